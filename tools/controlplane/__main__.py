@@ -1,0 +1,84 @@
+"""Command line: build the binaries, start and stop named clusters.
+
+PYTHONPATH=tools python -m controlplane build
+PYTHONPATH=tools python -m controlplane up NAME [--nodes 16]
+PYTHONPATH=tools python -m controlplane down NAME
+PYTHONPATH=tools python -m controlplane list
+"""
+
+import argparse
+import functools
+import sys
+import time
+from pathlib import Path
+
+from controlplane.binaries import build
+from controlplane.cluster import Cluster, known_clusters, stop_orphans
+from controlplane.errors import ControlPlaneError
+from controlplane.nodes import fake_nodes, nodes_manifest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        match options.command:
+            case "build":
+                print(_build())
+            case "up":
+                _up(options.name, options.nodes)
+            case "down":
+                Cluster.find(options.name).stop()
+                print(f"cluster {options.name} is gone")
+            case "list":
+                _list()
+            case "nodes":
+                print(nodes_manifest(), end="")
+    except (ControlPlaneError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="controlplane", description="A real Kubernetes control plane without Docker."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="compile and cache all binaries")
+    up = commands.add_parser("up", help="start a cluster that stays until `down`")
+    up.add_argument("name")
+    up.add_argument("--nodes", type=int, default=16, help="fake nodes of 8 GPUs (default 16)")
+    down = commands.add_parser("down", help="stop a cluster and remove its folder")
+    down.add_argument("name")
+    commands.add_parser("list", help="show all clusters; clears away those whose owner died")
+    commands.add_parser("nodes", help="print the fake nodes of the demo as YAML, for kind")
+    return parser
+
+
+def _build() -> Path:
+    return build(report=functools.partial(print, flush=True))
+
+
+def _up(name: str, nodes: int) -> None:
+    _build()
+    started_seconds = time.monotonic()
+    cluster = Cluster.start(name, detached=True)
+    if nodes:
+        cluster.add_nodes(fake_nodes(nodes, racks=min(4, nodes)))
+    took_seconds = time.monotonic() - started_seconds
+    print(f"cluster {name} is up after {took_seconds:.1f} s with {nodes} fake nodes")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    print(f"export PATH={cluster.binary('kubectl').parent}:$PATH")
+
+
+def _list() -> None:
+    for name in stop_orphans():
+        print(f"{name}: its program died without stopping it; stopped now")
+    for name in known_clusters():
+        cluster = Cluster(name)
+        print(f"{name}: {cluster.server if cluster.kubeconfig.exists() else 'starting'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""A small API client for the control plane's own needs: readiness, fake nodes, test set-up.
+
+It knows nothing but HTTPS with the client certificate of a kubeconfig that kwokctl wrote, and is
+apart from Bireme's client on purpose: what checks a program should not share its code.
+"""
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from controlplane.errors import ControlPlaneError
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status and body of one answer of the API server."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Manifest:
+        """The body as an object."""
+        decoded: Manifest = json.loads(self.body)
+        return decoded
+
+
+class Api:
+    """Requests to one API server with the credentials of ``kubeconfig``; threads may share one."""
+
+    def __init__(self, kubeconfig: Path, timeout_seconds: float = 30.0) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        user = config["users"][0]["user"]
+        self.server: str = cluster["server"]
+        self._timeout_seconds = timeout_seconds
+        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._context.load_cert_chain(user["client-certificate"], user["client-key"])
+
+    def connect(self) -> http.client.HTTPSConnection:
+        """A new connection to the API server; the caller closes it."""
+        return http.client.HTTPSConnection(
+            urlsplit(self.server).netloc, context=self._context, timeout=self._timeout_seconds
+        )
+
+    def request(self, method: str, path: str, body: Manifest | None = None) -> Reply:
+        """One request on its own connection, whatever the answer's status.
+
+        Raises:
+            OSError: nothing answers.
+        """
+        connection = self.connect()
+        try:
+            return _exchange(connection, method, path, body)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Manifest:
+        """The object or list at ``path``; an error names path, status and message."""
+        return _accepted(self.request("GET", path), f"GET {path}").json()
+
+    def post(self, path: str, body: Manifest) -> Manifest:
+        """Creates ``body`` in the collection at ``path``; an error says what was refused."""
+        return _accepted(self.request("POST", path, body), f"POST {path}").json()
+
+    def post_all(self, path: str, bodies: Sequence[Manifest], threads: int = 8) -> None:
+        """Creates many objects at once, each thread on one kept connection."""
+        shares = [bodies[start::threads] for start in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(lambda share: self._post_share(path, share), shares):
+                pass
+
+    def _post_share(self, path: str, bodies: Iterable[Manifest]) -> None:
+        connection = self.connect()
+        try:
+            for body in bodies:
+                name = body["metadata"].get("name", "")
+                _accepted(_exchange(connection, "POST", path, body), f"POST {path} ({name})")
+        finally:
+            connection.close()
+
+
+def _exchange(
+    connection: http.client.HTTPSConnection, method: str, path: str, body: Manifest | None
+) -> Reply:
+    payload = None if body is None else json.dumps(body)
+    connection.request(method, path, payload, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return Reply(answer.status, answer.read())
+
+
+def _accepted(reply: Reply, what: str) -> Reply:
+    if reply.status >= http.client.BAD_REQUEST:
+        text = reply.body.decode(errors="replace")[:2000]
+        raise ControlPlaneError(f"{what} was answered with {reply.status}: {text}")
+    return reply

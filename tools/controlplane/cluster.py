@@ -1,0 +1,285 @@
+"""A named Kubernetes cluster of local processes: real control plane, fake nodes.
+
+``Cluster.start`` has kwokctl start etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+and kwok in a folder of their own, in seconds. A cluster that a Python program started belongs to
+it: should the program die without ``stop``, the next ``Cluster.start`` anywhere clears it away.
+Those of the command line (``detached``) stay until ``down``.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import yaml
+
+from controlplane.api import Api, Manifest
+from controlplane.binaries import KUBERNETES_VERSION, build, cache_root
+from controlplane.component import Component
+from controlplane.errors import ControlPlaneError, tail
+from controlplane.etcd import compact
+from controlplane.kwokctl import HEALTH_PATHS, Ports, configuration
+from controlplane.ownership import claim, is_orphan, release
+from controlplane.ports import free_ports
+from controlplane.process import ended, processes_from
+from controlplane.registration import register
+from controlplane.waiting import wait_until
+
+NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+START_TIMEOUT_SECONDS: Final = 180.0
+STOP_TIMEOUT_SECONDS: Final = 30.0
+
+
+def clusters_folder() -> Path:
+    """Where the folder of every cluster lies."""
+    return cache_root() / "clusters"
+
+
+@dataclass(eq=False)
+class Cluster:
+    """A running cluster. Use ``Cluster.start`` (also in ``with``) or ``Cluster.find``."""
+
+    name: str
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        *,
+        kube_scheduler: bool = True,
+        feature_gates: Mapping[str, bool] | None = None,
+        runtime_config: Mapping[str, bool] | None = None,
+        detached: bool = False,
+    ) -> Self:
+        """Builds what is missing, starts a fresh cluster and returns when pods can be created.
+
+        ``runtime_config`` switches API versions on, as ``{"scheduling.k8s.io/v1beta1": True}``.
+
+        Raises:
+            ControlPlaneError: the name is bad or taken, or a component did not start.
+        """
+        if NAME_PATTERN.fullmatch(name) is None:
+            raise ControlPlaneError(
+                f"cluster name {name!r}: use 1-40 lower-case letters, digits and inner dashes"
+            )
+        binaries = build()
+        stop_orphans()
+        cluster = cls(name)
+        cluster._claim(detached)
+        config = configuration(
+            binaries,
+            Ports(*free_ports(len(Ports.__slots__))),
+            kube_scheduler=kube_scheduler,
+            feature_gates=feature_gates,
+            runtime_config=runtime_config,
+        )
+        try:
+            cluster._create(config, binaries)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    @classmethod
+    def find(cls, name: str) -> Self:
+        """The running cluster of that name, whoever started it."""
+        cluster = cls(name)
+        if not cluster._folder.is_dir():
+            running = ", ".join(known_clusters()) or "none"
+            raise ControlPlaneError(f"no cluster {name!r}: there is {running}")
+        return cluster
+
+    def stop(self) -> None:
+        """Ends every process of the cluster and removes its folder; stopping twice is fine."""
+        self._kill_all()
+        shutil.rmtree(self._folder, ignore_errors=True)  # another program may clear it, too
+        if self._folder.exists():
+            raise ControlPlaneError(f"could not remove {self._folder}: check its permissions")
+        release(self._folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Credentials of the cluster's administrator."""
+        return self._home / "kubeconfig.yaml"
+
+    @cached_property
+    def api(self) -> Api:
+        """The API server, for set-up and checks."""
+        return Api(self.kubeconfig)
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return self.api.server
+
+    def kubectl(
+        self,
+        *arguments: str,
+        input: str | None = None,  # noqa: A002  # as subprocess.run calls it
+        check: bool = True,
+        timeout_seconds: float = 60.0,
+    ) -> str:
+        """Output of ``kubectl ARGUMENTS``; with ``check=False`` errors are part of the text.
+
+        Raises:
+            ControlPlaneError: kubectl failed and ``check`` is set; carries what it said.
+        """
+        # A cache of its own: the shared one is keyed by port and would remember another cluster.
+        flags = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
+        result = subprocess.run(
+            [str(self.binary("kubectl")), *flags, *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+        if not check:
+            return result.stdout + result.stderr
+        if result.returncode != 0:
+            said = tail(result.stderr)
+            raise ControlPlaneError(f"kubectl {' '.join(arguments)} failed in {self.name}: {said}")
+        return result.stdout
+
+    def binary(self, name: str) -> Path:
+        """A program of the version this cluster runs: ``kubectl``, ``kube-scheduler``, ``helm``."""
+        return Path(self._option("kubectlBinary")).parent / name
+
+    def component(self, name: str) -> Component:
+        """``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ... of this cluster."""
+        for saved in self._saved["components"]:
+            if saved["name"] == name:
+                scheme, port, path = HEALTH_PATHS[name]
+                url = f"{scheme}://127.0.0.1:{self._option(port)}{path}"
+                return Component.from_saved(saved, self._home, url)
+        known = ", ".join(saved["name"] for saved in self._saved["components"])
+        raise ControlPlaneError(f"cluster {self.name} has no component {name!r}: it has {known}")
+
+    def logs(self, component: str) -> str:
+        """Everything a component has printed."""
+        return self.component(component).log()
+
+    def create_namespace(self, name: str) -> str:
+        """Creates a namespace and waits for its service account, without which pods are refused."""
+        self.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        self._await_service_account(name)
+        return name
+
+    def add_nodes(self, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:
+        """Creates Nodes (of ``fake_nodes``) and returns when all are Ready and untainted."""
+        register(self.api, nodes, timeout_seconds)
+
+    def compact(self) -> int:
+        """Drops etcd's history up to now and returns the revision.
+
+        The API server still serves recent changes from its own watch cache; to end the life of a
+        client's resourceVersion use ``expire_watches``.
+        """
+        return compact(int(self._option("etcdPort")))
+
+    def expire_watches(self) -> int:
+        """Makes every resourceVersion handed out so far too old to watch from (410 Gone).
+
+        Compacts etcd while the API server is stopped, so that its watch cache begins after it.
+        """
+        server = self.component("kube-apiserver")
+        server.stop()
+        revision = self.compact()
+        server.start()
+        return revision
+
+    @property
+    def _folder(self) -> Path:
+        return clusters_folder() / self.name
+
+    @property
+    def _home(self) -> Path:
+        return self._folder / "clusters" / self.name  # kwokctl's layout below KWOK_WORKDIR
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        documents = yaml.safe_load_all((self._home / "kwok.yaml").read_text())
+        found: dict[str, Any] = next(d for d in documents if d["kind"] == "KwokctlConfiguration")
+        return found
+
+    def _option(self, name: str) -> str:
+        return str(self._saved["options"][name])
+
+    def _claim(self, detached: bool) -> None:
+        """Makes the folder, with a lock in it that this program holds while it lives."""
+        clusters_folder().mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir()
+        except FileExistsError:
+            raise ControlPlaneError(
+                f"cluster {self.name!r} exists: python -m controlplane down {self.name}"
+            ) from None
+        if not detached:
+            claim(self._folder)
+
+    def _create(self, config: str, binaries: Path) -> None:
+        path = self._folder / "kwokctl.yaml"
+        path.write_text(config)
+        env = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
+        env |= {"KWOK_WORKDIR": str(self._folder), "KWOK_KUBE_VERSION": KUBERNETES_VERSION}
+        command = [str(binaries / "kwokctl"), "create", "cluster", f"--name={self.name}"]
+        command += [f"--config={path}", f"--kubeconfig={self._folder / 'merged-kubeconfig.yaml'}"]
+        result = subprocess.run(
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=START_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise ControlPlaneError(f"kwokctl could not start {self.name}:\n{tail(result.stdout)}")
+        for saved in self._saved["components"]:
+            self.component(saved["name"]).wait_healthy()
+        self._await_service_account("default")
+
+    def _await_service_account(self, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        wait_until(lambda: self.api.request("GET", path).status == 200, 60, path)
+
+    def _kill_all(self) -> None:
+        while running := processes_from(self._folder):  # again, should one have started another
+            for pid in running:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for pid, line in running.items():
+                wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
+
+
+def known_clusters() -> list[str]:
+    """Names of all clusters of this user, sorted."""
+    folder = clusters_folder()
+    return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+
+def stop_orphans() -> list[str]:
+    """Stops clusters whose Python program died without stopping them; returns their names."""
+    orphans = [name for name in known_clusters() if is_orphan(clusters_folder() / name)]
+    for name in orphans:
+        Cluster(name).stop()
+    return orphans

@@ -1,0 +1,117 @@
+"""The configuration that kwokctl starts a cluster from, as a pure function of its inputs.
+
+Differences from kwokctl's defaults, and why: everything listens on loopback only; every port is
+ours, so clusters stand side by side; no leader election, so a restarted component works at once;
+node heartbeats so rare that 5000 nodes do not drown a test's writes; our Stages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+API_VERSION: Final = "config.kwok.x-k8s.io/v1alpha1"
+STAGES: Final = Path(__file__).parents[2] / "manifests" / "kwok" / "stages.yaml"
+
+HEARTBEAT_FACTOR: Final = 100.0
+"""Times the defaults: node leases of 4000 s renewed every 1000 s, and a grace period to match."""
+
+UNREACHABLE_ADDRESS: Final = "198.51.100.1"
+"""Advertised as the ``kubernetes`` Service's endpoint, which may not be a loopback address; from
+the range reserved for documentation, so that a machine without any network works, too."""
+
+POD_ADDRESSES: Final = "10.64.0.0/10"
+"""Four million fake pod addresses, apart from the Services' 10.0.0.0/24."""
+
+EXTRA_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "kube-apiserver": {"advertise-address": UNREACHABLE_ADDRESS},
+    "kube-controller-manager": {"leader-elect": "false", "node-monitor-period": "5s"},
+    "kube-scheduler": {"leader-elect": "false"},
+}
+
+HEALTH_PATHS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "etcd": ("http", "etcdPort", "/health"),
+    "kube-apiserver": ("https", "kubeApiserverPort", "/readyz"),
+    "kube-controller-manager": ("https", "kubeControllerManagerPort", "/healthz"),
+    "kube-scheduler": ("https", "kubeSchedulerPort", "/healthz"),
+    "kwok-controller": ("http", "kwokControllerPort", "/healthz"),
+}
+"""Scheme, the option that holds the port, and path of every component's health check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Every port that kwokctl's components open; field names are kwokctl's options."""
+
+    etcdPort: int  # noqa: N815  # kwokctl's spelling
+    etcdPeerPort: int  # noqa: N815  # kwokctl's spelling
+    kubeApiserverPort: int  # noqa: N815  # kwokctl's spelling
+    kubeControllerManagerPort: int  # noqa: N815  # kwokctl's spelling
+    kubeSchedulerPort: int  # noqa: N815  # kwokctl's spelling
+    kwokControllerPort: int  # noqa: N815  # kwokctl's spelling
+
+
+def configuration(
+    binaries: Path,
+    ports: Ports,
+    *,
+    kube_scheduler: bool = True,
+    feature_gates: Mapping[str, bool] | None = None,
+    runtime_config: Mapping[str, bool] | None = None,
+) -> str:
+    """KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
+    documents = [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "KwokctlConfiguration",
+            "options": {
+                "runtime": "binary",
+                "bindAddress": "127.0.0.1",
+                "disableQPSLimits": True,
+                "heartbeatFactor": HEARTBEAT_FACTOR,
+                "kubeFeatureGates": _assignments(feature_gates),
+                "kubeRuntimeConfig": _assignments(runtime_config),
+                "disable": [] if kube_scheduler else ["kube-scheduler"],
+                **_programs(binaries),
+                **asdict(ports),
+            },
+            "componentsPatches": [_patch(name) for name in EXTRA_ARGUMENTS],
+        },
+        {
+            "apiVersion": API_VERSION,
+            "kind": "KwokConfiguration",
+            # Naming one option clears the defaults of the others: without these five nothing runs.
+            "options": {
+                "cidr": POD_ADDRESSES,
+                "podPlayStageParallelism": 16,
+                "nodePlayStageParallelism": 16,
+                "nodeLeaseParallelism": 4,
+                "podsOnNodeSyncParallelism": 4,
+            },
+        },
+    ]
+    return f"{yaml.safe_dump_all(documents)}---\n{STAGES.read_text()}"
+
+
+def _programs(binaries: Path) -> dict[str, str]:
+    names = {
+        "etcdBinary": "etcd",
+        "kubeApiserverBinary": "kube-apiserver",
+        "kubeControllerManagerBinary": "kube-controller-manager",
+        "kubeSchedulerBinary": "kube-scheduler",
+        "kubectlBinary": "kubectl",
+        "kwokControllerBinary": "kwok",
+    }
+    return {option: str(binaries / name) for option, name in names.items()}
+
+
+def _patch(component: str) -> dict[str, Any]:
+    arguments = EXTRA_ARGUMENTS[component].items()
+    extra = [{"key": key, "value": value} for key, value in arguments]  # appended: the last wins
+    return {"name": component, "extraArgs": extra}
+
+
+def _assignments(settings: Mapping[str, bool] | None) -> str:
+    return ",".join(f"{name}={str(on).lower()}" for name, on in (settings or {}).items())

@@ -1,0 +1,89 @@
+"""Fake GPU nodes: Node manifests that kwok plays kubelet for.
+
+A pure function of its arguments, so that tests, benchmarks and ``manifests/kwok/nodes.yaml`` have
+the same machines. Nodes fill racks in order, racks fill blocks, blocks fill zones.
+"""
+
+from typing import Any, Final
+
+import yaml
+
+KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+BLOCK: Final = "topology.bireme.dev/block"
+RACK: Final = "topology.bireme.dev/rack"
+GPU: Final = "nvidia.com/gpu"
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+EPHEMERAL_STORAGE: Final = "2Ti"
+
+
+def fake_nodes(
+    count: int,
+    gpus: int = 8,
+    racks: int = 4,
+    blocks: int = 1,
+    zones: int = 1,
+    *,
+    cpu: str = "96",
+    memory: str = "1Ti",
+    pods: str = "110",
+    product: str = "NVIDIA-H100-80GB-HBM3",
+    prefix: str = "gpu",
+) -> list[dict[str, Any]]:
+    """``count`` Node manifests named ``<prefix>-00``, ``<prefix>-01``, ... with ``gpus`` GPUs each.
+
+    ``cpu``, ``memory`` and ``pods`` are Kubernetes quantities. With ``gpus=0`` the nodes carry
+    neither the GPU resource nor the product label.
+
+    Raises:
+        ValueError: not zones <= blocks <= racks <= count, or a number below its minimum.
+    """
+    if not 1 <= zones <= blocks <= racks <= count:
+        raise ValueError(
+            f"count={count}, racks={racks}, blocks={blocks}, zones={zones}: "
+            "need 1 <= zones <= blocks <= racks <= count, so that no domain is empty"
+        )
+    if gpus < 0:
+        raise ValueError(f"gpus={gpus}: give 0 or more GPUs per node")
+    capacity = {"cpu": cpu, "memory": memory, "pods": pods, "ephemeral-storage": EPHEMERAL_STORAGE}
+    kind = {}
+    if gpus:
+        capacity[GPU] = str(gpus)
+        kind[GPU_PRODUCT] = product
+    width = max(2, len(str(count - 1)))
+    places = [_place(index, count, racks, blocks, zones) for index in range(count)]
+    return [
+        _node(f"{prefix}-{index:0{width}d}", place | kind, capacity)
+        for index, place in enumerate(places)
+    ]
+
+
+def nodes_manifest() -> str:
+    """The demo's machines, 16 nodes of 8 GPUs in 4 racks, as the text of a manifest file."""
+    heading = (
+        "# 16 fake nodes of 8 GPUs in 4 racks. Generated, do not edit:\n"
+        "#   PYTHONPATH=tools python -m controlplane nodes > manifests/kwok/nodes.yaml\n"
+    )
+    return heading + yaml.safe_dump_all(fake_nodes(16), sort_keys=False)
+
+
+def _place(index: int, count: int, racks: int, blocks: int, zones: int) -> dict[str, str]:
+    """Topology labels of node ``index``: equal shares, in order, at every level."""
+    rack = index * racks // count
+    block = rack * blocks // racks
+    zone = block * zones // blocks
+    return {ZONE: f"zone-{zone}", BLOCK: f"block-{block}", RACK: f"rack-{rack}"}
+
+
+def _node(name: str, labels: dict[str, str], capacity: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {HOSTNAME: name, **labels},
+            "annotations": {KWOK_ANNOTATION: "fake"},
+        },
+        "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+    }

@@ -1,0 +1,213 @@
+"""Local programs: what runs, whether it is healthy, and how to start, stop and freeze one.
+
+A ``Process`` dies with the Python program that started it, however that ends: a test session that
+is killed leaves nothing behind. The programs of a ``Cluster`` outlive their starter on purpose.
+"""
+
+import atexit
+import ctypes
+import http.client
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from controlplane.errors import ControlPlaneError, tail
+from controlplane.waiting import wait_until
+
+PR_SET_PDEATHSIG: Final = 1
+HEALTH_TIMEOUT_SECONDS: Final = 2.0
+
+# Linux sends the parent-death signal when the *thread* that started the child ends. This one lives
+# as long as the interpreter, whichever thread asked for a start.
+_starter: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
+_libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def command_line(pid: int) -> list[str]:
+    """Program and arguments of a running process; empty when there is none or it is a zombie."""
+    if sys.platform == "linux":
+        try:
+            raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        return raw.decode(errors="replace").rstrip("\0").split("\0") if raw else []
+    command = ["ps", "-o", "command=", "-p", str(pid)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return answer.stdout.split()
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone for good, its sockets closed; a zombie counts as gone.
+
+    An empty command line is not enough: a dying process loses it before its sockets, which its
+    last thread closes.
+    """
+    try:
+        os.kill(pid, 0)
+        if sys.platform != "linux":
+            return False
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def processes_from(folder: Path) -> dict[int, list[str]]:
+    """Command lines by pid of every running process whose program lies in ``folder``."""
+    if sys.platform == "linux":
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    else:
+        command = ["ps", "-axo", "pid="]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        pids = [int(word) for word in answer.stdout.split()]
+    lines = {pid: command_line(pid) for pid in pids}
+    prefix = f"{folder}{os.sep}"
+    return {pid: line for pid, line in lines.items() if line and line[0].startswith(prefix)}
+
+
+def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether ``GET url`` is answered with 200. A server without a certificate of ours is fine."""
+    parts = urlsplit(url)
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.netloc, timeout=HEALTH_TIMEOUT_SECONDS, context=context or _trusting()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=HEALTH_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", parts.path)
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _trusting() -> ssl.SSLContext:
+    """For health checks over loopback only: kube-scheduler makes its certificate at start."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@dataclass(eq=False)
+class Process:
+    """One program with its log and health URL; it can be started again after it has ended.
+
+    ``env`` is laid over the environment of this interpreter at every start, so a test may change
+    it between two starts. ``ready_url`` answers 200 when the program is ready.
+    """
+
+    name: str
+    command: list[str]
+    log_path: Path
+    ready_url: str
+    env: dict[str, str] = field(default_factory=dict)
+    _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The pid of the running program; an error when it does not run."""
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the program has been started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """How the last run ended (``-9`` for SIGKILL); None while it runs or before the first."""
+        return None if self._child is None else self._child.poll()
+
+    def start(self) -> Self:
+        """Starts the program; its output is appended to ``log_path``."""
+        if self.running:
+            raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._child = _starter.submit(_spawn, self.command, self.env, self.log_path).result()
+        return self
+
+    def wait_ready(self, timeout_seconds: float = 30.0) -> Self:
+        """Returns when ``ready_url`` answers 200; an error carries the end of the log."""
+        wait_until(self._ready, timeout_seconds, f"{self.name} at {self.ready_url}", self.log_tail)
+        return self
+
+    def terminate(self, timeout_seconds: float = 15.0) -> int:
+        """SIGTERM, and SIGKILL when that is not obeyed in time; returns the exit status."""
+        if not self.running:
+            return self.returncode or 0
+        child = self._running()
+        child.send_signal(signal.SIGCONT)  # a paused program cannot obey
+        child.terminate()
+        try:
+            return child.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL; returns the exit status when the program is gone."""
+        child = self._running()
+        child.kill()
+        return child.wait(10)
+
+    def pause(self) -> None:
+        """SIGSTOP: the program keeps its memory and sockets and does nothing."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: a paused program goes on, unaware of the time that has passed."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """The end of the log."""
+        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else "(no log)"
+        return f"{self.log_path}:\n{tail(text)}"
+
+    def _ready(self) -> bool:
+        if not self.running:
+            raise ControlPlaneError(
+                f"{self.name} ended with status {self.returncode} before it was ready\n"
+                f"{self.log_tail()}"
+            )
+        return answers(self.ready_url)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._child is None or self._child.poll() is not None:
+            raise ControlPlaneError(f"{self.name} does not run: start it first\n{self.log_tail()}")
+        return self._child
+
+
+def _spawn(command: list[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # one prctl call, nothing that could lock
+        )
+    atexit.register(_kill_quietly, child)
+    return child
+
+
+def _die_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _kill_quietly(child: subprocess.Popen[Any]) -> None:
+    if child.poll() is None:
+        child.kill()
+        child.wait(10)

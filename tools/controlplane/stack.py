@@ -1,0 +1,141 @@
+"""Bireme itself as local processes against a cluster: extender, kube-scheduler and operators.
+
+The same programs that the chart's pods run, each a ``Process`` that a test may kill, pause and
+start again. Ports are chosen once per program, so a restarted one is found where it was. A process
+named in ``kubeconfigs`` reaches the API server through that file instead of the cluster's own:
+fault tests put a proxy there.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import yaml
+
+from controlplane.cluster import Cluster
+from controlplane.ports import free_ports
+from controlplane.process import Process
+
+SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
+
+
+class BiremeStack:
+    """Extender, the second kube-scheduler and any number of operators, logging to ``workdir``.
+
+    ``env`` holds BIREME_* settings for the Python programs. ``kubeconfigs`` maps process names
+    (``extender``, ``kube-scheduler``, ``operator-a``, ``operator-b``, ...) to a file to use
+    instead of ``cluster.kubeconfig``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        workdir: Path,
+        env: Mapping[str, str] | None = None,
+        kubeconfigs: Mapping[str, Path] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.workdir = workdir
+        self.env = dict(env or {})
+        self.kubeconfigs = dict(kubeconfigs or {})
+        workdir.mkdir(parents=True, exist_ok=True)
+        self.extender_port, self.scheduler_port = free_ports(2)
+        self.extender = self._python("extender", "bireme_extender", "BIREME_EXTENDER_PORT",
+                                     self.extender_port)  # fmt: skip
+        self.scheduler = self._kube_scheduler()
+        self._operators: dict[str, Process] = {}
+
+    def operator(self, name: str = "a", env: Mapping[str, str] | None = None) -> Process:
+        """The operator of that name, made (not started) when first asked for.
+
+        ``env`` is added to the stack's own for this operator, now and at later starts. Its port
+        (metrics, health) is ``env["BIREME_METRICS_PORT"]`` of the returned process.
+        """
+        if name not in self._operators:
+            port = free_ports(1)[0]
+            process = self._python(
+                f"operator-{name}", "bireme_operator", "BIREME_METRICS_PORT", port
+            )
+            self._operators[name] = process
+        self._operators[name].env.update(env or {})
+        return self._operators[name]
+
+    @property
+    def processes(self) -> list[Process]:
+        """Every program of the stack, in the order of starting."""
+        return [self.extender, self.scheduler, *self._operators.values()]
+
+    def start(self, timeout_seconds: float = 60.0) -> Self:
+        """Starts what does not run (at least operator ``a``) and returns when all are ready."""
+        self.operator()
+        for process in self.processes:
+            if not process.running:
+                process.start()
+        for process in self.processes:
+            process.wait_ready(timeout_seconds)
+        return self
+
+    def stop(self) -> None:
+        """Terminates every running program of the stack, operators first."""
+        for process in reversed(self.processes):
+            process.terminate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _kubeconfig(self, process: str) -> Path:
+        return self.kubeconfigs.get(process, self.cluster.kubeconfig)
+
+    def _python(self, name: str, module: str, port_setting: str, port: int) -> Process:
+        own = {"KUBECONFIG": str(self._kubeconfig(name)), port_setting: str(port)}
+        return Process(
+            name,
+            [sys.executable, "-m", module],
+            log_path=self.workdir / f"{name}.log",
+            ready_url=f"http://127.0.0.1:{port}/readyz",
+            env={**self.env, **own},
+        )
+
+    def _kube_scheduler(self) -> Process:
+        kubeconfig = self._kubeconfig("kube-scheduler")
+        config = self.workdir / "scheduler-config.yaml"
+        config.write_text(render_scheduler_config(kubeconfig, self.extender_port))
+        return Process(
+            "kube-scheduler",
+            scheduler_command(self.cluster.binary("kube-scheduler"), config, self.scheduler_port),
+            log_path=self.workdir / "kube-scheduler.log",
+            ready_url=f"https://127.0.0.1:{self.scheduler_port}/readyz",
+        )
+
+
+def render_scheduler_config(kubeconfig: Path, extender_port: int) -> str:
+    """``manifests/scheduler-config.yaml`` with this kubeconfig and the extender on this port."""
+    config: dict[str, Any] = yaml.safe_load(SCHEDULER_CONFIG.read_text())
+    config["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    (extender,) = config["extenders"]
+    extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+    return yaml.safe_dump(config)
+
+
+def scheduler_command(program: Path, config: Path, port: int) -> list[str]:
+    """kube-scheduler with ``config``, serving health and metrics on loopback ``port`` (https).
+
+    Nobody is authenticated there, and nothing else is served.
+    """
+    return [
+        str(program),
+        f"--config={config}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+    ]
