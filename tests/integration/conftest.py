@@ -1,0 +1,22 @@
+"""A fake API server and a client connected to it, for every integration test."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bireme.kube.client import ApiClient
+from fakeapi import FakeApi
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as served:
+        yield served
+
+
+@pytest.fixture
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ApiClient]:
+    connected = await ApiClient.connect(api.kubeconfig(tmp_path))
+    yield connected
+    await connected.close()

@@ -1,0 +1,227 @@
+"""The reflector under streams that break, stall or carry objects nobody can read."""
+
+import asyncio
+import json
+from functools import partial
+
+import pytest
+
+from bireme.kube import envelope
+from bireme.kube.client import ApiClient
+from bireme.kube.reflector import Timing
+from bireme.kube.wire import Custom
+from fakeapi import FakeApi, Fault, watches
+from fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
+
+
+@pytest.mark.parametrize("code", [500, 504, 429])
+async def test_an_error_inside_the_stream_resumes_without_a_list(
+    api: FakeApi, client: ApiClient, code: int
+) -> None:
+    put(api, "a")
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        failure = {"code": code, "reason": "Unknown", "message": "etcdserver: no leader"}
+        api.watch_send(PODS, json.dumps({"type": "ERROR", "object": failure}).encode())
+        put(api, "b")
+        await until(lambda: mirror.names == {"a", "b"})
+        assert mirror.story == ["put a", "put b"]
+        assert api.requests["GET", PODS] == 1
+        assert api.requests["WATCH", PODS] == 2
+
+
+@pytest.mark.parametrize("last", [b"", b'{"type":"ADDED","object":{"metada'])
+async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing(
+    api: FakeApi, client: ApiClient, last: bytes
+) -> None:
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        api.watch_cut(PODS, last=last)
+        put(api, "a")
+        await until(lambda: mirror.names == {"a"})
+        assert not mirror.bad
+
+
+async def test_a_line_that_is_no_event_resumes_the_stream(api: FakeApi, client: ApiClient) -> None:
+    def asked_again(watched: int) -> bool:
+        return api.requests["WATCH", PODS] > watched and api.open_watches(PODS) == 1
+
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        for garbage in (
+            b"<html>",
+            b'{"type":"SURPRISE","object":{"metadata":{"resourceVersion":"999"}}}',
+        ):
+            api.watch_send(PODS, garbage)
+            watched = api.requests["WATCH", PODS]
+            await until(partial(asked_again, watched))
+        put(api, "a")
+        await until(lambda: mirror.names == {"a"})
+        assert mirror.reflector.resource_version < 999
+
+
+async def test_a_silent_stream_is_replaced(api: FakeApi, client: ApiClient) -> None:
+    api.faults.add(Fault(silent=True), watches)
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        put(api, "a")
+        assert not mirror.names
+        await until(lambda: mirror.names == {"a"})
+        assert api.requests["GET", PODS] == 1
+
+
+async def test_lines_sent_twice_do_not_bring_the_dead_back(api: FakeApi, client: ApiClient) -> None:
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        first = put(api, "a")
+        added = json.dumps({"type": "ADDED", "object": first}).encode()
+        api.watch_send(PODS, added)
+        drop(api, "a")
+        api.watch_send(PODS, added)
+        put(api, "end")
+        await until(lambda: "end" in mirror.names)
+        assert mirror.story == ["put a", "delete a", "put end"]
+
+
+async def test_a_two_megabyte_object_passes_list_and_watch(api: FakeApi, client: ApiClient) -> None:
+    spec = {"template": "x" * 2_000_000}
+    at = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs"
+    api.put(f"{at}/listed", {"spec": spec})
+    async with Mirror(client, JOBS, type_=Custom).running() as mirror:
+        await watching(api, JOBS)
+        api.put(f"{at}/watched", {"spec": spec})
+        await until(lambda: mirror.names == {"listed", "watched"})
+        assert mirror.reflector.objects["team", "watched"].spec == spec
+
+
+@pytest.mark.parametrize("in_list", [True, False])
+async def test_a_bad_object_is_reported_and_stops_nothing(
+    api: FakeApi, client: ApiClient, in_list: bool
+) -> None:
+    if in_list:
+        put(api, "bad", spec={"nodeName": 7})
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        if not in_list:
+            put(api, "bad", spec={"nodeName": 7})
+        put(api, "good")
+        await until(lambda: mirror.names == {"good"})
+        [(key, error)] = mirror.bad
+        assert key == ("team", "bad")
+        assert "nodeName" in error
+
+
+async def test_an_object_that_turns_bad_leaves_the_cache_until_it_is_good_again(
+    api: FakeApi, client: ApiClient
+) -> None:
+    put(api, "a")
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        put(api, "a", spec={"nodeName": 7})
+        put(api, "a", spec={"nodeName": "n1"})
+        await until(lambda: len(mirror.story) == 3)
+        assert mirror.story == ["put a", "delete a", "put a"]
+        assert len(mirror.bad) == 1
+
+
+async def test_an_object_without_metadata_is_reported_without_a_key(
+    api: FakeApi, client: ApiClient
+) -> None:
+    async with Mirror(client).running() as mirror:
+        await watching(api)
+        api.watch_send(PODS, b'{"type":"ADDED","object":{"metadata":{"name":7}}}')
+        put(api, "a")
+        await until(lambda: mirror.names == {"a"})
+        assert [key for key, _ in mirror.bad] == [None]
+
+
+@pytest.mark.parametrize("in_list", [True, False])
+async def test_an_object_nested_thousands_deep_poisons_only_itself(
+    client: ApiClient, api: FakeApi, monkeypatch: pytest.MonkeyPatch, in_list: bool
+) -> None:
+    deep = b'{"a":' * 5000 + b'"]}\\""' + b"}" * 5000
+    meta = b'{"name":"deep","namespace":"team","resourceVersion":"150"}'
+    poison = b'{"metadata":' + meta + b',"spec":' + deep + b"}"
+    fine = b'{"metadata":{"name":"fine","namespace":"team","resourceVersion":"151"},"spec":{}}'
+    mirror = Mirror(client, JOBS, type_=Custom)
+    if in_list:
+        page = b'{"metadata":{"resourceVersion":"151"},"items":[' + poison + b"," + fine + b"]}"
+
+        async def answer(path: str, params: object = None) -> bytes:
+            return page
+
+        monkeypatch.setattr(client, "get", answer)
+    async with mirror.running():
+        await watching(api, JOBS)
+        if not in_list:
+            for raw in (poison, fine):
+                api.watch_send(JOBS, b'{"type":"ADDED","object":' + raw + b"}")
+        await until(lambda: mirror.names == {"fine"})
+    assert mirror.bad == [(("team", "deep"), "nested too deeply to be read")]
+
+
+def test_cutting_keeps_everything_above_the_limit() -> None:
+    text = b'{"a":[1,{"b":"]}\\"["}],"c":[[[]]],"d":{}}'
+    assert json.loads(envelope.cut(text, limit=9)) == json.loads(text)
+    mark = json.loads(envelope.cut(b"[[]]", limit=1))[0]
+    assert json.loads(envelope.cut(text, limit=2)) == {"a": [1, mark], "c": [mark], "d": {}}
+
+
+async def test_backoff_grows_to_its_limit_and_asks_less_than_twice_a_second(
+    api: FakeApi, client: ApiClient
+) -> None:
+    now = 0.0
+    waits: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        waits.append(seconds)
+        if now > 60:
+            enough.set()
+            await asyncio.Event().wait()
+
+    api.faults.add(Fault(status=500), times=None)
+    mirror = Mirror(client, timing=Timing(), sleep=sleep, clock=lambda: now, random=lambda: 0.0)
+    task = asyncio.create_task(mirror.reflector.run())
+    await asyncio.wait_for(enough.wait(), 10)
+    task.cancel()
+    assert waits[:6] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+    assert max(waits) <= 10
+    assert len(waits) < 2 * 60
+
+
+async def test_a_stream_that_fails_right_after_opening_is_backed_off_too(
+    api: FakeApi, client: ApiClient
+) -> None:
+    waits: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+        while not api.open_watches(PODS):
+            await asyncio.sleep(0.005)
+
+    failure = b'{"type":"ERROR","object":{"code":500,"message":"no leader"}}'
+    mirror = Mirror(client, timing=Timing(), sleep=sleep, random=lambda: 1.0)
+    task = asyncio.create_task(mirror.reflector.run())
+    while not enough.is_set():
+        api.watch_send(PODS, failure)
+        await asyncio.sleep(0.005)
+    task.cancel()
+    assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4])
+
+
+async def test_the_server_may_ask_for_a_longer_pause(api: FakeApi, client: ApiClient) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    api.faults.add(Fault(status=429, retry_after_seconds=17))
+    async with Mirror(client, timing=Timing(), sleep=sleep).running():
+        assert waits == [17]

@@ -1,0 +1,198 @@
+"""The fake API server's memory: objects with versions, and their history for watches.
+
+One counter versions everything, as in etcd. Objects are plain dictionaries that are replaced,
+never edited, so history and open pages can share them. What a refusal looks like is
+:class:`Refusal`; the HTTP side turns it into a Status object.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+
+class Refusal(Exception):  # noqa: N818  # it becomes a Status object, not a traceback
+    """The request is answered with ``status`` and ``reason``."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of history; ``before`` and ``after`` are None at creation and deletion."""
+
+    version: int
+    before: Object | None
+    after: Object | None
+
+
+@dataclass(slots=True)
+class Collection:
+    """All objects of one resource in all namespaces."""
+
+    kind: str
+    api_version: str
+    objects: dict[Key, Object] = field(default_factory=dict)
+    history: list[Change] = field(default_factory=list)
+    oldest_version: int = 0
+    """Watches from before this version get 410."""
+    subscribers: list[Callable[[Change], None]] = field(default_factory=list)
+
+
+class Store:
+    """Every collection, by resource path (``/api/v1/pods``)."""
+
+    def __init__(self) -> None:
+        self.version = 100
+        self._uids = itertools.count(1)
+        self._collections: dict[str, Collection] = {}
+
+    def collection(self, resource: str) -> Collection:
+        """The collection of a resource path, made on first use."""
+        if resource not in self._collections:
+            prefix, _, plural = resource.rpartition("/")
+            api_version = prefix.removeprefix("/apis/").removeprefix("/api/")
+            self._collections[resource] = Collection(plural.removesuffix("s").title(), api_version)
+        return self._collections[resource]
+
+    def get(self, resource: str, key: Key) -> Object:
+        """The stored object; do not edit it."""
+        found = self.collection(resource).objects.get(key)
+        if found is None:
+            raise Refusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
+        return found
+
+    def create(self, resource: str, key: Key, body: Object) -> Object:
+        """Store a new object with uid, version and generation 1."""
+        collection = self.collection(resource)
+        if key in collection.objects:
+            plural = resource.rpartition("/")[2]
+            raise Refusal(409, "AlreadyExists", f'{plural} "{key[1]}" already exists')
+        new = deepcopy(body)
+        meta = new.setdefault("metadata", {})
+        meta |= {
+            "name": key[1],
+            "uid": f"uid-{next(self._uids)}",
+            "generation": 1,
+            "creationTimestamp": "2030-01-01T00:00:00Z",
+        }
+        if key[0]:
+            meta["namespace"] = key[0]
+        new.setdefault("kind", collection.kind)
+        new.setdefault("apiVersion", collection.api_version)
+        return self._commit(collection, key, None, new)
+
+    def update(self, resource: str, key: Key, body: Object, subresource: str = "") -> Object:
+        """Replace an object, or only its status; preconditions in ``body`` must hold."""
+        old = self.get(resource, key)
+        _check_preconditions(old, body.get("metadata") or {})
+        if subresource == "status":
+            new = {**old, "status": body.get("status", {}), "metadata": dict(old["metadata"])}
+        else:
+            new = deepcopy(body)
+            kept = ("uid", "generation", "creationTimestamp", "resourceVersion", "name")
+            new["metadata"] = {**new.get("metadata", {}), **{k: old["metadata"][k] for k in kept}}
+            if key[0]:
+                new["metadata"]["namespace"] = key[0]
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = old["status"]
+        if new == old:
+            return old
+        if new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] += 1
+        return self._commit(self.collection(resource), key, old, new)
+
+    def delete(self, resource: str, key: Key, preconditions: Mapping[str, str]) -> Object:
+        """Remove an object whose uid and version match the preconditions that are given."""
+        old = self.get(resource, key)
+        _check_preconditions(old, preconditions)
+        self._commit(self.collection(resource), key, old, None)
+        return old
+
+    def compact(self) -> None:
+        """Forget all history: watches and pages from earlier versions get 410."""
+        for collection in self._collections.values():
+            collection.history.clear()
+            collection.oldest_version = self.version
+
+    def _commit(
+        self, collection: Collection, key: Key, old: Object | None, new: Object | None
+    ) -> Object:
+        self.version += 1
+        version = str(self.version)
+        if new is not None:
+            new["metadata"]["resourceVersion"] = version
+            collection.objects[key] = new
+        elif old is not None:
+            del collection.objects[key]
+            old = {**old, "metadata": {**old["metadata"], "resourceVersion": version}}
+        change = Change(self.version, old, new)
+        collection.history.append(change)
+        for subscriber in list(collection.subscribers):
+            subscriber(change)
+        return new or old or {}
+
+
+def _check_preconditions(stored: Object, wanted: Mapping[str, Any]) -> None:
+    meta = stored["metadata"]
+    for name in ("uid", "resourceVersion"):
+        if wanted.get(name) and wanted[name] != meta[name]:
+            raise Refusal(
+                409, "Conflict", f"the {name} precondition: {wanted[name]}, stored: {meta[name]}"
+            )
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7396 merge patch: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
+
+
+def json_patch(target: Object, operations: list[dict[str, Any]]) -> Object:
+    """RFC 6902 with add, remove, replace and test; one that fails refuses them all (422)."""
+    patched = deepcopy(target)
+    for operation in operations:
+        try:
+            _operate(patched, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise Refusal(422, "Invalid", f"cannot apply {operation}: {error!r}") from error
+    return patched
+
+
+def _operate(target: Any, operation: dict[str, Any]) -> None:
+    pointer = operation["path"].split("/")[1:]
+    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer]
+    for part in parents:
+        target = target[int(part)] if isinstance(target, list) else target[part]
+    name: Any = last
+    if isinstance(target, list):
+        name = len(target) if last == "-" else int(last)
+    match operation["op"]:
+        case "test":
+            if target[name] != operation["value"]:
+                raise ValueError(f"test failed, stored: {target[name]!r}")
+        case "remove":
+            del target[name]
+        case "add" if isinstance(target, list):
+            target.insert(name, operation["value"])
+        case "add":
+            target[name] = operation["value"]
+        case "replace":
+            target[name]  # replacing what is not there is an error
+            target[name] = operation["value"]
+        case other:
+            raise ValueError(f"operation {other!r} is not supported here")
