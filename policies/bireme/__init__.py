@@ -1,0 +1,1 @@
+"""Bireme: learned gang scheduling for distributed training jobs on Kubernetes."""

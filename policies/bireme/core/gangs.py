@@ -1,0 +1,172 @@
+"""The unit of scheduling: a gang of replicas that start together or not at all.
+
+A TrainingJob and a PodGroup both become a :class:`Gang`. Its tasks are groups of equal replicas;
+a task's role says what its replicas do in training, and thereby which of them talk to which.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from bireme.core.constraints import ANYWHERE, NodeConstraints
+from bireme.core.reasons import Reason
+from bireme.core.resources import Request, add
+
+
+class Role(StrEnum):
+    """What a replica does in distributed training."""
+
+    MASTER = "master"
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+    @property
+    def default_priority(self) -> int:
+        """Intra-job order where the task states none: who must be up before the others."""
+        return _DEFAULT_PRIORITY[self]
+
+
+_DEFAULT_PRIORITY = {
+    Role.MASTER: 100,
+    Role.CHIEF: 100,
+    Role.PS: 90,
+    Role.WORKER: 50,
+    Role.EVALUATOR: 10,
+}
+
+
+class AffinityMode(StrEnum):
+    """How strongly workers want a parameter server in their topology domain."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleAffinity:
+    """Workers beside parameter servers: every worker's domain at ``topology_key`` holds a PS."""
+
+    mode: AffinityMode = AffinityMode.PREFERRED
+    topology_key: str = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A group of equal replicas.
+
+    ``request`` is what one replica asks (see :mod:`bireme.core.resources` for units) and always
+    contains ``pods: 1``. ``members`` are the UIDs of pods that already exist, in replica order,
+    for gangs whose pods another controller made; empty for pods the operator will create.
+    """
+
+    name: str
+    replicas: int
+    request: Request
+    role: Role = Role.WORKER
+    min_replicas: int = 0
+    """The fewest replicas the gang may start with; 0 means all of them."""
+    priority: int = 50
+    constraints: NodeConstraints = ANYWHERE
+    members: tuple[str, ...] = ()
+
+    @property
+    def minimum(self) -> int:
+        """The fewest replicas of this task a start may have."""
+        return self.min_replicas or self.replicas
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A waiting gang.
+
+    ``arrived`` is POSIX seconds. ``min_available`` is the fewest replicas, over all tasks, that
+    make a start; 0 means the sum of the tasks' minima. ``fault`` is a verdict the edge already
+    reached (a missing PriorityClass, a template the API server refused): such a gang is held.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    queue: str
+    tasks: tuple[Task, ...]
+    arrived: float
+    priority: int = 0
+    kind: str = "TrainingJob"
+    min_available: int = 0
+    role_affinity: RoleAffinity = RoleAffinity()
+    interrupted: bool = False
+    fault: tuple[Reason, str] | None = None
+
+    @cached_property
+    def flaw(self) -> str:
+        """What makes this no gang at all, with the remedy; empty when it is sound."""
+        if not self.tasks:
+            return "the gang has no tasks; give it at least one"
+        if len({task.name for task in self.tasks}) < len(self.tasks):
+            return "two tasks have the same name; give each its own"
+        for task in self.tasks:
+            if task.replicas < 1:
+                return f"task {task.name!r} has {task.replicas} replicas; set at least 1"
+            if not 0 <= task.min_replicas <= task.replicas:
+                return (
+                    f"task {task.name!r} has minReplicas {task.min_replicas} and {task.replicas} "
+                    "replicas; set minReplicas to at most replicas"
+                )
+        return ""
+
+    @cached_property
+    def replicas(self) -> int:
+        """Replicas over all tasks."""
+        return sum(task.replicas for task in self.tasks)
+
+    @cached_property
+    def demand(self) -> dict[str, int]:
+        """What all replicas ask together, in exact integers."""
+        total: dict[str, int] = {}
+        for task in self.tasks:
+            total = add(total, task.request, task.replicas)
+        return total
+
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """What decides whether and where the gang fits; equal shapes fit alike.
+
+        Task names are part of it, because the verdict remembered under a shape speaks of them.
+        """
+        return (
+            tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks),
+            self.role_affinity,
+        )
+
+    @cached_property
+    def at_minimum(self) -> "Gang":
+        """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink.
+
+        Replicas above the tasks' minima are given back in task priority order until
+        ``min_available`` is reached.
+        """
+        sizes = {task.name: task.minimum for task in self.tasks}
+        short = self.min_available - sum(sizes.values())
+        for task in sorted(self.tasks, key=lambda t: (-t.priority, t.name)):
+            extra = min(max(short, 0), task.replicas - sizes[task.name])
+            sizes[task.name] += extra
+            short -= extra
+        if all(sizes[task.name] == task.replicas for task in self.tasks):
+            return self
+        return self.resized(sizes)
+
+    def resized(self, sizes: dict[str, int]) -> "Gang":
+        """The same gang with ``sizes[task name]`` replicas; tasks at zero are dropped."""
+        tasks = tuple(
+            replace(task, replicas=sizes[task.name], members=task.members[: sizes[task.name]])
+            for task in self.tasks
+            if sizes[task.name] > 0
+        )
+        return replace(self, tasks=tasks)
+
+    def tasks_in_order(self) -> tuple[Task, ...]:
+        """Tasks by intra-job priority, highest first; equal ones in their written order."""
+        return tuple(sorted(self.tasks, key=lambda task: -task.priority))

@@ -1,0 +1,64 @@
+"""Where a whole gang goes: for every task, which nodes take how many replicas."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
+from bireme.core.resources import IntArray
+
+CLUSTER_LEVEL = "cluster"
+"""Name of the level above all topology levels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskPlacement:
+    """``counts[i]`` replicas on node row ``rows[i]``; rows ascending, counts > 0."""
+
+    task: str
+    rows: IntArray
+    counts: IntArray
+
+    def rows_by_replica(self) -> IntArray:
+        """Node row of replica 0, 1, ...; neighbours in index are neighbours in the cluster."""
+        return np.repeat(self.rows, self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A whole gang on nodes of one table, and the smallest domain that holds it."""
+
+    tasks: tuple[TaskPlacement, ...]
+    level: str
+    domain: str
+
+    def node_rows(self) -> IntArray:
+        """Rows of all nodes used, ascending, each once."""
+        return np.unique(np.concatenate([task.rows for task in self.tasks]))
+
+    def by_task(self, nodes: NodeTable) -> dict[str, tuple[str, ...]]:
+        """Task name to node name of replica 0, 1, ..."""
+        return {
+            task.task: tuple(nodes.names[row] for row in task.rows_by_replica())
+            for task in self.tasks
+        }
+
+
+def smallest_domain(nodes: NodeTable, rows: IntArray) -> tuple[str, str]:
+    """The narrowest topology level that holds all ``rows`` in one domain, and the domain's name."""
+    for level, codes in enumerate(nodes.domains):
+        used = codes[rows]
+        if used[0] >= 0 and bool((used == used[0]).all()):
+            return nodes.topology_levels[level], nodes.domain_name(level, int(rows[0]))
+    return CLUSTER_LEVEL, ""
+
+
+def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) -> Placement:
+    """A placement from ``counts[task name]``, int64 of shape (nodes,): replicas per node."""
+    tasks = []
+    for task in gang.tasks:
+        rows = np.flatnonzero(counts[task.name])
+        tasks.append(TaskPlacement(task.name, rows, counts[task.name][rows]))
+    level, domain = smallest_domain(nodes, np.unique(np.concatenate([t.rows for t in tasks])))
+    return Placement(tuple(tasks), level, domain)

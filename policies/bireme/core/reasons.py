@@ -1,0 +1,60 @@
+"""The one vocabulary of *why*, used alike in conditions, events, metrics and reports.
+
+Reasons are API: people alert on them. Three kinds are kept apart because they ask for different
+people: a configuration fault needs its author, waiting needs patience or more machines, and
+progress needs nobody.
+"""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a gang is where it is."""
+
+    # Configuration faults: waiting longer does not help.
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_FORBIDDEN = "QueueForbidden"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    SPEC_INVALID = "SpecInvalid"
+    TEMPLATE_INVALID = "TemplateInvalid"
+    NEVER_FITS = "NeverFits"
+
+    # Waiting: time or capacity helps.
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    WAITING_BEHIND = "WaitingBehind"
+    OVER_QUEUE_LIMIT = "OverQueueLimit"
+    WAITING_FOR_PODS = "WaitingForPods"
+    STOPPING = "Stopping"
+    PODS_REFUSED = "PodsRefused"
+
+    # Progress.
+    ADMITTED = "Admitted"
+    GANG_BOUND = "GangBound"
+    GANG_RUNNING = "GangRunning"
+    GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
+    NODE_LOST = "NodeLost"
+    POD_LOST = "PodLost"
+    POD_FAILED = "PodFailed"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+    @property
+    def is_configuration_fault(self) -> bool:
+        """True when only a change of the object (or of its queue or class) can help."""
+        return self in _CONFIGURATION_FAULTS
+
+
+_CONFIGURATION_FAULTS = frozenset(
+    {
+        Reason.QUEUE_NOT_FOUND,
+        Reason.QUEUE_CLOSED,
+        Reason.QUEUE_FORBIDDEN,
+        Reason.PRIORITY_CLASS_NOT_FOUND,
+        Reason.SPEC_INVALID,
+        Reason.TEMPLATE_INVALID,
+        Reason.NEVER_FITS,
+    }
+)

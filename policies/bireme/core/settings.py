@@ -1,0 +1,66 @@
+"""Everything about a decision that a person may change, with its default and its consequence.
+
+One name in three spellings: ``wait_bound_seconds`` here, ``BIREME_WAIT_BOUND_SECONDS`` in the
+environment, ``waitBoundSeconds`` in a settings file; :mod:`bireme.kube.settings_source` reads both.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from bireme.core.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingSettings:
+    """What every decision depends on besides the cluster itself."""
+
+    orderer: str = "combined-priority"
+    """Who goes first: the name of a registered orderer."""
+
+    placer: str = "packing"
+    """Where a gang goes: the name of a registered placer."""
+
+    user_weight: float = 0.35
+    """Weight of the queue's ``userPriority`` in the combined priority."""
+
+    job_weight: float = 0.35
+    """Weight of the job's PriorityClass in the combined priority."""
+
+    wait_weight: float = 0.15
+    """Weight of the time waited, as a share of the queue's wait bound."""
+
+    parallelism_weight: float = 0.15
+    """Weight of the number of replicas: wide gangs are harder to fit later, so they gain."""
+
+    job_priority_half: int = 100
+    """The PriorityClass value that counts as half of the highest possible job priority."""
+
+    parallelism_half: int = 8
+    """The number of replicas that counts as half of the highest possible parallelism."""
+
+    wait_bound_seconds: int = 86_400
+    """After this wait a gang goes before all others; a Queue may set its own."""
+
+    topology_levels: tuple[str, ...] = (
+        "kubernetes.io/hostname",
+        "topology.bireme.dev/rack",
+        "topology.bireme.dev/block",
+        "topology.kubernetes.io/zone",
+    )
+    """Node labels that name topology domains, narrowest first; a gang is packed into the first
+    level that holds it. Nodes without a level's label belong to no domain of that level."""
+
+    def __post_init__(self) -> None:
+        weights = (self.user_weight, self.job_weight, self.wait_weight, self.parallelism_weight)
+        if min(weights) < 0 or not 0 < sum(weights) < inf:
+            raise SettingError(
+                f"the priority weights are {weights}; "
+                "each must be a number from 0 on, and one must be above 0"
+            )
+        for name in ("job_priority_half", "parallelism_half", "wait_bound_seconds"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.topology_levels or len(set(self.topology_levels)) < len(self.topology_levels):
+            raise SettingError(
+                f"topology_levels is {self.topology_levels}; name at least one label key, each once"
+            )

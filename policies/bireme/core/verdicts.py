@@ -1,0 +1,133 @@
+"""Why a gang does not fit, in numbers and plain words.
+
+Two different answers are kept apart: it does not fit *now* (how much is asked, free and missing)
+and it would not fit an empty cluster either (and the largest gang that would). The second depends
+on nodes alone and is remembered with them.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bireme.core import filters
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import NodeTable
+from bireme.core.policy import Placer
+from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
+
+
+def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
+    """Asked, free, missing, jobs ahead: for a gang that fits the cluster, but not now."""
+    resource = dominant_resource(gang)
+    usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
+    for task in gang.tasks:
+        usable |= filters.feasible(task.constraints, capacity.nodes)
+    column = capacity.nodes.axis.column(resource)
+    free = 0 if column is None else int(np.maximum(capacity.free[usable, column], 0).sum())
+    asked = gang.demand.get(resource, 0)
+    return (
+        f"asks {shown(resource, asked)} as {composition(gang)}; {shown(resource, free)} free on "
+        f"nodes it may use; {_missing(gang, capacity, asked, free, resource)}; {ahead} ahead"
+    )
+
+
+def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource: str) -> str:
+    if asked > free:
+        return f"{shown(resource, asked - free)} missing"
+    short = []
+    for task in gang.tasks:
+        fits = int(np.minimum(capacity.replicas(task), task.replicas).sum())
+        if fits < task.replicas:
+            short.append(f"{task.replicas - fits} of {task.replicas} {task.name}")
+    if short:
+        return "no room left for " + ", ".join(short)
+    return "its replicas do not fit together"
+
+
+def never_fits(gang: Gang, nodes: NodeTable, placer: Placer) -> str | None:
+    """Why the gang would not fit an empty cluster, with the largest that would; None if it fits."""
+    key = ("never_fits", gang.shape, type(placer).__qualname__)
+    if key in nodes.memo:
+        verdict = nodes.memo[key]
+        return verdict if isinstance(verdict, str) else None
+    fresh = _never_fits(gang, FreeCapacity(nodes, np.zeros_like(nodes.allocatable)), placer)
+    nodes.remember(key, fresh)
+    return fresh
+
+
+def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer) -> str | None:
+    if not len(empty.nodes):
+        return "the cluster has no nodes"
+    if placer.place(gang, empty) is not None:
+        return None
+    for task in gang.tasks:
+        if not empty.replicas(task).any():
+            return _replica_too_large(task, empty)
+    largest_task = max(gang.tasks, key=lambda task: (task.replicas, task.name))
+    others = {task.name: task.replicas for task in gang.tasks}
+
+    def fits(replicas: int) -> bool:
+        trial = gang.resized(others | {largest_task.name: replicas})
+        return placer.place(trial, empty) is not None
+
+    most = _largest(fits, largest_task.replicas)
+    if not most:
+        return f"asks {composition(gang)}; the empty cluster cannot hold them together"
+    return (
+        f"asks {largest_task.replicas} {largest_task.name} replicas; the empty cluster holds "
+        f"at most {most} beside the job's other tasks; lower replicas to {most} or add nodes"
+    )
+
+
+def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
+    """The largest size below ``ceiling`` that fits, by bisection; 0 when not even one does."""
+    low, high = 0, ceiling
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
+    nodes = empty.nodes
+    allowed = filters.feasible(task.constraints, nodes)
+    if not allowed.any():
+        return (
+            f"no node matches the node selector, affinity and tolerations of task {task.name} "
+            f"and is ready; change the template or the nodes"
+        )
+    for name, amount in task.request:
+        column = nodes.axis.column(name)
+        most = 0 if column is None else int(nodes.allocatable[allowed, column].max())
+        if amount > most:
+            return (
+                f"one {task.name} replica asks {shown(name, amount)}; the largest node it may "
+                f"use offers {shown(name, most)}; lower the request to at most that"
+            )
+    return (
+        f"one {task.name} replica asks for more of several resources than any one node offers "
+        f"together; lower the request"
+    )
+
+
+def dominant_resource(gang: Gang) -> str:
+    """The resource people count the gang in: its devices if it asks any, else cores, memory."""
+    devices = sorted(name for name in gang.demand if name not in STANDARD)
+    if devices:
+        return max(devices, key=lambda name: gang.demand[name])
+    return next((name for name in (CPU, MEMORY) if gang.demand.get(name)), PODS)
+
+
+def composition(gang: Gang) -> str:
+    """The gang in words: ``4 worker + 1 ps``."""
+    return " + ".join(f"{task.replicas} {task.name}" for task in gang.tasks)
+
+
+def shown(resource: str, amount: int) -> str:
+    """An amount with its unit, as a person would write it."""
+    if resource == CPU:
+        return f"{amount / 1000:g} cpu"
+    if resource == MEMORY:
+        return f"{amount / 2**30:.4g}Gi memory"
+    return f"{amount} {resource}"

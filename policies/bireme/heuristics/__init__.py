@@ -1,0 +1,1 @@
+"""Rule-based policies: orderers and placers with written formulas."""

@@ -1,0 +1,78 @@
+"""Rule-based node scores: best fit, near the gang, workers beside parameter servers.
+
+Three measures from 0 to 1. *Tightness*: how little is free on a node, compared with the emptiest
+node of the cluster, scarce devices counting most, so that large holes stay whole. *Closeness*:
+the share of the gang's bound members in the same topology domain, averaged over the levels
+that the cluster has.
+*Affinity*: at how many levels a worker finds a parameter server in its domain, and a server a
+worker; a node that already holds a server of the same gang counts nothing for another server.
+Network traffic is what slows training: with four levels, one level closer outweighs tightness.
+"""
+
+import numpy as np
+
+from bireme.core.gangs import Role
+from bireme.core.nodes import Codes, NodeTable
+from bireme.core.resources import FloatArray, IntArray
+from bireme.core.scores import ScoreQuestion
+
+_TIGHTNESS_WEIGHT = 0.2
+"""Weight of tightness once members of the gang are bound; nearness has the rest."""
+
+_COUNTERPARTS = {Role.WORKER: Role.PS, Role.PS: Role.WORKER}
+
+
+class BestFit:
+    """The default scorer, and what every other scorer falls back to."""
+
+    def score(self, question: ScoreQuestion) -> FloatArray:
+        """float64, shape (candidates,), in [0, 1]."""
+        tight = _tightness(question)
+        rows = [peers for peers in question.peers.values() if len(peers)]
+        if not rows:
+            return tight
+        near = _closeness(question.capacity.nodes, question.rows, np.concatenate(rows))
+        affinity = _affinity(question)
+        if affinity is not None:
+            near = (near + affinity) / 2
+        return _TIGHTNESS_WEIGHT * tight + (1 - _TIGHTNESS_WEIGHT) * near
+
+
+def _tightness(question: ScoreQuestion) -> FloatArray:
+    free = question.capacity.tightness
+    most = free.max(initial=0.0)
+    if most == 0:
+        return np.ones(len(question.rows))
+    return np.asarray(1 - free[question.rows] / most, dtype=np.float64)
+
+
+def _closeness(nodes: NodeTable, rows: IntArray, peers: IntArray) -> FloatArray:
+    levels = _levels(nodes)
+    shares = [_companions(codes, rows, peers) / len(peers) for codes in levels]
+    return np.asarray(np.sum(shares, axis=0) / len(levels), dtype=np.float64)
+
+
+def _affinity(question: ScoreQuestion) -> FloatArray | None:
+    """None where the role has no counterpart, or none of it is bound yet."""
+    role, nodes, rows = question.task.role, question.capacity.nodes, question.rows
+    counterparts = question.peers.get(_COUNTERPARTS.get(role, role))
+    if role not in _COUNTERPARTS or counterparts is None or not len(counterparts):
+        return None
+    levels = _levels(nodes)
+    shared = np.sum([_companions(codes, rows, counterparts) > 0 for codes in levels], axis=0)
+    if role is Role.PS:
+        shared = np.where(np.isin(rows, question.peers.get(Role.PS, ())), 0, shared)
+    return np.asarray(shared / len(levels), dtype=np.float64)
+
+
+def _levels(nodes: NodeTable) -> list[Codes]:
+    """Domain codes of the levels this cluster has; one with no labels would only dilute."""
+    return [codes for codes in nodes.domains if (codes >= 0).any()] or [nodes.domains[0]]
+
+
+def _companions(codes: Codes, rows: IntArray, peers: IntArray) -> IntArray:
+    """How many of ``peers`` share each row's domain, int64, shape (rows,)."""
+    there = codes[peers]
+    counts = np.bincount(there[there >= 0], minlength=int(codes.max(initial=-1)) + 2)
+    # The last count is always zero and answers for code -1: nodes that belong to no domain.
+    return counts[codes[rows]]

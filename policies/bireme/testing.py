@@ -1,0 +1,142 @@
+"""Builders for tests: each states only what its case is about, the rest is unremarkable."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bireme.core.constraints import ANYWHERE, NodeConstraints, Taint
+from bireme.core.gangs import Gang, Role, RoleAffinity, Task
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.queues import Queue
+from bireme.core.reasons import Reason
+from bireme.core.resources import IntArray, request_of
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+
+GPU = "nvidia.com/gpu"
+GIB = 2**30
+
+
+class ManualClock:
+    """A clock that moves only when told to, in seconds."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        self.now += seconds
+
+
+def a_node(
+    name: str,
+    gpus: int = 8,
+    *,
+    cpu_millis: int = 96_000,
+    memory_bytes: int = 1024 * GIB,
+    pods: int = 110,
+    rack: str | None = None,
+    zone: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    is_ready: bool = True,
+    is_cordoned: bool = False,
+) -> Node:
+    """A healthy node with eight GPUs."""
+    offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": pods}
+    known = {"kubernetes.io/hostname": name, **(labels or {})}
+    if rack is not None:
+        known["topology.bireme.dev/rack"] = rack
+    if zone is not None:
+        known["topology.kubernetes.io/zone"] = zone
+    return Node(
+        name, offers | ({GPU: gpus} if gpus else {}), known, tuple(taints), is_ready, is_cordoned
+    )
+
+
+def racks(count: int, nodes_per_rack: int, gpus: int = 8) -> list[Node]:
+    """``count`` racks ``r0, r1, ...`` of equal nodes ``r0-n0, ...``."""
+    return [
+        a_node(f"r{rack}-n{node}", gpus, rack=f"r{rack}")
+        for rack in range(count)
+        for node in range(nodes_per_rack)
+    ]
+
+
+def a_task(
+    replicas: int = 1,
+    gpus: int = 1,
+    *,
+    name: str | None = None,
+    role: Role = Role.WORKER,
+    cpu_millis: int = 1000,
+    memory_bytes: int = GIB,
+    min_replicas: int = 0,
+    priority: int | None = None,
+    constraints: NodeConstraints = ANYWHERE,
+) -> Task:
+    """A task of one-GPU workers."""
+    request = request_of({"cpu": cpu_millis, "memory": memory_bytes, "pods": 1, GPU: gpus})
+    return Task(
+        name or role.value,
+        replicas,
+        request,
+        role,
+        min_replicas,
+        role.default_priority if priority is None else priority,
+        constraints,
+    )
+
+
+def a_gang(
+    name: str = "job",
+    *tasks: Task,
+    queue: str = "default",
+    namespace: str = "default",
+    arrived: float = 0.0,
+    priority: int = 0,
+    min_available: int = 0,
+    role_affinity: RoleAffinity | None = None,
+    interrupted: bool = False,
+    fault: tuple[Reason, str] | None = None,
+) -> Gang:
+    """A gang of one one-GPU worker unless tasks are given; its uid is its name."""
+    return Gang(
+        uid=name,
+        name=name,
+        namespace=namespace,
+        queue=queue,
+        tasks=tasks or (a_task(),),
+        arrived=arrived,
+        priority=priority,
+        min_available=min_available,
+        role_affinity=role_affinity or RoleAffinity(),
+        interrupted=interrupted,
+        fault=fault,
+    )
+
+
+def a_snapshot(
+    nodes: Sequence[Node],
+    *waiting: Gang,
+    queues: Sequence[Queue] = (Queue("default"),),
+    queue_usage: Mapping[str, Mapping[str, int]] | None = None,
+    used: IntArray | None = None,
+    now: float = 0.0,
+    settings: SchedulingSettings | None = None,
+) -> ClusterSnapshot:
+    """A snapshot of ``nodes`` with one open queue called ``default`` and nothing running."""
+    settings = settings or SchedulingSettings()
+    table = NodeTable(nodes, settings.topology_levels)
+    return ClusterSnapshot(
+        now=now,
+        nodes=table,
+        used=np.zeros_like(table.allocatable) if used is None else used,
+        waiting=tuple(waiting),
+        queues={queue.name: queue for queue in queues},
+        queue_usage=queue_usage or {},
+        settings=settings,
+    )
