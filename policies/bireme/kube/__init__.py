@@ -1,0 +1,1 @@
+"""The edge to Kubernetes: resource models, manifests to core types and back, client, reflector."""

@@ -1,0 +1,26 @@
+"""The kinds of ``bireme.dev/v1alpha1`` as pydantic models: the one source of the CRDs.
+
+Field docstrings become ``kubectl explain``, limits become schema limits, and rules that span
+fields stand beside their model as CEL (:class:`~bireme.kube.api.model.Rule`). The API server
+enforces them; reading an object back, pass ``extra="ignore"`` to ``model_validate`` so that a
+newer CRD with more fields does not stop an older operator.
+"""
+
+from bireme.kube.api.metadata import Condition
+from bireme.kube.api.pod_group import PodGroup, PodGroupSpec, PodGroupStatus
+from bireme.kube.api.queues import Queue, QueueSpec, QueueStatus
+from bireme.kube.api.training_job import TrainingJob, TrainingJobSpec
+from bireme.kube.api.training_job_status import TrainingJobStatus
+
+__all__ = [
+    "Condition",
+    "PodGroup",
+    "PodGroupSpec",
+    "PodGroupStatus",
+    "Queue",
+    "QueueSpec",
+    "QueueStatus",
+    "TrainingJob",
+    "TrainingJobSpec",
+    "TrainingJobStatus",
+]

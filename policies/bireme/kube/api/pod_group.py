@@ -1,0 +1,146 @@
+"""PodGroup: pods that start together or not at all, and the plan that says where.
+
+Its spec has Volcano's shape. Bireme makes one for every TrainingJob; for pods of other
+controllers (Jobs, StatefulSets, Kubeflow) users make their own, and the pods join by label and
+scheduling gate. The plan in its status is the truth that the extender checks every pod against.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from bireme.kube import names
+from bireme.kube.api.fields import (
+    MAX_REPLICAS,
+    MAX_TASKS,
+    Count,
+    DnsLabel,
+    DnsSubdomain,
+    LabelValue,
+    Message,
+    Reason,
+    Replicas,
+    ResourceMap,
+    Timestamp,
+)
+from bireme.kube.api.metadata import Conditions, Resource, keyed_by
+from bireme.kube.api.model import Model, Rule, checked_by
+
+PodGroupPhase = Literal["Pending", "Inqueue", "Running", "Interrupted", "Completed", "Unknown"]
+
+_TASK_SUM: Final = "self.minTaskMember.map(name, self.minTaskMember[name]).sum()"
+
+_TASK_NAMED: Final = (
+    "(name.size() <= 63 && name.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
+)
+
+
+class PodGroupSpec(Model):
+    """How many pods form the gang, and how it is ordered."""
+
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                f"!has(self.minTaskMember) || {_TASK_SUM} <= self.minMember",
+                f"minTaskMember adds up to {{{_TASK_SUM}}}, above minMember {{self.minMember}}:"
+                " raise minMember or lower the tasks' numbers",
+                field=".minTaskMember",
+            ),
+            Rule(
+                f"!has(self.minTaskMember) || self.minTaskMember.all(name, {_TASK_NAMED})",
+                f"minTaskMember {{self.minTaskMember.map(name, !{_TASK_NAMED}, name)}} cannot be"
+                " task labels: name tasks in letters, digits and '-', '_', '.', at most 63",
+                field=".minTaskMember",
+            ),
+        )
+    )
+
+    min_member: Replicas
+    """The fewest pods that start together."""
+    min_task_member: dict[str, Replicas] = Field(default={}, max_length=MAX_TASKS)
+    """Task name to the fewest of its pods that start together."""
+    queue: DnsLabel = names.DEFAULT_QUEUE
+    """The Queue the gang waits in."""
+    priority_class_name: DnsSubdomain | None = None
+    """A stock PriorityClass; its value is the gang's part of the combined priority."""
+    min_resources: ResourceMap = Field(default={})
+    """What the gang needs in total, where it should be known before its pods exist."""
+
+
+class PlannedTask(Model):
+    """A task as it was planned."""
+
+    name: LabelValue
+    role: str | None = Field(default=None, max_length=32)
+    requests: ResourceMap = Field(default={})
+    """What each replica asks for."""
+    replicas: Replicas
+
+
+class Placement(Model):
+    """The replicas of one task on one node."""
+
+    node: DnsSubdomain
+    task: LabelValue
+    indices: str | None = Field(default=None, max_length=8192, pattern="^[0-9]+([-,][0-9]+)*$")
+    """Replica indices such as 0-3,7, for pods that Bireme creates."""
+    pods: tuple[Annotated[str, Field(max_length=64)], ...] | None = Field(
+        default=None, max_length=1024
+    )
+    """UIDs, for pods of other controllers."""
+
+
+class Plan(Model):
+    """Where every member of the gang goes. Written whole, by the leading operator only."""
+
+    epoch: Count
+    """Lease transitions of the leader that wrote the plan."""
+    attempt: Count
+    """How often the gang was started again; 0 is the first start."""
+    spec_hash: str = Field(max_length=64)
+    """Digest of the spec that was planned; another digest means the plan is stale."""
+    mode: Literal["Pinned", "Score"]
+    """Pinned: each pod has its node. Score: the extender's scores choose among nodes."""
+    planned_time: Timestamp
+    tasks: tuple[PlannedTask, ...] = Field(
+        default=(), max_length=32, json_schema_extra=keyed_by("name")
+    )
+    placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_REPLICAS)
+
+
+class PodGroupStatus(Model):
+    """What the operator says about the gang."""
+
+    phase: PodGroupPhase | None = None
+    reason: Reason | None = None
+    message: Message | None = None
+    conditions: Conditions = ()
+    queue_position: Count | None = None
+    """1 is the next gang of its queue to be admitted; absent when it is not waiting."""
+    plan: Plan | None = None
+
+
+_POD_GROUP_RULES: Final = checked_by(
+    Rule(
+        "self.metadata.name.size() <= 63",
+        "metadata.name has {self.metadata.name.size()} characters, but pods carry it as a label"
+        " of at most 63: choose a shorter name",
+    ),
+    Rule(
+        "!(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Running')"
+        " || self.spec.minMember == oldSelf.spec.minMember",
+        "spec.minMember cannot change from {oldSelf.spec.minMember} to {self.spec.minMember}"
+        " while the gang is Running: delete it and create a new PodGroup",
+        field=".spec.minMember",
+    ),
+)
+
+
+class PodGroup(Resource):
+    """Pods that start together or not at all."""
+
+    model_config = ConfigDict(json_schema_extra=_POD_GROUP_RULES)
+
+    kind: Literal["PodGroup"] = "PodGroup"
+    spec: PodGroupSpec
+    status: PodGroupStatus | None = None

@@ -1,0 +1,104 @@
+"""Queue: where jobs wait, who may use it, how much it may hold, how much its users count.
+
+Queues are cluster scoped and written by administrators: a tenant chooses a queue but cannot
+raise its own weight.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from bireme.kube.api.fields import Count, LabelKey, LabelValue, ResourceMap
+from bireme.kube.api.metadata import Conditions, Resource
+from bireme.kube.api.model import Model, Rule, checked_by
+
+
+class SelectorRequirement(Model):
+    """One term of a label selector."""
+
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0"
+                " : !has(self.values) || self.values.size() == 0",
+                "values of key {self.key} do not go with operator {self.operator}: In and NotIn"
+                " need at least one value, Exists and DoesNotExist take none",
+            )
+        )
+    )
+
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[LabelValue, ...] = Field(default=(), max_length=64)
+
+
+class LabelSelector(Model):
+    """A label selector; every term must hold, and an empty one selects everything."""
+
+    match_labels: dict[str, LabelValue] = Field(default={}, max_length=32)
+    match_expressions: tuple[SelectorRequirement, ...] = Field(default=(), max_length=32)
+
+    def selects(self, labels: dict[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            _holds(requirement, labels) for requirement in self.match_expressions
+        )
+
+
+def _holds(requirement: SelectorRequirement, labels: dict[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+
+
+class QueueSpec(Model):
+    """Limits and standing of a queue."""
+
+    limit: ResourceMap = Field(default={})
+    """The most its admitted gangs may ask for together; a resource not named is unlimited."""
+    user_priority: Annotated[int, Field(ge=0, le=100)] = 50
+    """The user's part of the combined priority of every job in the queue."""
+    namespace_selector: LabelSelector | None = None
+    """The namespaces whose jobs may use the queue; without it, all of them."""
+    wait_bound_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] = 86400
+    """A job that has waited this long goes first, whatever its priority."""
+    state: Literal["Open", "Closed"] = "Open"
+    """Closed admits nothing new; what runs goes on."""
+
+
+class QueueStatus(Model):
+    """What the operator says about the queue."""
+
+    admitted: Count | None = None
+    """Gangs that hold resources."""
+    pending: Count | None = None
+    """Gangs that wait."""
+    usage: ResourceMap = Field(default={})
+    """What the admitted gangs ask for together."""
+    conditions: Conditions = ()
+
+
+_QUEUE_RULES: Final = checked_by(
+    Rule(
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
+        "metadata.name {self.metadata.name} must be at most 63 lower case letters, digits and"
+        " '-', or no job can name the queue: choose such a name",
+    )
+)
+
+
+class Queue(Resource):
+    """Where jobs wait."""
+
+    model_config = ConfigDict(json_schema_extra=_QUEUE_RULES)
+
+    kind: Literal["Queue"] = "Queue"
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus | None = None

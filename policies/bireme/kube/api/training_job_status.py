@@ -1,0 +1,97 @@
+"""The status of a TrainingJob: its whole story, readable with ``kubectl get`` and ``describe``.
+
+Written by the operator alone. Nothing here is needed to decide: it can be recomputed from the
+cluster, apart from the counters and times of what has already happened.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from bireme.kube.api.fields import MAX_TASKS, Count, Message, Reason, TaskName, Timestamp
+from bireme.kube.api.metadata import Conditions, keyed_by
+from bireme.kube.api.model import Model
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+
+
+class PriorityFactor(Model):
+    """One term of the combined priority."""
+
+    name: str = Field(max_length=32)
+    value: float
+    weight: float
+    contribution: float
+    """value times weight."""
+
+
+class Priority(Model):
+    """The priority the job was ordered by, and where it comes from."""
+
+    score: float
+    factors: tuple[PriorityFactor, ...] = Field(
+        default=(), max_length=8, json_schema_extra=keyed_by("name")
+    )
+
+
+class TaskStatus(Model):
+    """How many replicas of a task have come how far."""
+
+    name: TaskName
+    replicas: Count = 0
+    """Wanted in the current plan."""
+    planned: Count = 0
+    bound: Count = 0
+    ready: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+
+
+class PlacementSummary(Model):
+    """Where the gang sits; the exact nodes are in the plan of its PodGroup."""
+
+    level: str = Field(default="", max_length=317)
+    """The smallest topology level that holds the whole gang, such as node or rack."""
+    domain: str = Field(default="", max_length=253)
+    """The value of that level, such as the name of the rack."""
+    nodes: Count = 0
+    """How many nodes carry replicas."""
+    summary: str = Field(default="", max_length=1024)
+    """The placement in one line."""
+
+
+class TrainingJobStatus(Model):
+    """What the operator says about the job."""
+
+    phase: Phase | None = None
+    reason: Reason | None = None
+    """The one dominant reason for the phase."""
+    message: Message | None = None
+    """The reason in plain words, with numbers."""
+    conditions: Conditions = ()
+    observed_generation: Count | None = None
+    queue_position: Count | None = None
+    """1 is the next job of its queue to be admitted; absent when it is not waiting."""
+    priority: Priority | None = None
+    tasks: tuple[TaskStatus, ...] = Field(
+        default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
+    )
+    ready: str | None = Field(default=None, max_length=32)
+    """Ready replicas of wanted ones: 3/4."""
+    gpus: Count | None = None
+    """GPUs the gang asks for in total."""
+    placement: PlacementSummary | None = None
+    attempt: Count | None = None
+    """How often the gang was started again; 0 is the first start."""
+    restarts: Count | None = None
+    """Restarts after failures of the job's own; these count against backoffLimit."""
+    interruptions: Count | None = None
+    """Restarts for reasons outside the job, such as a lost node."""
+    queued_time: Timestamp | None = None
+    """When it last joined the queue: at creation, resumption, or after an interruption."""
+    admitted_time: Timestamp | None = None
+    start_time: Timestamp | None = None
+    """When the whole gang was first running."""
+    completion_time: Timestamp | None = None
+    wait_seconds: Count | None = None
+    """Time spent waiting for admission before it last joined the queue."""

@@ -1,0 +1,280 @@
+"""The one HTTP client: raw requests to the API server, bytes in and bytes out.
+
+Callers decode the bytes into the trimmed structs they need. Every failure, from a refused
+connection to a 422, is one :class:`ApiError` with predicates, because callers are level-triggered
+and only ask "again later, or never?". Nothing is retried here, except that a 401 or an unknown
+CA makes the client re-read its credentials and try once more.
+
+Every write passes ``fence`` after a connection has been obtained and before its first byte
+leaves, so a leader that lost its lease while it queued for a connection writes nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from bireme.kube.credentials import Credentials, CredentialSource
+from bireme.kube.errors import ApiError, NotLeader, connection_trouble, from_answer
+
+__all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
+
+Params = Mapping[str, str | int]
+
+JSON: Final = "application/json"
+_APPLY: Final = "application/apply-patch+yaml"
+_JSON_PATCH: Final = "application/json-patch+json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ADDRESSED: Final = re.compile(
+    r"/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/(?=.))?([^/]+)(?:/[^/]+)?(/[^/]+)?$"
+)
+_CONNECTIONS: Final = 64
+_CONNECT_TIMEOUT_SECONDS: Final = 10.0
+_READ_BUFFER_BYTES: Final = 256 * 1024
+_BIG_BODY_BYTES: Final = 1024 * 1024
+"""From here on aiohttp wants a file to send piece by piece, and warns otherwise."""
+
+
+class ApiClient:
+    """An API server and the session to it. Made by :meth:`connect`, ended by :meth:`close`."""
+
+    def __init__(self, source: CredentialSource) -> None:
+        self.fence: Callable[[], None] = lambda: None
+        self.write_counts: Counter[tuple[str, str]] = Counter()
+        """Writes sent so far by (verb, resource), as in ``("patch", "podgroups/status")``."""
+        self._source = source
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "bireme"},
+            middlewares=(_send_writes_once,),
+            request_class=_fenced(self._before_write),
+            skip_auto_headers=("Content-Type",),
+        )
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+        """A client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account or ``~/.kube``.
+
+        Raises:
+            CredentialsError: no usable credentials there.
+        """
+        source = CredentialSource(kubeconfig)
+        await source.current()
+        return cls(source)
+
+    async def close(self) -> None:
+        """Close every connection; open streams end."""
+        await self._session.close()
+
+    async def get(self, path: str, *, params: Params | None = None) -> bytes:
+        """One object, or one page of a collection."""
+        return await self.request("GET", path, params=params)
+
+    async def create(self, path: str, body: object) -> bytes:
+        """POST ``body`` to a collection (or to a subresource such as ``binding``)."""
+        return await self.request("POST", path, body=_encode(body))
+
+    async def replace(self, path: str, body: object) -> bytes:
+        """PUT the whole object; conditional if it carries a resourceVersion."""
+        return await self.request("PUT", path, body=_encode(body))
+
+    async def apply(self, path: str, body: object, *, manager: str, force: bool = True) -> bytes:
+        """Server-side apply as field manager ``manager``; creates the object if need be."""
+        params = {"fieldManager": manager, "force": "true" if force else "false"}
+        return await self.request(
+            "PATCH", path, params=params, body=_encode(body), content_type=_APPLY
+        )
+
+    async def json_patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> bytes:
+        """Apply all operations or, when a ``test`` among them fails (422), none."""
+        return await self.request("PATCH", path, body=_encode(operations), content_type=_JSON_PATCH)
+
+    async def merge_patch(self, path: str, body: object) -> bytes:
+        """Merge ``body`` into the object; conditional if it carries a resourceVersion."""
+        return await self.request("PATCH", path, body=_encode(body), content_type=_MERGE_PATCH)
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: str | None = None,
+    ) -> bool:
+        """Delete the object; False when it was gone already.
+
+        With ``uid``, an object of the same name but another uid is left alone (conflict).
+        """
+        options: dict[str, object] = {}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        try:
+            await self.request("DELETE", path, body=_encode(options) if options else None)
+        except ApiError as error:
+            if error.is_not_found:
+                return False
+            raise
+        return True
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout_seconds: float = 30,
+    ) -> bytes:
+        """Send one request and return the body of a 2xx answer.
+
+        Raises:
+            ApiError: any other answer, or none within ``timeout_seconds``.
+            NotLeader: it is a write and the fence is closed.
+        """
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        headers = {} if body is None else {"Content-Type": content_type}
+        response = await self._respond(method, _target(path, params), body, headers, timeout)
+        with connection_trouble():
+            async with response:
+                return await response.read()
+
+    async def stream(
+        self, path: str, params: Params | None = None, *, read_timeout_seconds: float = 70
+    ) -> AsyncGenerator[bytes]:
+        """The lines of a streamed answer (a watch), without their newlines, of any length.
+
+        A last line without newline was cut off by the sender and is dropped. Close the iterator
+        (``contextlib.aclosing``) to hang up.
+
+        Raises:
+            ApiError: refused, cut, or not one byte for ``read_timeout_seconds``.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=_CONNECT_TIMEOUT_SECONDS, sock_read=read_timeout_seconds
+        )
+        response = await self._respond("GET", _target(path, params), None, {}, timeout)
+        with connection_trouble():
+            try:
+                async for line in _lines(response.content.iter_any()):
+                    yield line
+            finally:
+                response.close()
+
+    async def _respond(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """A 2xx answer, its body unread; credentials that are refused are read again once."""
+        with connection_trouble():
+            used = await self._source.current()
+            try:
+                return await self._send(used, method, target, body, headers, timeout)
+            except aiohttp.ClientConnectorCertificateError:
+                pass
+            except ApiError as error:
+                if not error.wants_new_credentials:
+                    raise
+            renewed = await self._source.after(used)
+            return await self._send(renewed, method, target, body, headers, timeout)
+
+    async def _send(
+        self,
+        credentials: Credentials,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        if authorization := credentials.authorization():
+            headers = {**headers, "Authorization": authorization}
+        response = await self._session.request(
+            method,
+            URL(credentials.server + target, encoded=True),
+            data=BytesIO(body) if body and len(body) > _BIG_BODY_BYTES else body,
+            headers=headers,
+            timeout=timeout,
+            ssl=credentials.tls,
+            server_hostname=credentials.server_hostname,
+            proxy=credentials.proxy,
+            allow_redirects=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        if response.status < 300:
+            return response
+        async with response:
+            raise from_answer(response.status, await response.read(), response.headers)
+
+    def _before_write(self, method: str, path: str) -> None:
+        self.fence()
+        self.write_counts[_VERBS[method], _resource(path)] += 1
+
+
+async def _send_writes_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp would repeat a PUT or DELETE whose connection broke; whether to is not its call."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method not in _VERBS:
+            raise
+        raise ApiError(0, "ConnectionFailed", f"write may be lost: {error}") from error
+
+
+def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequest]:
+    """A request type that runs ``before_write`` once the connection is there."""
+
+    class FencedRequest(aiohttp.ClientRequest):
+        async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+            if self.method in _VERBS:
+                before_write(self.method, self.url.raw_path)
+            return await super().send(conn)
+
+    return FencedRequest
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines from arbitrary chunks, in time linear in the bytes."""
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
+            yield b"".join((*parts, line)) if parts else line
+            parts.clear()
+        if rest:
+            parts.append(rest)
+
+
+def _encode(body: object) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+
+def _target(path: str, params: Params | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
+
+
+def _resource(path: str) -> str:
+    """``pods`` or ``pods/binding``: what a path addresses, without namespace and name."""
+    found = _ADDRESSED.search(path)
+    return "".join(part or "" for part in found.groups()) if found else path

@@ -1,0 +1,303 @@
+"""Watched objects in, immutable snapshots out. The cache is disposable: the API server is truth.
+
+Reflectors feed ``put_*`` and ``delete_*``; nothing here performs I/O or decides. The operator
+and the extender keep one each, with as many kinds as they need.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.reasons import Reason
+from bireme.core.resources import Amounts, IntArray, Request, add
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import gang_views, names, nodes, pod_groups, pods, training_jobs, wire
+from bireme.kube.gang_views import GangView
+from bireme.kube.node_usage import NodeUsage
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.standing import Standing
+from bireme.kube.training_jobs import JobFacts, Key
+
+Reserved = Mapping[Key, tuple[str, Amounts, tuple[tuple[str, Request], ...]]]
+"""Gangs being admitted: key -> (queue, total demand, (node, request) per member)."""
+
+
+class ClusterState:
+    """Everything the shell watches, in the form the core wants it.
+
+    Attributes:
+        jobs, groups: By (namespace, name).
+        standing: Queues, namespaces and priority classes.
+        members: Pods that carry the pod-group label, by (namespace, name).
+        gated: Those of them that wait behind Bireme's gate, as they came.
+        on_change: Called after every change that can matter to a decision.
+        changed: Gangs whose job, group or pods changed; whoever acts on them clears it.
+    """
+
+    def __init__(self, settings: SchedulingSettings) -> None:
+        self.settings = settings
+        self.on_change: Callable[[], None] = lambda: None
+        self.changed: set[Key] = set()
+        self.jobs: dict[Key, JobFacts] = {}
+        self.groups: dict[Key, GroupFacts] = {}
+        self.members: dict[Key, PodFacts] = {}
+        self.standing = Standing(self._changed)
+        self.gated: dict[Key, wire.Pod] = {}
+        self._member_tasks: dict[Key, Task] = {}
+        self._members_of: dict[Key, set[Key]] = {}
+        self._views: dict[Key, GangView] = {}
+        self._nodes: dict[str, Node] = {}
+        self._table: NodeTable | None = None
+        self._usage = NodeUsage()
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    def _touch(self, gang: Key) -> None:
+        self._views.pop(gang, None)
+        self.changed.add(gang)
+
+    # --- nodes and pods -------------------------------------------------------------------
+
+    def put_node(self, key: Key, node: wire.Node) -> None:
+        """A node appeared or changed; heartbeats that change no fact are ignored."""
+        facts = nodes.from_manifest(node)
+        if self._nodes.get(facts.name) != facts:
+            self._nodes[facts.name] = facts
+            self._table = None
+            self._changed()
+
+    def delete_node(self, key: Key, node: wire.Node) -> None:
+        """A node is gone."""
+        if self._nodes.pop(key[1], None) is not None:
+            self._table = None
+            self._changed()
+
+    @property
+    def node_table(self) -> NodeTable:
+        """All nodes as arrays; the same object until a node changes."""
+        if self._table is None:
+            self._table = NodeTable(list(self._nodes.values()), self.settings.topology_levels)
+        return self._table
+
+    def node(self, name: str) -> Node | None:
+        """One node's facts."""
+        return self._nodes.get(name)
+
+    def put_member(self, key: Key, pod: wire.Pod) -> None:
+        """A pod of a gang appeared or changed."""
+        facts = pods.from_manifest(pod)
+        if self.members.get(key) == facts:
+            return
+        self._forget_member(key)
+        self.members[key] = facts
+        group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
+        self._members_of.setdefault(group, set()).add(key)
+        self._touch(group)
+        if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
+            self._member_tasks[key] = pod_groups.member_task(pod, facts)
+            self.gated[key] = pod
+        self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
+        self._changed()
+
+    def delete_member(self, key: Key, pod: wire.Pod) -> None:
+        """A pod of a gang is gone."""
+        if key in self.members:
+            self._forget_member(key)
+            self._usage.remove(key)
+            self._changed()
+
+    def _forget_member(self, key: Key) -> None:
+        facts = self.members.pop(key, None)
+        self._member_tasks.pop(key, None)
+        self.gated.pop(key, None)
+        if facts is None:
+            return
+        group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
+        self._members_of[group].discard(key)
+        if not self._members_of[group]:
+            del self._members_of[group]
+        self._touch(group)
+
+    def put_other_pod(self, key: Key, pod: wire.Pod) -> None:
+        """A pod that is none of ours; only what it uses matters."""
+        terminal = (pod.status.phase or "") in pods.TERMINAL
+        node = "" if terminal else pod.spec.node_name or ""
+        if self._usage.put(("", f"{key[0]}/{key[1]}"), node, pods.request_of_spec(pod.spec)):
+            self._changed()
+
+    def delete_other_pod(self, key: Key, pod: wire.Pod) -> None:
+        """A pod that was none of ours is gone."""
+        self._usage.remove(("", f"{key[0]}/{key[1]}"))
+        self._changed()
+
+    def members_of(self, group: Key) -> list[PodFacts]:
+        """All pods that carry the label of ``group``, trusted or not."""
+        return [self.members[key] for key in self._members_of.get(group, ())]
+
+    # --- jobs and groups ------------------------------------------------------------------
+
+    def put_job(self, key: Key, job: wire.Custom) -> None:
+        """A TrainingJob appeared or changed."""
+        self.jobs[key] = training_jobs.from_manifest(job)
+        self._touch(key)
+        self._changed()
+
+    def delete_job(self, key: Key, job: wire.Custom) -> None:
+        """A TrainingJob is gone."""
+        self.jobs.pop(key, None)
+        self._touch(key)
+        self._changed()
+
+    def put_group(self, key: Key, group: wire.Custom) -> None:
+        """A PodGroup appeared or changed."""
+        self.groups[key] = pod_groups.from_manifest(group)
+        self._touch(key)
+        self._changed()
+
+    def delete_group(self, key: Key, group: wire.Custom) -> None:
+        """A PodGroup is gone."""
+        self.groups.pop(key, None)
+        self._touch(key)
+        self._changed()
+
+    # --- gangs ----------------------------------------------------------------------------
+
+    def view(self, key: Key) -> GangView | None:
+        """Plan and pods of one gang side by side; None when it has no plan."""
+        known = self._views.get(key)
+        if known is not None:
+            return known
+        group = self.groups.get(key)
+        if group is None or group.plan is None:
+            return None
+        if group.job_uid:
+            found = gang_views.of_job(key, group.job_uid, group.plan, self.members_of(key))
+        else:
+            found = gang_views.of_group(group.plan, self.members_of(key))
+        self._views[key] = found
+        return found
+
+    def waiting(
+        self, excluded: Iterable[Key] = (), faults: Mapping[Key, tuple[Reason, str]] | None = None
+    ) -> list[Gang]:
+        """Every gang that wants to start; ``faults`` adds what only the shell knows."""
+        faults, skip = faults or {}, set(excluded)
+        gangs = [
+            gang
+            for key, job in self.jobs.items()
+            if key not in skip and (gang := self._waiting_job(key, job, faults.get(key)))
+        ]
+        for key, group in self.groups.items():
+            if key not in skip and not group.job_uid and not group.is_leaving:
+                gang = self._waiting_group(key, group, faults.get(key))
+                if gang is not None:
+                    gangs.append(gang)
+        return gangs
+
+    def _waiting_job(
+        self, key: Key, job: JobFacts, fault: tuple[Reason, str] | None
+    ) -> Gang | None:
+        if job.is_finished or job.is_suspended or job.is_leaving:
+            return None
+        group = self.groups.get(key)
+        if group is not None and group.job_uid == job.uid and group.plan is not None:
+            return None
+        priority, missing = self.standing.priority(
+            job.spec.priority_class_name if job.spec else None
+        )
+        return job.gang(priority, fault or missing or self._in_the_way(key, job, group))
+
+    def _in_the_way(
+        self, key: Key, job: JobFacts, group: GroupFacts | None
+    ) -> tuple[Reason, str] | None:
+        if group is not None and group.job_uid != job.uid:
+            if group.job_uid:
+                return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
+            return (
+                Reason.SPEC_INVALID,
+                f"a PodGroup {key[1]!r} exists that is not this job's; delete or rename one",
+            )
+        planned_names = {
+            gang_views.pod_name(key[1], task.name, index)
+            for task in job.tasks
+            for index in range(task.replicas)
+        }
+        labelled = self.members_of(key)
+        left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in planned_names]
+        if left:
+            return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
+        return None
+
+    def _waiting_group(
+        self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None
+    ) -> Gang | None:
+        planned = group.plan.member_by_uid if group.plan else {}
+        alive = {pod.uid for pod in self.members_of(key) if not pod.is_terminal}
+        gated = [
+            (self.members[pod], self._member_tasks[pod])
+            for pod in self._members_of.get(key, ())
+            if pod in self._member_tasks
+            and self.members[pod].uid not in planned
+            and not self.members[pod].is_leaving
+        ]
+        class_name = group.spec.priority_class_name if group.spec else None
+        priority, missing = self.standing.priority(class_name)
+        there = sum(uid in alive for uid in planned)
+        return pod_groups.waiting_gang(group, gated, there, priority, fault or missing)
+
+    def used(self, without: Key) -> IntArray:
+        """What bound pods and the planned, unbound members of all gangs but ``without`` use.
+
+        int64 of shape (nodes, resources), rows as in ``node_table``; the caller's own copy.
+        """
+        table = self.node_table
+        used = self._usage.matrix(table)
+        for key in self.groups:
+            if key != without and (view := self.view(key)) is not None:
+                _add_members(used, table, view.usage())
+        return used
+
+    def snapshot(
+        self,
+        now: float,
+        reserved: Reserved | None = None,
+        excluded: Iterable[Key] = (),
+        faults: Mapping[Key, tuple[Reason, str]] | None = None,
+    ) -> ClusterSnapshot:
+        """The cluster at ``now``, with gangs that are being admitted counted as placed.
+
+        ``excluded`` gangs are not offered as waiting: something is being done to them.
+        """
+        reserved = reserved or {}
+        table = self.node_table
+        used = self._usage.matrix(table)
+        queue_usage: dict[str, dict[str, int]] = {}
+        for key, group in self.groups.items():
+            view = None if key in reserved else self.view(key)
+            if view is None or group.spec is None:
+                continue
+            _add_members(used, table, view.usage())
+            queue = group.spec.queue
+            queue_usage[queue] = add(queue_usage.get(queue, {}), view.demand)
+        for queue, demand, members in reserved.values():
+            _add_members(used, table, members)
+            queue_usage[queue] = add(queue_usage.get(queue, {}), demand)
+        return ClusterSnapshot(
+            now=now,
+            nodes=table,
+            used=used,
+            waiting=tuple(self.waiting({*reserved, *excluded}, faults)),
+            queues=dict(self.standing.queues),
+            queue_usage=queue_usage,
+            settings=self.settings,
+        )
+
+
+def _add_members(used: IntArray, table: NodeTable, members: Iterable[tuple[str, Request]]) -> None:
+    for node, request in members:
+        row = table.row.get(node)
+        if row is not None:
+            used[row] += table.axis.usage(request)

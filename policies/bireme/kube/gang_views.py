@@ -1,0 +1,105 @@
+"""A planned gang beside the pods that exist: who is bound, ready, missing, in the way.
+
+A pure comparison of plan and pods. Only trusted pods count: for a TrainingJob those that its
+own uid controls and whose name is planned, for other controllers those whose UID is planned.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from bireme.core.resources import Request, add
+from bireme.kube import names
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import Key
+
+
+@dataclass(frozen=True)
+class GangView:
+    """The members of one plan, each with its pod or None, and pods of earlier plans."""
+
+    plan: PlanFacts
+    members: tuple[tuple[Member, PodFacts | None], ...]
+    leftovers: tuple[PodFacts, ...]
+    """Pods of the same owner that this plan does not name, or of an earlier attempt."""
+
+    def count(self, task: str) -> dict[str, int]:
+        """How many replicas of ``task`` have come how far, as ``status.tasks`` reports it."""
+        pods = [pod for member, pod in self.members if member.task == task]
+        there = [pod for pod in pods if pod is not None]
+        return {
+            "planned": len(pods),
+            "bound": sum(bool(pod.node) for pod in there),
+            "ready": sum(pod.is_ready for pod in there),
+            "succeeded": sum(pod.phase == "Succeeded" for pod in there),
+            "failed": sum(pod.phase == "Failed" for pod in there),
+        }
+
+    @cached_property
+    def missing(self) -> tuple[Member, ...]:
+        """Members without a pod."""
+        return tuple(member for member, pod in self.members if pod is None)
+
+    @cached_property
+    def unbound(self) -> tuple[Member, ...]:
+        """Members that are planned but hold no node yet."""
+        return tuple(member for member, pod in self.members if pod is None or not pod.node)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether every member is on a node."""
+        return not self.unbound
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every member is ready or has already succeeded."""
+        return all(
+            p is not None and (p.is_ready or p.phase == "Succeeded") for _, p in self.members
+        )
+
+    @cached_property
+    def demand(self) -> dict[str, int]:
+        """What the members that have not ended ask together."""
+        total: dict[str, int] = {}
+        for task, count in Counter(
+            m.task for m, pod in self.members if pod is None or not pod.is_terminal
+        ).items():
+            total = add(total, self.plan.requests.get(task, ()), count)
+        return total
+
+    def usage(self) -> Iterable[tuple[str, Request]]:
+        """(node, request) of every member that is planned but not bound."""
+        for member in self.unbound:
+            yield member.node, self.plan.requests.get(member.task, ())
+
+
+def pod_name(job: str, task: str, index: int) -> str:
+    """The name of a replica's pod; also its host name, so it stays the same over restarts."""
+    return f"{job}-{task}-{index}"
+
+
+def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of a TrainingJob's gang."""
+    own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
+    members: list[tuple[Member, PodFacts | None]] = []
+    for member in plan.members:
+        name = pod_name(key[1], member.task, member.index)
+        pod = own.get(name)
+        if pod is not None and pod.labels.get(names.PLAN_LABEL) == plan.label:
+            del own[name]
+            members.append((member, pod))
+        else:
+            members.append((member, None))
+    return GangView(plan, tuple(members), tuple(own.values()))
+
+
+def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of a PodGroup whose pods other controllers made.
+
+    A member whose pod is gone is no member any more: its controller makes another, with another
+    UID, which asks for a place of its own.
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    return GangView(plan, tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid), ())

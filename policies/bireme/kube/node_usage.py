@@ -1,0 +1,64 @@
+"""What pods use on every node, recomputed from the pods themselves, never incremented.
+
+Only nodes whose pods changed are summed again, so a cycle costs what changed, and a missed or
+doubled event can never leave phantom usage behind: the next change of the node corrects it.
+"""
+
+import numpy as np
+
+from bireme.core.nodes import NodeTable
+from bireme.core.resources import IntArray, Request
+
+PodKey = tuple[str, str]
+
+
+class NodeUsage:
+    """Requests of bound, non-terminal pods by node."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[PodKey, str] = {}
+        self._pods_on: dict[str, dict[PodKey, Request]] = {}
+        self._changed: set[str] = set()
+        self._table: NodeTable | None = None
+        self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
+
+    def put(self, key: PodKey, node: str, request: Request) -> bool:
+        """The pod uses ``request`` on ``node``; an empty ``node`` means nowhere. True if new."""
+        before = self._node_of.get(key, "")
+        if before == node and (not node or self._pods_on[node].get(key) == request):
+            return False
+        self._leave(key, before)
+        if node:
+            self._node_of[key] = node
+            self._pods_on.setdefault(node, {})[key] = request
+            self._changed.add(node)
+        return True
+
+    def remove(self, key: PodKey) -> None:
+        """The pod uses nothing any more."""
+        self._leave(key, self._node_of.get(key, ""))
+
+    def _leave(self, key: PodKey, node: str) -> None:
+        if not node:
+            return
+        del self._node_of[key]
+        pods = self._pods_on[node]
+        del pods[key]
+        if not pods:
+            del self._pods_on[node]
+        self._changed.add(node)
+
+    def matrix(self, nodes: NodeTable) -> IntArray:
+        """Usage per node and resource, int64 of shape (nodes, resources); a fresh copy."""
+        if nodes is not self._table:
+            self._table = nodes
+            self._used = np.zeros_like(nodes.allocatable)
+            self._changed = set(self._pods_on)
+        for name in self._changed:
+            row = nodes.row.get(name)
+            if row is not None:
+                self._used[row] = 0
+                for request in self._pods_on.get(name, {}).values():
+                    self._used[row] += nodes.axis.usage(request)
+        self._changed = set()
+        return self._used.copy()

@@ -1,0 +1,64 @@
+"""Node manifests to :class:`bireme.core.nodes.Node`, and back for parity tests."""
+
+from typing import Any
+
+from bireme.core.constraints import Taint
+from bireme.core.nodes import CORDON, Node
+from bireme.kube import quantity, wire
+
+_REPELS = ("NoSchedule", "NoExecute")
+
+
+def from_manifest(node: wire.Node) -> Node:
+    """The node as the core sees it.
+
+    A quantity that cannot be read counts as zero: a node must not offer what nobody understands.
+    Only taints that keep pods away are kept.
+    """
+    allocatable: dict[str, int] = {}
+    for name, value in (node.status.allocatable or {}).items():
+        try:
+            allocatable[name] = quantity.parse(name, value, rounding="down")
+        except quantity.QuantityError:
+            allocatable[name] = 0
+    taints = tuple(
+        Taint(taint.key, taint.value or "", taint.effect)
+        for taint in node.spec.taints or ()
+        if taint.effect in _REPELS
+    )
+    return Node(
+        name=node.metadata.name,
+        allocatable=allocatable,
+        labels=node.metadata.labels or {},
+        taints=taints,
+        is_ready=is_ready(node),
+        is_cordoned=bool(node.spec.unschedulable),
+    )
+
+
+def is_ready(node: wire.Node) -> bool:
+    """Whether the kubelet says so and the node is not being deleted."""
+    if node.metadata.deletion_timestamp is not None:
+        return False
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
+
+
+def to_manifest(node: Node) -> dict[str, Any]:
+    """A Node object that :func:`from_manifest` reads back as ``node``."""
+    taints = [
+        {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        for taint in node.taints
+        if taint != CORDON
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {"taints": taints} | ({"unschedulable": True} if node.is_cordoned else {}),
+        "status": {
+            "allocatable": {
+                name: quantity.format(name, amount) for name, amount in node.allocatable.items()
+            },
+            "conditions": [{"type": "Ready", "status": "True" if node.is_ready else "False"}],
+        },
+    }

@@ -1,0 +1,198 @@
+"""The published plan: a placement as it stands in ``PodGroup.status.plan``, and read back.
+
+The plan is the one contract between operator and extender. It names every member of the gang
+once: replicas that Bireme creates by task and index, pods of other controllers by UID. Usage of
+planned, not yet bound members is recomputed from it after every restart.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import Placement
+from bireme.core.resources import Request, add, request_of
+from bireme.kube import quantity, timestamps
+from bireme.kube.api import indices
+from bireme.kube.api.pod_group import Plan
+
+Mode = Literal["Pinned", "Score"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One planned member: ``index`` for own replicas, ``uid`` for pods of other controllers."""
+
+    task: str
+    node: str
+    index: int = -1
+    uid: str = ""
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """A plan as the operator and the extender use it."""
+
+    epoch: int
+    attempt: int
+    spec_hash: str
+    mode: str
+    planned: float
+    """POSIX seconds."""
+    requests: dict[str, Request]
+    """Task name to what each of its replicas asks."""
+    roles: dict[str, str]
+    members: tuple[Member, ...]
+
+    @property
+    def label(self) -> str:
+        """Value of the plan label on pods created from this plan."""
+        return plan_label(self.epoch, self.attempt)
+
+    @cached_property
+    def node_by_index(self) -> dict[tuple[str, int], str]:
+        """(task, replica index) to node, for own replicas."""
+        return {(m.task, m.index): m.node for m in self.members if not m.uid}
+
+    @cached_property
+    def member_by_uid(self) -> dict[str, Member]:
+        """UID to member, for pods of other controllers."""
+        return {member.uid: member for member in self.members if member.uid}
+
+    @cached_property
+    def demand(self) -> dict[str, int]:
+        """What all members ask together."""
+        total: dict[str, int] = {}
+        for task, count in self.replicas.items():
+            total = add(total, self.requests.get(task, ()), count)
+        return total
+
+    @cached_property
+    def replicas(self) -> dict[str, int]:
+        """Task name to number of planned members."""
+        counts: dict[str, int] = {}
+        for member in self.members:
+            counts[member.task] = counts.get(member.task, 0) + 1
+        return counts
+
+
+def plan_label(epoch: int, attempt: int) -> str:
+    """The plan label of pods made by leader ``epoch`` for start number ``attempt``."""
+    return f"{epoch}.{attempt}"
+
+
+def spec_digest(tasks: list[dict[str, Any]]) -> str:
+    """Digest of raw ``spec.tasks``: 16 hex digits, independent of key order."""
+    return hashlib.sha256(msgspec.json.encode(tasks, order="deterministic")).hexdigest()[:16]
+
+
+def from_model(plan: Plan) -> PlanFacts:
+    """The facts of a plan that the API server returned.
+
+    Raises:
+        ValueError: an index text or a quantity in it cannot be read.
+    """
+    members: list[Member] = []
+    for placement in plan.placements:
+        task, node = placement.task, placement.node
+        members += [Member(task, node, index) for index in indices.expand(placement.indices or "")]
+        members += [Member(task, node, uid=uid) for uid in placement.pods or ()]
+    return PlanFacts(
+        epoch=plan.epoch,
+        attempt=plan.attempt,
+        spec_hash=plan.spec_hash,
+        mode=plan.mode,
+        planned=plan.planned_time.timestamp(),
+        requests={
+            task.name: request_of({n: quantity.parse(n, q) for n, q in task.requests.items()})
+            for task in plan.tasks
+        },
+        roles={task.name: task.role or "" for task in plan.tasks},
+        members=tuple(members),
+    )
+
+
+def make_plan(
+    gang: Gang,
+    placement: Placement,
+    nodes: NodeTable,
+    *,
+    epoch: int,
+    attempt: int,
+    spec_hash: str,
+    now: float,
+    mode: Mode = "Pinned",
+) -> PlanFacts:
+    """The plan that carries out ``placement`` of ``gang``."""
+    by_task = placement.by_task(nodes)
+    members: list[Member] = []
+    for task in gang.tasks:
+        for index, node in enumerate(by_task[task.name]):
+            uid = task.members[index] if task.members else ""
+            members.append(Member(task.name, node, -1 if uid else index, uid))
+    return PlanFacts(
+        epoch=epoch,
+        attempt=attempt,
+        spec_hash=spec_hash,
+        mode=mode,
+        planned=float(int(now)),
+        requests={task.name: task.request for task in gang.tasks},
+        roles={task.name: task.role.value for task in gang.tasks},
+        members=tuple(members),
+    )
+
+
+def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
+    """``plan`` without members whose pods are gone, plus those of ``extension``."""
+    kept = tuple(member for member in plan.members if member.uid in live_uids)
+    return PlanFacts(
+        epoch=extension.epoch,
+        attempt=plan.attempt,
+        spec_hash=extension.spec_hash,
+        mode=extension.mode,
+        planned=extension.planned,
+        requests=plan.requests | extension.requests,
+        roles=plan.roles | extension.roles,
+        members=kept + extension.members,
+    )
+
+
+def to_manifest(plan: PlanFacts) -> dict[str, Any]:
+    """The plan as ``PodGroup.status.plan``; replicas of one task on one node share an entry."""
+    replicas = plan.replicas
+    tasks = [
+        {
+            "name": task,
+            "role": plan.roles.get(task, ""),
+            "requests": {name: quantity.format(name, n) for name, n in plan.requests[task]},
+            "replicas": count,
+        }
+        for task, count in replicas.items()
+    ]
+    return {
+        "epoch": plan.epoch,
+        "attempt": plan.attempt,
+        "specHash": plan.spec_hash,
+        "mode": plan.mode,
+        "plannedTime": timestamps.format(plan.planned),
+        "tasks": tasks,
+        "placements": list(_placements(plan)),
+    }
+
+
+def _placements(plan: PlanFacts) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[Member]] = {}
+    for member in plan.members:
+        groups.setdefault((member.task, member.node), []).append(member)
+    for (task, node), members in groups.items():
+        entry: dict[str, Any] = {"node": node, "task": task}
+        if members[0].uid:
+            entry["pods"] = [member.uid for member in members]
+        else:
+            entry["indices"] = indices.compress(member.index for member in members)
+        yield entry

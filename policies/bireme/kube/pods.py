@@ -1,0 +1,194 @@
+"""Pods and pod templates to requests, constraints and states.
+
+Requests follow the scheduler's own rule (``k8s.io/component-helpers/resource``): the larger of
+what all containers and sidecars ask together and what any ordinary init container needs while
+the sidecars before it run; a pod-level request overrides that sum; overhead comes on top.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bireme.core.constraints import (
+    NodeConstraints,
+    Operator,
+    Requirement,
+    SelectorTerm,
+    Toleration,
+)
+from bireme.core.resources import PODS, Request, add, request_of
+from bireme.kube import names, quantity, wire
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One pod as the operator and the extender see it."""
+
+    key: tuple[str, str]
+    uid: str
+    node: str
+    phase: str
+    request: Request
+    labels: dict[str, str]
+    owner_uids: frozenset[str]
+    is_gated: bool
+    is_ready: bool
+    is_leaving: bool
+    is_disrupted: bool
+    """Failed through no fault of its own: evicted, preempted, its node gone."""
+    failure: str
+    """What the first failed container left behind, for people; empty unless it failed."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.phase in TERMINAL
+
+
+def from_manifest(pod: wire.Pod) -> PodFacts:
+    """The facts of one pod. Never raises: see :func:`request_of_spec`."""
+    meta, status = pod.metadata, pod.status
+    conditions = {c.type: c for c in status.conditions or ()}
+    ready = conditions.get("Ready")
+    return PodFacts(
+        key=(meta.namespace, meta.name),
+        uid=meta.uid,
+        node=pod.spec.node_name or "",
+        phase=status.phase or "Pending",
+        request=request_of_spec(pod.spec),
+        labels=meta.labels or {},
+        owner_uids=frozenset(owner.uid for owner in meta.owner_references or ()),
+        is_gated=any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ()),
+        is_ready=ready is not None and ready.status == "True",
+        is_leaving=meta.deletion_timestamp is not None,
+        is_disrupted=status.reason in ("Evicted", "NodeLost", "Preempting", "NodeShutdown")
+        or "DisruptionTarget" in conditions,
+        failure=_failure(status) if status.phase == "Failed" else "",
+    )
+
+
+def _failure(status: wire.PodStatus) -> str:
+    for container in status.container_statuses or ():
+        ended = container.state.terminated if container.state else None
+        if ended is not None and ended.exit_code != 0:
+            detail = f": {ended.message}" if ended.message else ""
+            return f"container {container.name} exited with {ended.exit_code}{detail}"
+    return status.message or status.reason or "the pod failed"
+
+
+def request_of_spec(spec: wire.PodSpec, *, strict: bool = False) -> Request:
+    """What a pod of this spec asks of a node, ``pods: 1`` included.
+
+    A quantity beyond what Bireme counts with stands for the largest amount, which no node
+    offers; with ``strict`` (templates, which a person can still correct) it is refused.
+
+    Raises:
+        QuantityError: only with ``strict``.
+    """
+    reader = _Reader(strict)
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.init_containers or ():
+        asked = reader.requested(container.resources)
+        if container.restart_policy == "Always":  # a sidecar: it stays
+            running = add(running, asked)
+            peak = _larger(peak, running)
+        else:
+            peak = _larger(peak, add(running, asked))
+    for container in spec.containers or ():
+        running = add(running, reader.requested(container.resources))
+    total = _larger(peak, running) | reader.requested(spec.resources)
+    total = add(total, reader.amounts(spec.overhead or {}))
+    return request_of(total | {PODS: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    strict: bool
+
+    def requested(self, resources: wire.ResourceRequirements | None) -> dict[str, int]:
+        """Requests; a resource with only a limit asks for that limit (the API's own default)."""
+        if resources is None:
+            return {}
+        return self.amounts(resources.limits or {}) | self.amounts(resources.requests or {})
+
+    def amounts(self, quantities: wire.Quantities) -> dict[str, int]:
+        return {name: self._amount(name, value) for name, value in quantities.items()}
+
+    def _amount(self, name: str, value: str | int | float) -> int:
+        try:
+            return quantity.parse(name, value)
+        except quantity.QuantityError:
+            if self.strict:
+                raise
+            return quantity.LARGEST
+
+
+def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left | right}
+
+
+def constraints_of_spec(spec: wire.PodSpec) -> NodeConstraints:
+    """The hard node demands of a pod of this spec, without any pin of our own."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = None
+    if required is not None:
+        terms = tuple(_term(term) for term in required.node_selector_terms or ())
+    return NodeConstraints(
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
+        affinity_terms=terms,
+        tolerations=tuple(
+            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
+            for t in spec.tolerations or ()
+        ),
+    )
+
+
+def _term(term: wire.NodeSelectorTerm) -> SelectorTerm:
+    return SelectorTerm(
+        tuple(_requirement(r) for r in term.match_expressions or ()),
+        tuple(_requirement(r) for r in term.match_fields or ()),
+    )
+
+
+def _requirement(requirement: wire.SelectorRequirement) -> Requirement:
+    return Requirement(
+        requirement.key, Operator(requirement.operator), tuple(requirement.values or ())
+    )
+
+
+def spec_of_template(template: dict[str, Any]) -> wire.PodSpec:
+    """The typed spec of a raw pod template.
+
+    Raises:
+        msgspec.ValidationError: a field has a type no pod can have.
+    """
+    return msgspec.convert(template.get("spec") or {}, wire.PodSpec)
+
+
+def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Required node affinity terms that allow ``node`` alone, on top of the pod's own terms.
+
+    Terms are alternatives, so every one of them gets the pin. ``matchFields`` on the name lets
+    the scheduler look at that one node only, instead of at all of them.
+    """
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), pin]} for term in terms or ({},)
+    ]
+
+
+def pinned_affinity(spec: dict[str, Any], node: str) -> dict[str, Any]:
+    """``spec.affinity`` of a raw pod spec with the pin to ``node`` added."""
+    affinity = dict(spec.get("affinity") or {})
+    node_affinity = dict(affinity.get("nodeAffinity") or {})
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": pin_terms(node, required.get("nodeSelectorTerms"))
+    }
+    return {**affinity, "nodeAffinity": node_affinity}

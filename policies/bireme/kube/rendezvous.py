@@ -1,0 +1,134 @@
+"""How the replicas of a gang find each other: environment variables and a headless Service.
+
+torch: the variables ``torch.distributed`` reads (``MASTER_ADDR``, ``MASTER_PORT``,
+``WORLD_SIZE``, ``RANK``) count replicas, one process each; ``PET_*`` are torchrun's own
+arguments as environment variables and let it start one process per GPU. Ranks run through the
+tasks in intra-job order, so the master, or else worker 0, is rank 0; neighbours in rank are
+neighbours in the cluster. tensorflow: ``TF_CONFIG`` with the addresses of every role.
+
+Addresses are pod host names under the job's headless Service; they exist before the pods do and
+stay the same over restarts.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bireme.core.gangs import Role, Task
+from bireme.core.resources import STANDARD
+from bireme.kube import names
+from bireme.kube.gang_views import pod_name
+from bireme.kube.plans import PlanFacts
+from bireme.kube.training_jobs import JobFacts
+
+TORCH_PORT = 29500
+TENSORFLOW_PORT = 2222
+
+
+class Rendezvous:
+    """Environment of every replica of one planned job."""
+
+    def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
+        self._kind = job.spec.rendezvous if job.spec else "none"
+        self._job = job
+        order = sorted(job.tasks, key=lambda task: (-task.priority, not _leads(task)))
+        self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
+        self._tasks = {task.name: task for task in order}
+
+    @property
+    def needs_service(self) -> bool:
+        """Whether the replicas must find each other by name."""
+        return self._kind != "none"
+
+    def environment(self, task: str, index: int) -> dict[str, str]:
+        """Variables for replica ``index`` of ``task``."""
+        if self._kind == "torch":
+            return self._torch(task, index)
+        if self._kind == "tensorflow":
+            return {"TF_CONFIG": self._tensorflow(task, index)}
+        return {}
+
+    def _address(self, task: str, index: int) -> str:
+        namespace, name = self._job.key
+        return f"{pod_name(name, task, index)}.{name}.{namespace}.svc"
+
+    def _torch(self, task: str, index: int) -> dict[str, str]:
+        first = next(iter(self._replicas))
+        before = 0
+        for name, replicas in self._replicas.items():
+            if name == task:
+                break
+            before += replicas
+        world, rank = sum(self._replicas.values()), before + index
+        master = self._address(first, 0)
+        return {
+            "MASTER_ADDR": master,
+            "MASTER_PORT": str(TORCH_PORT),
+            "WORLD_SIZE": str(world),
+            "RANK": str(rank),
+            "PET_NNODES": str(world),
+            "PET_NODE_RANK": str(rank),
+            "PET_NPROC_PER_NODE": str(_devices(self._tasks[task])),
+            "PET_MASTER_ADDR": master,
+            "PET_MASTER_PORT": str(TORCH_PORT),
+            "PET_RDZV_ID": self._job.uid,
+        }
+
+    def _tensorflow(self, task: str, index: int) -> str:
+        """``TF_CONFIG``; evaluators are no part of the cluster they are told about."""
+        cluster: dict[str, list[str]] = {}
+        for name, replicas in self._replicas.items():
+            role = self._tasks[name].role
+            if role is not Role.EVALUATOR:
+                addresses = [f"{self._address(name, i)}:{TENSORFLOW_PORT}" for i in range(replicas)]
+                cluster.setdefault(role.value, []).extend(addresses)
+        role = self._tasks[task].role
+        before = 0
+        for name, replicas in self._replicas.items():
+            if name == task:
+                break
+            before += replicas if self._tasks[name].role is role else 0
+        own = {"type": role.value, "index": before + index}
+        return msgspec.json.encode({"cluster": cluster, "task": own}).decode()
+
+
+def _leads(task: Task) -> bool:
+    return task.role in (Role.MASTER, Role.CHIEF)
+
+
+def _devices(task: Task) -> int:
+    """Processes per replica for torchrun: one per device, one on a replica without any."""
+    return max((count for name, count in task.request if name not in STANDARD), default=1)
+
+
+def service_manifest(job: JobFacts) -> dict[str, Any]:
+    """The headless Service that gives every replica its name, ready or not."""
+    namespace, name = job.key
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.JOB_LABEL: name},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.JOB_LABEL: name},
+        },
+    }
+
+
+def owner_reference(job: JobFacts) -> Mapping[str, object]:
+    """Ties an object's life to the job's, without holding up the job's own deletion."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "TrainingJob",
+        "name": job.key[1],
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }

@@ -1,0 +1,157 @@
+"""Settings from a YAML file and the environment into frozen dataclasses.
+
+A setting has one name in three spellings: ``wait_bound_seconds`` in the dataclass,
+``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment, which wins.
+The file (named by ``BIREME_CONFIG``) has a section per dataclass: ``SchedulingSettings`` is read
+from ``scheduling``, so that operator and extender can share one file and each still refuses every
+key that nobody would read.
+"""
+
+import dataclasses
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_type_hints
+
+import yaml
+from pydantic.alias_generators import to_camel
+
+from bireme.core.errors import SettingError
+
+CONFIG_VARIABLE: Final = "BIREME_CONFIG"
+SECTIONS: Final = ("scheduling", "operator", "extender")
+
+_T = TypeVar("_T")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+_WANTED: Final[Mapping[object, str]] = {
+    str: "text; quote it in YAML",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts (separated by commas in the environment)",
+    Path: "the path of a file or folder",
+}
+
+
+def document(environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """The settings file that ``BIREME_CONFIG`` names, by section; empty when it names none.
+
+    Raises:
+        SettingError: it cannot be read, is no mapping of sections, or has an unknown one.
+    """
+    named = environ.get(CONFIG_VARIABLE)
+    if not named:
+        return {}
+    try:
+        content = yaml.safe_load(Path(named).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(
+            f"{CONFIG_VARIABLE} is {named!r}, which cannot be read: {error}; "
+            "name a readable YAML file or unset it"
+        ) from error
+    if content is None:
+        return {}
+    found = _mapping(content, f"the file {named!r} of {CONFIG_VARIABLE}")
+    _refuse_unknown(found, SECTIONS, f"in the file of {CONFIG_VARIABLE}")
+    return found
+
+
+def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any]) -> _T:
+    """An instance of the settings dataclass ``cls``; what is not given keeps its default.
+
+    Fields may be str, int, float, bool, ``tuple[str, ...]`` or Path.
+
+    Raises:
+        SettingError: names the setting as it was spelled, its value and the remedy.
+    """
+    types = get_type_hints(cls)
+    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # no type for "dataclass" exists
+    section = section_of(cls)
+    given = _mapping(document.get(section) or {}, f"{section} in the settings file")
+    _refuse_unknown(given, [to_camel(name) for name in fields], f"in section {section}")
+    values: dict[str, Any] = {}
+    for name in fields:
+        variable, key = variable_of(name), to_camel(name)
+        if variable in environ:
+            values[name] = _checked(_from_text, types[name], environ[variable], variable)
+        elif key in given:
+            values[name] = _checked(_from_yaml, types[name], given[key], f"{section}.{key}")
+    return cls(**values)
+
+
+def section_of(cls: type) -> str:
+    """The section of the file that ``cls`` is read from: ``extender`` for ExtenderSettings."""
+    return cls.__name__.removesuffix("Settings").lower()
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of the setting ``name``."""
+    return f"BIREME_{name.upper()}"
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise SettingError(f"{where} is {_shown(value)}; it must be a mapping of names to values")
+    return value
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in given:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            raise SettingError(f"no setting is called {key!r} {where}; {hint}")
+
+
+def _checked(parse: Any, kind: Any, value: Any, spelled: str) -> Any:
+    if kind not in _WANTED:
+        raise TypeError(f"{spelled}: settings of type {kind} cannot be read")
+    try:
+        return parse(kind, value)
+    except ValueError:
+        raise SettingError(f"{spelled} is {_shown(value)}; it must be {_WANTED[kind]}") from None
+
+
+def _from_text(kind: Any, text: str) -> Any:
+    """``text`` from the environment as a ``kind``; ValueError when it is none."""
+    if kind is bool:
+        return _only(text.lower() in _TRUTH, _TRUTH.get(text.lower()))
+    if kind is int:
+        return int(_only(_WHOLE.fullmatch(text) is not None and len(text) < 32, text))
+    if kind is float:
+        return _from_yaml(float, float(text))
+    if kind is Path:
+        return _from_yaml(Path, text)
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+def _from_yaml(kind: Any, value: Any) -> Any:
+    """``value`` from the file as a ``kind``; ValueError when it is none."""
+    if kind is float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(_only(number and abs(value) < 1e300 and not math.isnan(value), value))
+    if kind is int:
+        return _only(isinstance(value, int) and not isinstance(value, bool), value)
+    if kind is Path:
+        return Path(_only(isinstance(value, str) and bool(value), value))
+    if kind == tuple[str, ...]:
+        texts = isinstance(value, list) and all(isinstance(part, str) for part in value)
+        return tuple(_only(texts, value))
+    return _only(isinstance(value, kind), value)
+
+
+def _only(holds: bool, value: Any) -> Any:
+    if not holds:
+        raise ValueError
+    return value
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,18 @@
+"""Kubernetes timestamps (RFC 3339, UTC, whole seconds or microseconds) and POSIX seconds."""
+
+from datetime import UTC, datetime
+
+
+def parse(text: str | None) -> float | None:
+    """POSIX seconds of ``text``; None when it is missing or unreadable."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def format(seconds: float) -> str:  # noqa: A001  # read as timestamps.format
+    """``seconds`` as the API server writes times: ``2026-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,163 @@
+"""TrainingJob manifests to facts and gangs.
+
+Validation happened in the API server; what it could not see (a template no pod can have, a
+quantity nobody can read) becomes the gang's fault, so that one bad object stops nothing else.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.reasons import Reason
+from bireme.kube import pods, timestamps, wire
+from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
+from bireme.kube.plans import spec_digest
+
+FINISHED = ("Succeeded", "Failed")
+Key = tuple[str, str]
+"""(namespace, name)."""
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One TrainingJob as the operator sees it. ``created`` and ``queued`` are POSIX seconds."""
+
+    key: Key
+    uid: str
+    resource_version: str
+    generation: int
+    created: float
+    is_leaving: bool
+    spec: TrainingJobSpec | None
+    raw_tasks: tuple[dict[str, Any], ...]
+    tasks: tuple[Task, ...]
+    fault: tuple[Reason, str] | None
+    status: dict[str, Any]
+
+    @property
+    def phase(self) -> str:
+        """``status.phase``; Pending when the operator has not written any."""
+        return str(self.status.get("phase") or "Pending")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has ended for good."""
+        return self.phase in FINISHED
+
+    @property
+    def attempt(self) -> int:
+        """How often the gang was started again; 0 is the first start."""
+        return int(self.status.get("attempt") or 0)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the user asked for a pause."""
+        return self.spec is not None and self.spec.run_policy.suspend
+
+    @property
+    def queued(self) -> float:
+        """When it last joined the queue."""
+        return timestamps.parse(self.status.get("queuedTime")) or self.created
+
+    @property
+    def waited(self) -> float:
+        """Seconds it waited before it last joined the queue."""
+        return float(self.status.get("waitSeconds") or 0)
+
+    @cached_property
+    def spec_hash(self) -> str:
+        """Digest of what a plan depends on."""
+        return spec_digest(list(self.raw_tasks))
+
+    def gang(self, priority: int, fault: tuple[Reason, str] | None = None) -> Gang:
+        """The job as a waiting gang; its wait counts over all its times in the queue."""
+        affinity = RoleAffinity()
+        queue, min_available = "", 0
+        if self.spec is not None:
+            wish = self.spec.role_affinity
+            affinity = RoleAffinity(AffinityMode(wish.mode), wish.topology_key)
+            queue, min_available = self.spec.queue, self.spec.min_available or 0
+        return Gang(
+            uid=self.uid,
+            name=self.key[1],
+            namespace=self.key[0],
+            queue=queue,
+            tasks=self.tasks,
+            arrived=self.queued - self.waited,
+            priority=priority,
+            min_available=min_available,
+            role_affinity=affinity,
+            interrupted=self.phase == "Restarting",
+            fault=self.fault or fault,
+        )
+
+
+def from_manifest(job: wire.Custom) -> JobFacts:
+    """The facts of one TrainingJob; never raises, a fault says what is wrong."""
+    meta = job.metadata
+    spec: TrainingJobSpec | None = None
+    tasks: tuple[Task, ...] = ()
+    fault: tuple[Reason, str] | None = None
+    given = job.spec.get("tasks")
+    raw_tasks = tuple(given) if isinstance(given, list) else ()
+    try:
+        spec = TrainingJobSpec.model_validate(job.spec, extra="ignore")
+    except ValidationError as error:
+        fault = (Reason.SPEC_INVALID, _first_problem(error))
+    if spec is not None:
+        try:
+            tasks = tuple(_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True))
+        except (ValueError, msgspec.ValidationError) as error:
+            fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
+    return JobFacts(
+        key=(meta.namespace, meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        created=timestamps.parse(meta.creation_timestamp) or 0.0,
+        is_leaving=meta.deletion_timestamp is not None,
+        spec=spec,
+        raw_tasks=raw_tasks,
+        tasks=tasks,
+        fault=fault,
+        status=job.status,
+    )
+
+
+def _first_problem(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=True)
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"]) or "spec"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    shown = ascii(first.get("input"))[:80]
+    return f"spec.{where}: {first['msg']}; the value is {shown}{more}"
+
+
+def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
+    template = raw["template"]
+    try:
+        spec = pods.spec_of_template(template)
+        request, constraints = (
+            pods.request_of_spec(spec, strict=True),
+            pods.constraints_of_spec(spec),
+        )
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
+    if spec.restart_policy == "Always":
+        raise ValueError(
+            f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
+            "use Never or OnFailure"
+        )
+    return Task(
+        name=task.name,
+        replicas=task.replicas,
+        request=request,
+        role=Role(task.role),
+        min_replicas=task.min_replicas or 0,
+        priority=task.effective_priority,
+        constraints=constraints,
+    )

@@ -1,0 +1,261 @@
+"""Every rule of the CRDs on a real API server: what it accepts, what it refuses, in which words.
+
+The examples stand in ``crd_rules.yaml``. The refusal of a rule is compared whole, and a rule
+without a refused example fails the suite.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bireme.kube import crd, names, quantity
+from controlplane.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+RULES = yaml.safe_load(Path(__file__).with_name("crd_rules.yaml").read_text())
+MANIFESTS = sorted((crd.DIRECTORY.parents[2] / "manifests" / "examples").glob("*.yaml"))
+WHILE_RUNNING = (
+    " while the job is Running: suspend it first (spec.runPolicy.suspend: true) or create a new job"
+)
+FROZEN_GANG = (
+    "spec.minMember cannot change from 4 to 3 while the gang is Running:"
+    " delete it and create a new PodGroup"
+)
+
+Manifest = dict[str, Any]
+
+
+def pod(**requests: Any) -> Manifest:
+    """A pod template that asks for ``requests``."""
+    container: Manifest = {"name": "main", "image": "train"}
+    if requests:
+        container["resources"] = {"requests": requests}
+    return {"spec": {"containers": [container]}}
+
+
+def spec_of(spec: Manifest) -> Manifest:
+    """A spec of the examples with pod templates in its tasks."""
+    if "tasks" not in spec:
+        return spec
+    tasks = [{"template": pod(**task.get("requests", {})), **task} for task in spec["tasks"]]
+    for task in tasks:
+        task.pop("requests", None)
+    return {**spec, "tasks": tasks}
+
+
+def manifest(kind: str, name: str, spec: Manifest) -> Manifest:
+    metadata = {"name": name}
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def job(name: str, **fields: Any) -> Manifest:
+    """A job of two workers."""
+    tasks = [{"name": "worker", "role": "worker", "replicas": 2}]
+    return manifest("TrainingJob", name, spec_of({"tasks": tasks, **fields}))
+
+
+def gang(name: str) -> Manifest:
+    return manifest("PodGroup", name, {"minMember": 4})
+
+
+def examples(section: str) -> list[Any]:
+    """A parameter set for every example of a section of the file."""
+    return [pytest.param(example, id=name) for name, example in RULES[section].items()]
+
+
+def created(example: Manifest) -> tuple[str, ...]:
+    """Arguments and input that try to create an example without keeping it."""
+    given = manifest(example["kind"], example.get("name", "example"), spec_of(example["spec"]))
+    return ("create", "--dry-run=server", "-f", "-", json.dumps(given))
+
+
+def changed(reference: str, spec: Manifest) -> tuple[str, ...]:
+    """Arguments that try a change of a spec without keeping it."""
+    patch = json.dumps({"spec": spec_of(spec)})
+    return ("patch", reference, "--dry-run=server", "--type=merge", "-p", patch)
+
+
+def run(cluster: Cluster, *args: str) -> str:
+    """Output of kubectl, errors included; what follows ``-f -`` is its input."""
+    if args[-2] == "-":
+        return cluster.kubectl(*args[:-1], input=args[-1], check=False)
+    return cluster.kubectl(*args, check=False)
+
+
+def refusal(cluster: Cluster, *args: str) -> str:
+    """What the API server says when it refuses."""
+    said = run(cluster, *args)
+    assert "(server dry run)" not in said, "it was accepted"
+    return said
+
+
+def set_status(cluster: Cluster, reference: str, **status: Any) -> None:
+    patch = json.dumps({"status": status})
+    cluster.kubectl("patch", reference, "--subresource=status", "--type=merge", "-p", patch)
+
+
+@contextmanager
+def in_phase(cluster: Cluster, given: Manifest, phase: str) -> Iterator[str]:
+    """``kind/name`` of an object made from ``given`` and put into ``phase``; deleted after."""
+    reference = f"{given['kind'].lower()}/{given['metadata']['name']}"
+    cluster.kubectl("create", "-f", "-", input=json.dumps(given))
+    try:
+        set_status(cluster, reference, phase=phase)
+        yield reference
+    finally:
+        cluster.kubectl("delete", reference, "--timeout=30s")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(cluster: Cluster) -> None:
+    """The chart's definitions, applied server-side as users apply them."""
+    cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
+    served = [f"crd/{kind.plural}.{names.GROUP}" for kind in crd.KINDS]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *served)
+
+
+@pytest.fixture(scope="module")
+def running_job(cluster: Cluster, crds: None) -> Iterator[str]:
+    with in_phase(cluster, job("running", minAvailable=2), "Running") as reference:
+        yield reference
+
+
+@pytest.mark.parametrize("example", examples("accepted"))
+def test_a_good_object_is_accepted(cluster: Cluster, example: Manifest) -> None:
+    assert "created (server dry run)" in run(cluster, *created(example))
+
+
+@pytest.mark.parametrize("example", examples("refused"))
+def test_a_broken_rule_is_refused_in_its_own_words(cluster: Cluster, example: Manifest) -> None:
+    assert example["message"] in refusal(cluster, *created(example))
+
+
+@pytest.mark.parametrize("example", examples("outOfRange"))
+def test_a_value_out_of_range_is_refused_by_its_field(cluster: Cluster, example: Manifest) -> None:
+    assert example["message"] in refusal(cluster, *created(example))
+
+
+@pytest.mark.parametrize("example", examples("frozen"))
+def test_the_shape_of_an_admitted_gang_is_fixed(
+    cluster: Cluster, running_job: str, example: Manifest
+) -> None:
+    message = example["message"].removesuffix("...") + WHILE_RUNNING
+
+    assert message in refusal(cluster, *changed(running_job, example["spec"]))
+
+
+@pytest.mark.parametrize("example", examples("free"))
+def test_what_is_not_the_shape_of_the_gang_can_change_while_it_runs(
+    cluster: Cluster, running_job: str, example: Manifest
+) -> None:
+    assert "patched" in run(cluster, *changed(running_job, example["spec"]))
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Suspended", "Failed"])
+def test_the_shape_of_a_job_that_is_not_admitted_can_change(cluster: Cluster, phase: str) -> None:
+    task = {"role": "worker", "replicas": 1}
+    tasks = [{"name": "one", **task}, {"name": "two", **task}]
+    spec = {"queue": "research", "tasks": tasks, "minAvailable": 2, "rendezvous": "torch"}
+
+    with in_phase(cluster, job(phase.lower()), phase) as reference:
+        assert "patched" in run(cluster, *changed(reference, spec))
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Restarting"])
+def test_the_shape_is_fixed_in_every_phase_that_holds_resources(
+    cluster: Cluster, phase: str
+) -> None:
+    with in_phase(cluster, job(phase.lower()), phase) as reference:
+        message = refusal(cluster, *changed(reference, {"queue": "research"}))
+
+    assert f"while the job is {phase}" in message
+
+
+def test_the_size_of_a_running_gang_is_fixed_and_of_a_waiting_one_is_not(cluster: Cluster) -> None:
+    with in_phase(cluster, gang("waiting"), "Inqueue") as reference:
+        assert "patched" in run(cluster, *changed(reference, {"minMember": 3}))
+    with in_phase(cluster, gang("running"), "Running") as reference:
+        assert FROZEN_GANG in refusal(cluster, *changed(reference, {"minMember": 3}))
+
+
+def rules(schema: Any) -> Iterator[str]:
+    """The message expressions of every rule inside a schema."""
+    if isinstance(schema, dict):
+        yield from rules(list(schema.values()))
+        yield from {schema["messageExpression"]} if "messageExpression" in schema else ()
+    elif isinstance(schema, list):
+        for child in schema:
+            yield from rules(child)
+
+
+def test_every_rule_has_a_refused_example() -> None:
+    refused = [example["message"] for example in RULES["refused"].values()]
+    frozen = [ex["message"].removesuffix("...") + WHILE_RUNNING for ex in RULES["frozen"].values()]
+    found = {rule for kind in crd.KINDS for rule in rules(crd.definition(kind))}
+    assert len(found) >= 20
+
+    for rule in found:
+        literal = json.loads(rule[: rule.index('".format([') + 1]).replace("%%", "%")
+        pattern = ".*".join(re.escape(text) for text in literal.split("%s"))
+        texts = (*refused, *frozen, FROZEN_GANG)
+        assert any(re.fullmatch(pattern, text) for text in texts), literal
+
+
+def test_an_accepted_job_shows_its_defaults_and_keeps_its_template(cluster: Cluster) -> None:
+    given = job("defaults", minAvailable=None, queue=None)
+    args = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    spec = json.loads(cluster.kubectl(*args, input=json.dumps(given)))["spec"]
+
+    assert spec.pop("tasks") == given["spec"]["tasks"]
+    assert spec == {
+        "queue": "default",
+        "rendezvous": "none",
+        "roleAffinity": {"mode": "Preferred", "topologyKey": names.HOSTNAME},
+        "runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "Running", "suspend": False},
+    }
+
+
+def test_kubectl_get_tells_what_is_going_on(cluster: Cluster, running_job: str) -> None:
+    story = {"reason": "Admitted", "ready": "1/2", "gpus": 16, "priority": {"score": 0.75}}
+    set_status(cluster, running_job, **story, queuePosition=1, placement={"nodes": 2})
+
+    header, row = cluster.kubectl("get", "btj", "running").splitlines()
+    columns = "NAME PHASE QUEUE PRIORITY READY GPUS POSITION REASON AGE"
+    assert " ".join(header.split()) == columns
+    assert " ".join(row.split()).startswith("running Running default 0.75 1/2 16 1 Admitted ")
+    assert "running" in cluster.kubectl("get", "bireme"), "the category lists it"
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in MANIFESTS])
+def test_an_example_manifest_is_accepted(cluster: Cluster, path: Path) -> None:
+    applied = cluster.kubectl("apply", "--dry-run=server", "-f", str(path))
+
+    assert applied.count("(server dry run)") == path.read_text().count("\nkind: ") > 0
+
+
+def test_quantities_mean_what_the_api_server_takes_them_for(cluster: Cluster) -> None:
+    cpu = ["0", "1", "0.5", ".5", "5.", "100m", "1500m", "1000u", "1e3", "1E-3", "2.5k", "1000"]
+    memory = ["0", "1Gi", "1024Mi", "1536Mi", "1.5Gi", "8Pi", "1k", "1e9", "1025"]
+    requests = [*(("cpu", text) for text in cpu), *(("memory", text) for text in memory)]
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"q{i}"}, **pod(**{name: text})}
+        for i, (name, text) in enumerate(requests)
+    ]
+    output = '-o=jsonpath={.spec.containers[0].resources.requests}{"\\n"}'
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
+    answers = cluster.kubectl("create", "--dry-run=server", output, "-f", "-", input=given)
+
+    canonical = [json.loads(line) for line in answers.splitlines()]
+    assert len(canonical) == len(requests)
+    for (name, text), theirs in zip(requests, canonical, strict=True):
+        amount = quantity.parse(name, text)
+        assert amount == quantity.parse(name, theirs[name]), (text, theirs)
+        if text[-1] in "0125mui":  # not for exponents and "5.", which it keeps as they are
+            assert quantity.format(name, amount) == theirs[name], text
