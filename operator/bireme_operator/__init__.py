@@ -1,0 +1,1 @@
+"""The operator: the shell that turns decisions into API writes."""

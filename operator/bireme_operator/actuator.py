@@ -1,0 +1,269 @@
+"""Carries decisions and chores out: plan first, then pods created already pinned.
+
+One gang at a time: while work on a gang is under way it is *busy*, nobody judges it, and what it
+was promised stays reserved. It stops being busy when our own caches have seen our own writes, so
+no decision is ever made from a state older than what we did. Work that fails is not retried here;
+the next look at the recorded state asks for whatever is still missing.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from bireme.core.decision import Admit
+from bireme.core.reasons import Reason
+from bireme.core.resources import Amounts, Request
+from bireme.kube import names, plans, rendezvous, wire
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_manifests import PodFactory
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts, Key
+from bireme_operator.lifecycle import Chore
+from bireme_operator.watches import Watches
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+_RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+Reservation = tuple[str, Amounts, tuple[tuple[str, Request], ...]]
+
+
+class GangRefused(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
+    """The API server will not take a pod of the gang, and trying again is pointless for now."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Actuator:
+    """Does what was decided. ``on_done`` is called whenever a gang stops being busy."""
+
+    state: ClusterState
+    watches: Watches
+    writes: Writes
+    epoch: int
+    clock: Callable[[], float]
+    on_done: Callable[[], None]
+    on_refused: Callable[[Key, GangRefused], None]
+    busy: dict[Key, Reservation | None] = field(default_factory=dict)
+    _not_before: dict[Key, tuple[float, int]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def is_free(self, key: Key) -> bool:
+        """Whether work on the gang may be started now."""
+        if key in self.busy:
+            return False
+        waits_until, _ = self._not_before.get(key, (0.0, 0))
+        return self.clock() >= waits_until
+
+    def reservations(self) -> dict[Key, Reservation]:
+        """What gangs under way were promised."""
+        return {key: held for key, held in self.busy.items() if held is not None}
+
+    def start(
+        self, key: Key, work: Coroutine[Any, Any, None], reservation: Reservation | None = None
+    ) -> None:
+        """Begin ``work`` on a gang that is not busy."""
+        self.busy[key] = reservation
+        task = asyncio.get_running_loop().create_task(self._run(key, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+            self._not_before.pop(key, None)
+        except GangRefused as refusal:
+            self.on_refused(key, refusal)
+        except NotLeader:
+            _log.info("write stopped: not the leader any more", gang=key)
+        except ApiError as error:
+            self._back_off(key, error)
+        finally:
+            del self.busy[key]
+            self.state.changed.add(key)
+            self.on_done()
+
+    def _back_off(self, key: Key, error: ApiError) -> None:
+        _, failures = self._not_before.get(key, (0.0, 0))
+        pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+        if error.is_conflict:
+            pause = 0.05  # somebody else wrote first; the cache is about to say what
+        pause = max(pause, error.retry_after_seconds or 0.0)
+        self._not_before[key] = (self.clock() + pause, failures + 1)
+        asyncio.get_running_loop().call_later(pause, self.wake, key)
+        _log.info("will try again", gang=key, seconds=pause, error=str(error))
+
+    def wake(self, key: Key) -> None:
+        """Have the gang looked at again."""
+        self.state.changed.add(key)
+        self.on_done()
+
+    async def close(self) -> None:
+        """Stop all work under way."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- TrainingJobs ---------------------------------------------------------------------
+
+    def admit(self, job: JobFacts, admit: Admit, plan: PlanFacts) -> None:
+        """Write the plan and create the pods of an admitted job."""
+        members = tuple((m.node, plan.requests[m.task]) for m in plan.members)
+        reservation = (admit.gang.queue, admit.gang.demand, members)
+        self.start(job.key, self._admit(job, plan), reservation)
+
+    async def _admit(self, job: JobFacts, plan: PlanFacts) -> None:
+        group = self.state.groups.get(job.key)
+        version = group.resource_version if group is not None else ""
+        if group is None:
+            version = await self.writes.create_group(job.key[0], group_manifest(job))
+        status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
+        written = await self.writes.write_group_status(job.key, version, status)
+        await self.create_pods(job, plan, PodFactory(job, plan).in_order())
+        await self.watches.wait_past(self.watches.groups, written)
+
+    async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
+        """Create pods for ``members``, in that order, and wait until the cache has them.
+
+        Raises:
+            GangRefused: the API server will not take one of them.
+        """
+        factory = PodFactory(job, plan)
+        creations = [self._create_pod(job, plan, factory.manifest(m)) for m in members]
+        if rendezvous.Rendezvous(job, plan).needs_service:
+            creations.insert(0, self._create_service(job))
+        results = await asyncio.gather(*creations, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in sorted(errors, key=lambda e: not isinstance(e, GangRefused)):
+            raise error
+        newest = max((r for r in results if isinstance(r, int)), default=0)
+        await self.watches.wait_past(self.watches.members, newest)
+
+    async def _create_service(self, job: JobFacts) -> int:
+        try:
+            await self.writes.create_service(job.key[0], rendezvous.service_manifest(job))
+        except ApiError as error:
+            if not error.is_already_exists:
+                raise
+        return 0
+
+    async def _create_pod(self, job: JobFacts, plan: PlanFacts, pod: dict[str, Any]) -> int:
+        namespace, name = job.key[0], pod["metadata"]["name"]
+        try:
+            return await self.writes.create_pod(namespace, pod)
+        except ApiError as error:
+            if error.is_already_exists:
+                return await self._existing_pod(job, plan, (namespace, name))
+            if (refusal := refusal_of(error)) is not None:
+                raise refusal from error
+            raise
+
+    async def _existing_pod(self, job: JobFacts, plan: PlanFacts, key: Key) -> int:
+        """A pod of that name exists: ours from before a crash, an old one, or a stranger's."""
+        pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.Pod)
+        if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
+            raise GangRefused(
+                Reason.PODS_REFUSED,
+                f"a pod {key[1]!r} exists that is not this job's; delete it or rename the job",
+            )
+        if (pod.metadata.labels or {}).get(names.PLAN_LABEL) != plan.label:
+            raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
+        return int(pod.metadata.resource_version)
+
+    async def try_template(self, job: JobFacts, plan: PlanFacts) -> None:
+        """Have the API server judge one pod of every task without creating it.
+
+        Raises:
+            GangRefused: it would refuse one.
+        """
+        factory = PodFactory(job, plan)
+        for member in plan.members:
+            try:
+                await self.writes.try_pod(job.key[0], factory.manifest(member))
+            except ApiError as error:
+                if error.is_invalid and (refusal := refusal_of(error)) is not None:
+                    raise refusal from error
+
+    def do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
+        """Carry out what a recorded phase still asks for."""
+        self.start(job.key, self._do(job, chore, plan))
+
+    async def _do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
+        await self.delete_pods(chore.delete_pods)
+        if chore.create and plan is not None:
+            wanted = {(member.task, member.index) for member in chore.create}
+            in_order = PodFactory(job, plan).in_order()
+            await self.create_pods(job, plan, [m for m in in_order if (m.task, m.index) in wanted])
+        if chore.clear_plan:
+            await self.clear_plan(job.key, job)
+        if chore.delete_job:
+            await self.writes.delete_job(job)
+
+    async def delete_pods(self, pods: Iterable[PodFacts]) -> None:
+        """Delete these very pods, all at once."""
+        await asyncio.gather(
+            *(self.writes.delete_pod(pod.key, pod.uid, self._grace(pod.node)) for pod in pods)
+        )
+
+    def _grace(self, node: str) -> int | None:
+        """No grace where no kubelet is left to confirm the end of a pod."""
+        return 0 if not node or self.state.node(node) is None else None
+
+    async def clear_plan(self, key: Key, job: JobFacts | None) -> None:
+        """Give the gang's place back."""
+        group = self.state.groups.get(key)
+        if group is None or group.plan is None:
+            return
+        phase = "Pending"
+        if job is not None:
+            phase = "Completed" if job.is_finished else phase
+            phase = "Interrupted" if job.phase == "Restarting" else phase
+        written = await self.writes.write_group_status(
+            key, group.resource_version, {"phase": phase}
+        )
+        await self.watches.wait_past(self.watches.groups, written)
+
+    async def take_back(self, job: JobFacts) -> None:
+        """Undo a refused admission: delete what was created, then clear the plan."""
+        own = [pod for pod in self.state.members_of(job.key) if job.uid in pod.owner_uids]
+        await self.delete_pods(own)
+        await self.clear_plan(job.key, job)
+
+
+def refusal_of(error: ApiError) -> GangRefused | None:
+    """The verdict in an API error: invalid for good, refused for now, or None."""
+    if error.is_invalid or "request is too large" in error.message:
+        return GangRefused(Reason.TEMPLATE_INVALID, error.message)
+    if error.is_forbidden:
+        return GangRefused(Reason.PODS_REFUSED, error.message)
+    return None
+
+
+def group_manifest(job: JobFacts) -> dict[str, Any]:
+    """The PodGroup of a TrainingJob, made at its first admission."""
+    namespace, name = job.key
+    spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
+    if job.spec is not None:
+        spec["queue"] = job.spec.queue
+        if job.spec.priority_class_name:
+            spec["priorityClassName"] = job.spec.priority_class_name
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.JOB_LABEL: name},
+            "ownerReferences": [rendezvous.owner_reference(job)],
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,179 @@
+"""The kopf application: start-up, login, probes, shutdown. It decides nothing.
+
+kopf owns the process and its settings; the caches and the loop are our own, for reasons measured
+in docs/adr. kopf's handlers only mark the loop dirty. Whatever ends the term of leadership ends
+the process: a fresh one has no memory to be wrong about.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from typing import Any
+
+import kopf
+import structlog
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme.kube.credentials import CredentialsError
+from bireme_operator.endpoint import Endpoint
+from bireme_operator.leadership import Term
+from bireme_operator.lease import Lease
+from bireme_operator.metrics import Metrics
+from bireme_operator.settings import OperatorSettings
+
+_log = structlog.get_logger(__name__)
+
+
+class StartError(Exception):
+    """The operator cannot start: no credentials, or its port is taken."""
+
+
+class Operator:
+    """The operator process."""
+
+    def __init__(self, settings: OperatorSettings, scheduling: SchedulingSettings) -> None:
+        self.stop = asyncio.Event()
+        self.failed = False
+        self._settings = settings
+        self._scheduling = scheduling
+        self._metrics = Metrics()
+        self._identity = (
+            f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{secrets.token_hex(4)}"
+        )
+        self._start_error: Exception | None = None
+        self._term: Term | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lease: Lease | None = None
+        self._clients: list[ApiClient] = []
+        self._endpoint = Endpoint(self._metrics.registry, self.unhealthy, self.unready)
+
+    def registry(self) -> kopf.OperatorRegistry:
+        """kopf's handlers, bound to this operator."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._start)
+        kopf.on.cleanup(registry=registry)(self._cleanup)
+        kopf.on.login(registry=registry)(self._login)
+        kopf.on.probe(id="cycle", registry=registry)(self._probe)
+        kopf.on.event(names.GROUP, names.VERSION, "queues", registry=registry)(self._on_queue)
+        return registry
+
+    async def run(self) -> int:
+        """Run until told to stop; the exit code."""
+        try:
+            await kopf.operator(
+                registry=self.registry(), standalone=True, clusterwide=True, stop_flag=self.stop
+            )
+        except Exception as error:
+            if self._start_error is not None:
+                raise StartError(str(self._start_error)) from error
+            raise
+        return 1 if self.failed else 0
+
+    # --- kopf handlers --------------------------------------------------------------------
+
+    async def _start(self, settings: kopf.OperatorSettings, **_: object) -> None:
+        settings.peering.standalone = True
+        settings.posting.enabled = False
+        try:
+            await self._open()
+        except (CredentialsError, OSError) as error:
+            self._start_error = error
+            raise kopf.PermanentError(str(error)) from error
+        assert self._lease is not None  # noqa: S101  # _open made it
+        leading = self._lease.run(self._on_started, self._on_stopped)
+        self._tasks.append(asyncio.create_task(leading))
+
+    async def _open(self) -> None:
+        """Connect, and listen for probes."""
+        lease_client = await ApiClient.connect()
+        client = await ApiClient.connect()
+        self._clients = [lease_client, client]
+        self._lease = Lease(
+            lease_client,
+            self._settings.lease_namespace,
+            names.OPERATOR_LEASE,
+            self._identity,
+            duration_seconds=self._settings.lease_duration_seconds,
+        )
+        client.fence = self._lease.fence
+        if self._settings.metrics_port:
+            await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
+
+    def _login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_via_client(**kwargs)
+
+    def _probe(self, **_: object) -> str:
+        return self.unhealthy() or "ok"
+
+    async def _on_queue(self, **_: object) -> None:
+        if self._term is not None:
+            self._term.loop.dirty.set()
+
+    async def _cleanup(self, **_: object) -> None:
+        self.stop.set()
+        for task in reversed(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._endpoint.stop()
+        for client in self._clients:
+            await client.close()
+
+    # --- leadership -----------------------------------------------------------------------
+
+    def _on_started(self, epoch: int) -> None:
+        assert self._lease is not None  # noqa: S101  # it is the one calling
+        self._metrics.is_leader.set(1)
+        self._metrics.epoch.set(epoch)
+        self._term = Term(
+            self._clients[1],
+            self._settings,
+            self._scheduling,
+            self._metrics,
+            epoch,
+            self._identity,
+            self._lease.fence,
+        )
+        _log.info("leading", epoch=epoch, identity=self._identity)
+        self._tasks.append(asyncio.create_task(self._lead(self._term)))
+
+    async def _lead(self, term: Term) -> None:
+        try:
+            await term.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # every failure ends the process
+            self._fail("the term ended", error)
+
+    def _on_stopped(self) -> None:
+        self._fail("the lease was lost", None)
+
+    def _fail(self, what: str, error: BaseException | None) -> None:
+        if not self.stop.is_set():
+            _log.error(what, exc_info=error)
+            self.failed = True
+            self._metrics.is_leader.set(0)
+            self.stop.set()
+
+    # --- probes ---------------------------------------------------------------------------
+
+    def unhealthy(self) -> str:
+        """What is wrong with this process; empty when nothing is."""
+        if self.failed:
+            return "stopping after a failure"
+        if self._term is None:
+            return ""
+        age = time.monotonic() - self._term.loop.finished_at
+        limit = self._settings.cycle_age_limit_seconds
+        return f"no cycle for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
+
+    def unready(self) -> str:
+        """Why this process is not ready; a standby is ready, a leader once it has decided."""
+        if self._lease is None:
+            return "starting"
+        if self._term is not None and not all(r.synced.is_set() for r in self._term.watches.all):
+            return "filling caches"
+        return self.unhealthy()

@@ -1,0 +1,111 @@
+"""Kubernetes Events, aggregated: one per object and reason in five minutes, then a count.
+
+Events are a courtesy for ``kubectl describe``. Losing one is harmless, flooding etcd is not, so
+nothing is retried and repetition only counts.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from bireme.core.reasons import Reason
+from bireme.kube import names, timestamps
+from bireme.kube.client import ApiError
+from bireme.kube.training_jobs import Key
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+_QUIET_SECONDS = 300.0
+_REMEMBERED = 10_000
+_WARNINGS = frozenset(
+    {
+        Reason.GANG_NOT_BOUND_IN_TIME,
+        Reason.NODE_LOST,
+        Reason.POD_LOST,
+        Reason.POD_FAILED,
+        Reason.PODS_REFUSED,
+        Reason.BACKOFF_LIMIT_EXCEEDED,
+        Reason.DEADLINE_EXCEEDED,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Series:
+    first: float
+    posted: float
+    count: int
+
+
+class Events:
+    """Posts events; ``now`` gives POSIX seconds."""
+
+    def __init__(self, writes: Writes, instance: str, now: Callable[[], float]) -> None:
+        self._writes = writes
+        self._instance = instance
+        self._now = now
+        self._series: dict[tuple[str, str], _Series] = {}
+
+    async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
+        """Say ``reason`` about an object, at most once in five minutes."""
+        now = self._now()
+        series = self._series.get((uid, reason))
+        if series is not None and now - series.posted < _QUIET_SECONDS:
+            series.count += 1
+            return
+        self._forget_oldest()
+        if series is None:
+            series = self._series[(uid, reason)] = _Series(now, now, 0)
+        series.count += 1
+        series.posted = now
+        try:
+            await self._write(kind, key, uid, reason, message, series)
+        except ApiError as error:
+            _log.info("event not posted", object=key, reason=reason.value, error=str(error))
+
+    async def _write(
+        self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
+    ) -> None:
+        event = self._event(kind, key, uid, reason, message, series)
+        name = event["metadata"]["name"]
+        try:
+            await self._writes.post_event(key[0], event)
+        except ApiError as error:
+            if not error.is_already_exists:
+                raise
+            change = {part: event[part] for part in ("lastTimestamp", "message", "count")}
+            await self._writes.patch_event(key[0], name, change)
+
+    def _event(
+        self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
+    ) -> dict[str, Any]:
+        digest = hashlib.sha256(f"{uid}/{reason}".encode()).hexdigest()[:12]
+        is_warning = reason in _WARNINGS or reason.is_configuration_fault
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{key[1][:200]}.{digest}", "namespace": key[0]},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                "kind": kind,
+                "namespace": key[0],
+                "name": key[1],
+                "uid": uid,
+            },
+            "reason": reason.value,
+            "message": message,
+            "type": "Warning" if is_warning else "Normal",
+            "source": {"component": names.FIELD_MANAGER},
+            "reportingComponent": names.FIELD_MANAGER,
+            "reportingInstance": self._instance,
+            "firstTimestamp": timestamps.format(series.first),
+            "lastTimestamp": timestamps.format(series.posted),
+            "count": series.count,
+        }
+
+    def _forget_oldest(self) -> None:
+        while len(self._series) >= _REMEMBERED:
+            del self._series[next(iter(self._series))]

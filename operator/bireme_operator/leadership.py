@@ -1,0 +1,110 @@
+"""One term of a leading operator: everything it keeps in memory lives and dies with the term.
+
+A new leader starts from nothing but the API server: its caches are listed afresh after the lease
+was won, so they hold every write of the leader before it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.client import ApiClient
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.training_jobs import Key
+from bireme.registry import make_policy
+from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.events import Events
+from bireme_operator.jobs import Jobs
+from bireme_operator.loop import Refusals, SchedulingLoop
+from bireme_operator.metrics import Metrics
+from bireme_operator.queue_reports import QueueReports
+from bireme_operator.reports import Reports
+from bireme_operator.settings import OperatorSettings
+from bireme_operator.watches import Watches
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+
+
+def wall_clock() -> float:
+    """POSIX seconds: for waits and deadlines, which compare with the API server's times."""
+    return time.time()  # noqa: TID251  # the one place where the operator asks for the time
+
+
+class Term:
+    """One period of leadership."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: OperatorSettings,
+        scheduling: SchedulingSettings,
+        metrics: Metrics,
+        epoch: int,
+        identity: str,
+        fence: Callable[[], None],
+    ) -> None:
+        clock = time.monotonic
+        self.state = ClusterState(scheduling)
+        self.watches = Watches(client, self.state)
+        writes = Writes(client, settings.write_concurrency)
+        events = Events(writes, identity, wall_clock)
+        self._refusals = Refusals(clock)
+        self._actuator = Actuator(
+            self.state, self.watches, writes, epoch, clock, self._changed, self._refused
+        )
+        self._reports = Reports(
+            writes,
+            self.watches,
+            events,
+            clock,
+            settings.status_refresh_seconds,
+            settings.refresh_writes_per_second,
+            self._actuator.wake,
+        )
+        jobs = Jobs(self._actuator, self._reports, events, metrics, settings, clock, self._refused)
+        self.loop = SchedulingLoop(
+            state=self.state,
+            policy=make_policy(scheduling),
+            actuator=self._actuator,
+            reports=self._reports,
+            jobs=jobs,
+            queue_reports=QueueReports(self.state, writes),
+            metrics=metrics,
+            settings=settings,
+            refusals=self._refusals,
+            fence=fence,
+            now=wall_clock,
+            clock=clock,
+        )
+        self.state.on_change = self._changed
+
+    def _changed(self) -> None:
+        self.loop.dirty.set()
+
+    def _refused(self, key: Key, refused: GangRefused) -> None:
+        job = self.state.jobs.get(key)
+        _log.info("gang refused", gang=key, reason=refused.reason.value, error=str(refused))
+        if job is not None:
+            self._refusals.add(key, job.spec_hash, refused)
+            self._changed()
+
+    async def run(self) -> None:
+        """Mirror, then decide, until cancelled; any failure inside ends it with that failure."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.watches.run())
+                await self.watches.synced()
+                _log.info(
+                    "caches are filled",
+                    nodes=len(self.state.node_table),
+                    jobs=len(self.state.jobs),
+                    pods=len(self.state.members),
+                )
+                group.create_task(self.loop.run())
+        finally:
+            await self._actuator.close()
+            await self._reports.close()

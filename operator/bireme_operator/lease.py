@@ -1,0 +1,247 @@
+"""Leader election on a coordination.k8s.io Lease, measured with this process's own monotonic clock.
+
+A contender takes the lease over once it has seen it unchanged for a whole duration. The leader
+trusts its own leadership for two thirds of a duration after it *sent* its last successful renewal,
+so it always stops before anyone else can start; wall clocks, which jump, decide nothing. Every
+write is conditional on the version that was read, and every change of holder raises the epoch,
+which plans carry.
+
+Give the Lease an ApiClient of its own: its renewals must neither be fenced by itself nor queue
+for a connection behind the pods of a gang.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from random import uniform
+from typing import Final
+
+import msgspec
+import structlog
+
+from bireme.kube.client import ApiClient, ApiError, NotLeader
+
+_UNSEEN: Final = "unseen"
+_ABSENT: Final = "absent"
+_log = structlog.get_logger(__name__)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+
+
+class _Record(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  # renewTime is for people; nothing here reads it
+
+
+class Lease:
+    """One process's claim on the lease ``name`` in ``namespace``.
+
+    ``identity`` must be unique to the process (pod name and a random part): a restarted process
+    is another holder. ``epoch`` is 0 until the lease is acquired and grows with every holder.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration_seconds: int = 15,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], datetime] = _wall_clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.epoch = 0
+        self._client = client
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._duration = duration_seconds
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._sleep = sleep
+        self._log = _log.bind(lease=name, identity=identity)
+        self._leads_until = -math.inf
+        self._stamped: datetime | None = None
+        self._highest_epoch = 0
+        self._record: _Record | None = None
+        self._seen = _UNSEEN
+        self._seen_at = -math.inf
+
+    def is_leader(self) -> bool:
+        """Whether writing is safe at this moment."""
+        return self._clock() < self._leads_until
+
+    def fence(self) -> None:
+        """Let a write pass, or raise NotLeader."""
+        if not self.is_leader():
+            raise NotLeader(f"{self._identity} does not hold the lease {self._name}")
+
+    async def run(self, on_started: Callable[[int], None], on_stopped: Callable[[], None]) -> None:
+        """Acquire, call ``on_started(epoch)``, renew; return after leadership was lost.
+
+        ``on_stopped()`` follows every ``on_started``, on loss and on cancellation alike, with
+        the fence already closed. A cancelled leader hands the lease back for the next to take.
+        """
+        while not await self._try(self.acquire):
+            await self._sleep(self._duration / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
+        self._log.info("leading", epoch=self.epoch)
+        try:
+            on_started(self.epoch)
+            await self._renew_while_leading()
+        finally:
+            was_leading = self.is_leader()
+            self._leads_until = -math.inf
+            self._log.info("no longer leading", epoch=self.epoch)
+            on_stopped()
+            if was_leading:
+                await self._try(self._release)
+
+    async def acquire(self) -> bool:
+        """One attempt to become the leader; False while another may be leading.
+
+        Raises:
+            ApiError: the lease can be neither read nor written.
+        """
+        await self._observe()
+        if not self._is_free():
+            return False
+        return await self._claim(self._highest_epoch + 1)
+
+    async def renew(self) -> bool:
+        """One attempt to stay the leader; False when another holds the lease.
+
+        Raises:
+            ApiError: it is not known who holds it (try again while :meth:`is_leader`).
+        """
+        try:
+            return await self._claim(self.epoch)
+        except ApiError as error:
+            if not (error.is_conflict or error.is_not_found or error.is_already_exists):
+                raise
+        # Someone touched the lease, or an earlier renewal arrived after we gave it up.
+        await self._observe()
+        if self._record is None or self._record.spec.holder_identity == self._identity:
+            return await self._claim(self.epoch)
+        return False
+
+    async def _renew_while_leading(self) -> None:
+        pause = self._duration / 3
+        while True:
+            await self._sleep(pause)
+            if not self.is_leader():
+                return
+            renewed = await self._try(self.renew)
+            if renewed is False:
+                self._leads_until = -math.inf
+                return
+            pause = self._duration / 3 if renewed else self._duration / 15
+
+    async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool | None:
+        """The step's answer, or None when the API server gave none."""
+        try:
+            return await step()
+        except (ApiError, msgspec.DecodeError) as error:
+            self._log.warning("lease request failed", step=step.__name__, error=str(error))
+            return None
+
+    async def _observe(self) -> None:
+        """Read the record; note by our own clock when it was last seen to change."""
+        try:
+            raw = await self._request("GET", f"{self._collection}/{self._name}")
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            self._see(None)
+        else:
+            self._see(msgspec.json.decode(raw, type=_Record))
+
+    def _see(self, record: _Record | None) -> None:
+        self._record = record
+        if record is not None:
+            self._highest_epoch = max(self._highest_epoch, record.spec.lease_transitions or 0)
+        seen = f"{record.metadata.uid}/{record.metadata.resource_version}" if record else _ABSENT
+        if seen != self._seen:
+            first_and_absent = self._seen == _UNSEEN and record is None
+            self._seen = seen
+            self._seen_at = -math.inf if first_and_absent else self._clock()
+
+    def _is_free(self) -> bool:
+        """Released, never there, or unchanged for as long as its holder may still trust it."""
+        patience = self._duration
+        if self._record is not None:
+            spec = self._record.spec
+            if not spec.holder_identity or spec.holder_identity == self._identity:
+                return True  # ours: a claim whose answer was lost
+            patience = max(patience, spec.lease_duration_seconds or 0)
+        return self._clock() - self._seen_at >= patience
+
+    async def _claim(self, epoch: int) -> bool:
+        """Write ourselves in as the holder, on condition that nothing changed since we looked."""
+        now = self._stamp()
+        spec: dict[str, object] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration,
+            "leaseTransitions": epoch,
+            "renewTime": now,
+        }
+        if epoch != self.epoch:
+            spec["acquireTime"] = now
+        sent_at = self._clock()
+        await self._write(spec)
+        self.epoch = epoch
+        self._leads_until = sent_at + self._duration * 2 / 3
+        return True
+
+    def _stamp(self) -> str:
+        """The time of day, never twice the same: a renewal that changes nothing is not seen."""
+        now = self._wall_clock()
+        self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
+        return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    async def _release(self) -> bool:
+        await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+        return True
+
+    async def _write(self, spec: dict[str, object]) -> None:
+        if self._record is None:
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name},
+                "spec": spec,
+            }
+            raw = await self._request("POST", self._collection, body)
+        else:
+            version = {"resourceVersion": self._record.metadata.resource_version}
+            body = {"metadata": version, "spec": spec}
+            raw = await self._request("PATCH", f"{self._collection}/{self._name}", body)
+        self._see(msgspec.json.decode(raw, type=_Record))
+
+    async def _request(self, method: str, path: str, body: object = None) -> bytes:
+        """Give up early enough for a leader to try twice before its time is over."""
+        return await self._client.request(
+            method,
+            path,
+            body=None if body is None else msgspec.json.encode(body),
+            content_type="application/merge-patch+json"
+            if method == "PATCH"
+            else "application/json",
+            timeout_seconds=self._duration / 5,
+        )

@@ -1,0 +1,195 @@
+"""What happens to a TrainingJob after its admission, as a pure judgement over facts.
+
+Two questions, asked again whenever something changed. :func:`transition`: is it time for another
+phase? The answer is recorded by one conditional status write. :func:`chore`: what remains to be
+done for the recorded phase (create what is missing, delete what is in the way, clear the plan)?
+Every chore follows from recorded state alone, so a crash between any two writes loses nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bireme.core.gangs import Role
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps
+from bireme.kube.gang_views import GangView
+from bireme.kube.plans import Member
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+
+ACTIVE = ("Starting", "Running")
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a judgement may depend on besides the job itself. ``now`` is POSIX seconds."""
+
+    now: float
+    bind_timeout_seconds: float
+    lost_node: Callable[[str], str]
+    """Why a node counts as lost; empty when it does not."""
+    unusable_node: Callable[[str], str]
+    """Why a planned, unbound replica cannot get onto its node; empty when it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A change of phase to be recorded. Counters are increments."""
+
+    phase: str
+    reason: Reason
+    message: str
+    restarts: int = 0
+    interruptions: int = 0
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether the gang gives its place back and queues again."""
+        return bool(self.restarts or self.interruptions)
+
+
+def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transition | None:
+    """The next phase of ``job``, or None to stay."""
+    if job.is_leaving or job.is_finished or job.spec is None:
+        return None
+    if job.is_suspended:
+        if job.phase == "Suspended":
+            return None
+        return Transition("Suspended", Reason.SUSPENDED, "suspended by spec.runPolicy.suspend")
+    if job.phase == "Suspended":
+        return Transition("Pending", Reason.STOPPING, "resumed; waiting to be ordered")
+    if view is None or view.plan.attempt != job.attempt:
+        return None
+    return (
+        _succeeded(view)
+        or _deadline(job, at)
+        or _failed(job, view)
+        or _interrupted(job, view, at)
+        or _progress(job, view)
+    )
+
+
+def _succeeded(view: GangView) -> Transition | None:
+    """All replicas that train have ended well; parameter servers never end by themselves."""
+    training = [pod for m, pod in view.members if view.plan.roles.get(m.task) != Role.PS]
+    if not training or any(pod is None or pod.phase != "Succeeded" for pod in training):
+        return None
+    return Transition("Succeeded", Reason.SUCCEEDED, f"all {len(training)} replicas succeeded")
+
+
+def _deadline(job: JobFacts, at: Situation) -> Transition | None:
+    limit = job.spec.run_policy.active_deadline_seconds if job.spec else None
+    started = timestamps.parse(job.status.get("startTime"))
+    if limit is None or started is None or at.now < started + limit:
+        return None
+    message = f"active for more than activeDeadlineSeconds {limit}"
+    return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
+
+
+def _failed(job: JobFacts, view: GangView) -> Transition | None:
+    failed = [(m, pod) for m, pod in view.members if pod is not None and pod.phase == "Failed"]
+    if not failed:
+        return None
+    own = [(m, pod) for m, pod in failed if not pod.is_disrupted]
+    member, pod = (own or failed)[0]
+    what = f"replica {member.index} of {member.task}: {pod.failure}"[:700]
+    if not own:
+        return Transition("Restarting", Reason.POD_LOST, f"disrupted: {what}", interruptions=1)
+    limit = job.spec.run_policy.backoff_limit if job.spec else 0
+    restarts = int(job.status.get("restarts") or 0)
+    if restarts >= limit:
+        message = f"{what}; it was restarted {restarts} of at most {limit} times (backoffLimit)"
+        return Transition("Failed", Reason.BACKOFF_LIMIT_EXCEEDED, message)
+    message = f"{what}; restart {restarts + 1} of at most {limit}"
+    return Transition("Restarting", Reason.POD_FAILED, message, restarts=1)
+
+
+def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
+    for member, pod in view.members:
+        where = pod.node if pod is not None and pod.node else member.node
+        bound = pod is not None and bool(pod.node)
+        if pod is not None and pod.is_terminal:
+            continue
+        why = at.lost_node(where) or ("" if bound else at.unusable_node(where))
+        if why:
+            message = f"replica {member.index} of {member.task} on node {where}: {why}"
+            return Transition("Restarting", Reason.NODE_LOST, message, interruptions=1)
+        if job.phase == "Running" and (pod is None or pod.is_leaving):
+            message = f"replica {member.index} of {member.task} on node {where} was deleted"
+            return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
+    waited = at.now - view.plan.planned
+    if view.unbound and waited > at.bind_timeout_seconds:
+        message = (
+            f"{len(view.unbound)} of {len(view.members)} replicas not on their nodes after "
+            f"{waited:.0f} s; planning the whole gang again"
+        )
+        return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
+    return None
+
+
+def _progress(job: JobFacts, view: GangView) -> Transition | None:
+    if job.phase == "Running":
+        return None
+    if view.is_ready:
+        nodes = len({member.node for member, _ in view.members})
+        message = f"all {len(view.members)} replicas run on {nodes} node(s)"
+        return Transition("Running", Reason.GANG_RUNNING, message)
+    if job.phase == "Starting":
+        return None
+    message = f"{len(view.members)} replicas planned; their pods are being created and bound"
+    return Transition("Starting", Reason.ADMITTED, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Work that the recorded phase still asks for; done in the order of the fields."""
+
+    delete_pods: tuple[PodFacts, ...] = ()
+    create: tuple[Member, ...] = ()
+    clear_plan: bool = False
+    delete_job: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.delete_pods or self.create or self.clear_plan or self.delete_job)
+
+
+def chore(
+    job: JobFacts,
+    group: GroupFacts | None,
+    view: GangView | None,
+    own_pods: Sequence[PodFacts],
+    now: float,
+) -> Chore:
+    """What remains to be done for ``job`` in its recorded phase."""
+    if job.is_leaving or job.spec is None:
+        return Chore()
+    has_plan = group is not None and group.job_uid == job.uid and group.plan is not None
+    if job.is_finished:
+        return _after_the_end(job, own_pods, has_plan, now)
+    is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
+    if is_void or view is None:
+        return Chore(delete_pods=_to_delete(own_pods), clear_plan=has_plan)
+    if view.leftovers:
+        return Chore(delete_pods=_to_delete(view.leftovers))
+    return Chore(create=view.missing if job.phase != "Running" else ())
+
+
+def _to_delete(pods: Sequence[PodFacts]) -> tuple[PodFacts, ...]:
+    return tuple(pod for pod in pods if not pod.is_leaving)
+
+
+def _after_the_end(
+    job: JobFacts, own_pods: Sequence[PodFacts], has_plan: bool, now: float
+) -> Chore:
+    assert job.spec is not None  # noqa: S101  # chore() returned before
+    policy = job.spec.run_policy
+    unwanted: Sequence[PodFacts] = ()
+    if policy.clean_pod_policy == "All":
+        unwanted = own_pods
+    elif policy.clean_pod_policy == "Running":
+        unwanted = [pod for pod in own_pods if not pod.is_terminal]
+    ended = timestamps.parse(job.status.get("completionTime"))
+    ttl = policy.ttl_seconds_after_finished
+    expired = ttl is not None and ended is not None and now >= ended + ttl
+    return Chore(delete_pods=_to_delete(unwanted), clear_plan=has_plan, delete_job=expired)

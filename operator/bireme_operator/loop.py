@@ -1,0 +1,234 @@
+"""The one level-triggered loop: look at everything that changed, decide, hand over, repeat.
+
+A change only marks the loop dirty. Each turn first tends gangs that already have a plan (their
+life cycle), then runs one scheduling cycle over the whole cluster. Nothing is carried from turn
+to turn that could not be recomputed, except refusals, which expire or end with an edit.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.policy import Policy
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import JobFacts, Key
+from bireme_operator import foreign, lifecycle, status
+from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.foreign import ForeignGangs
+from bireme_operator.health import NodeHealth
+from bireme_operator.jobs import Jobs
+from bireme_operator.metrics import Metrics
+from bireme_operator.queue_reports import QueueReports
+from bireme_operator.reports import Reports
+from bireme_operator.settings import OperatorSettings
+
+_log = structlog.get_logger(__name__)
+_REST = 1.0
+"""After a turn of t seconds the loop rests at least ``_REST * t``: deciding more often than that
+takes processor time from the writes that carry decisions out."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Verdicts of the API server on gangs: until their spec changes, or for a while."""
+
+    clock: Callable[[], float]
+    _known: dict[Key, tuple[str, float, tuple[Reason, str]]] = field(default_factory=dict)
+
+    def add(self, key: Key, spec_hash: str, refused: GangRefused) -> None:
+        """Remember a refusal of the spec with this digest."""
+        lasts = 30.0 if refused.reason is Reason.PODS_REFUSED else float("inf")
+        verdict = (refused.reason, str(refused))
+        self._known[key] = (spec_hash, self.clock() + lasts, verdict)
+
+    def current(self, jobs: dict[Key, JobFacts]) -> dict[Key, tuple[Reason, str]]:
+        """Verdicts that still hold."""
+        now = self.clock()
+        self._known = {
+            key: known
+            for key, known in self._known.items()
+            if key in jobs and jobs[key].spec_hash == known[0] and now < known[1]
+        }
+        return {key: verdict for key, (_, _, verdict) in self._known.items()}
+
+
+class SchedulingLoop:
+    """Runs until cancelled. ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        policy: Policy,
+        actuator: Actuator,
+        reports: Reports,
+        jobs: Jobs,
+        queue_reports: QueueReports,
+        metrics: Metrics,
+        settings: OperatorSettings,
+        refusals: Refusals,
+        fence: Callable[[], None],
+        now: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self.dirty = asyncio.Event()
+        self.finished_at = clock()
+        """When the last turn ended; the liveness probe watches it."""
+        self._state = state
+        self._policy = policy
+        self._actuator = actuator
+        self._foreign = ForeignGangs(actuator)
+        self._reports = reports
+        self._jobs = jobs
+        self._queue_reports = queue_reports
+        self._metrics = metrics
+        self._settings = settings
+        self._refusals = refusals
+        self._fence = fence
+        self._now = now
+        self._clock = clock
+        self._health = NodeHealth(state, clock, settings.node_lost_seconds)
+        self._swept_at = float("-inf")
+
+    async def run(self) -> None:
+        """Turn after turn, at the latest every ``sweep_interval_seconds``."""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.sweep_interval_seconds):
+                    await self.dirty.wait()
+                await asyncio.sleep(self._settings.cycle_debounce_seconds)
+            except TimeoutError:
+                pass
+            self.dirty.clear()
+            began = self._clock()
+            await self.turn()
+            self.finished_at = self._clock()
+            await asyncio.sleep(_REST * (self.finished_at - began))
+
+    async def turn(self) -> None:
+        """Look at what changed, or at everything when a sweep is due, and decide."""
+        self._fence()
+        sweeps = self._clock() - self._swept_at >= self._settings.sweep_interval_seconds
+        changed, self._state.changed = self._state.changed, set()
+        keys = {*self._state.jobs, *self._state.groups} if sweeps else changed
+        at = lifecycle.Situation(
+            now=self._now(),
+            bind_timeout_seconds=self._settings.bind_timeout_seconds,
+            lost_node=self._health.lost,
+            unusable_node=self._health.unusable,
+        )
+        refused = self._refusals.current(self._state.jobs)
+        for key in keys:
+            self._tend(key, at, key in refused)
+        snapshot = self._snapshot(at.now, refused)
+        if sweeps:
+            self._swept_at = self._clock()
+            alive = {job.uid for job in self._state.jobs.values()}
+            alive |= {group.uid for group in self._state.groups.values()}
+            self._reports.forget(alive)
+            self._jobs.forget(alive)
+            self._health.observe(snapshot)
+            self._queue_reports.offer(snapshot)
+        if snapshot.waiting:
+            await self._decide(snapshot)
+
+    def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
+        if not self._actuator.is_free(key):
+            return
+        job, group = self._state.jobs.get(key), self._state.groups.get(key)
+        if job is not None and is_refused and group is not None and group.plan is not None:
+            self._actuator.start(key, self._actuator.take_back(job))
+        elif job is not None:
+            self._jobs.tend(job, group, at)
+        elif group is not None and not group.job_uid and group.plan is not None:
+            view = self._state.view(key)
+            if view is not None and not group.is_leaving:
+                self._foreign.tend(group, view, at)
+
+    def _snapshot(self, now: float, refused: dict[Key, tuple[Reason, str]]) -> ClusterSnapshot:
+        busy = list(self._actuator.busy)
+        backing_off = [key for key in self._state.jobs if not self._actuator.is_free(key)]
+        return self._state.snapshot(
+            now,
+            self._actuator.reservations(),
+            {*busy, *backing_off},
+            refused,
+        )
+
+    async def _decide(self, snapshot: ClusterSnapshot) -> None:
+        jobs, groups = dict(self._state.jobs), dict(self._state.groups)
+        with self._metrics.cycles.time():
+            decision = await asyncio.to_thread(run_cycle, snapshot, self._policy)
+        self._fence()
+        if decision.fallback:
+            self._metrics.fallbacks.inc()
+            _log.warning("policy overruled", why=decision.fallback)
+        for admit in decision.admitted:
+            self._admit(admit, snapshot, jobs, groups)
+        for hold in decision.held:
+            self._hold(hold, snapshot.now, jobs, groups)
+        self._count(decision)
+
+    def _admit(
+        self,
+        admit: Admit,
+        snapshot: ClusterSnapshot,
+        jobs: dict[Key, JobFacts],
+        groups: dict[Key, GroupFacts],
+    ) -> None:
+        key = (admit.gang.namespace, admit.gang.name)
+        self._metrics.admitted.labels(admit.gang.queue).inc()
+        self._metrics.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
+        if admit.gang.kind == "PodGroup":
+            current = self._state.groups.get(key)
+            if current is not None and current is groups.get(key):
+                plan = self._jobs.plan(admit, snapshot, 0, "")
+                self._foreign.admit(current, admit, plan, self._now())
+            return
+        job, seen = self._state.jobs.get(key), jobs.get(key)
+        # The objects may have changed while the cycle ran; the next turn decides on what is new.
+        if job is not None and seen is not None and _same_demand(job, seen):
+            self._jobs.admit(job, admit, snapshot)
+
+    def _hold(
+        self,
+        hold: Hold,
+        now: float,
+        jobs: dict[Key, JobFacts],
+        groups: dict[Key, GroupFacts],
+    ) -> None:
+        key = (hold.gang.namespace, hold.gang.name)
+        if hold.gang.kind == "PodGroup":
+            group = self._state.groups.get(key)
+            if group is not None and group is groups.get(key) and group.plan is None:
+                self._reports.offer_group(group, foreign.waiting_status(group, hold, now))
+            return
+        job = self._state.jobs.get(key)
+        if job is not None and job is jobs.get(key):
+            self._reports.offer_job(job, status.waiting(job, hold, now))
+            self._jobs.check_template(job, hold)
+
+    def _count(self, decision: Decision) -> None:
+        self._metrics.held.clear()
+        counts: dict[str, int] = {}
+        for hold in decision.held:
+            counts[hold.reason] = counts.get(hold.reason, 0) + 1
+        for reason, count in counts.items():
+            self._metrics.held.labels(reason).set(count)
+
+
+def _same_demand(job: JobFacts, seen: JobFacts) -> bool:
+    return (
+        job.uid == seen.uid
+        and job.generation == seen.generation
+        and job.attempt == seen.attempt
+        and not job.is_leaving
+        and not job.is_finished
+    )

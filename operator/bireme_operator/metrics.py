@@ -1,0 +1,33 @@
+"""Prometheus metrics of the operator. No per-job labels: job names are tenants' data."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+WAITS = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
+
+
+class Metrics:
+    """The operator's metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self.is_leader = Gauge("bireme_leader", "1 while this process leads", registry=r)
+        self.epoch = Gauge("bireme_leader_epoch", "Epoch of this leader", registry=r)
+        self.cycles = Histogram(
+            "bireme_cycle_seconds", "Snapshot and decision", buckets=SECONDS, registry=r
+        )
+        self.admitted = Counter("bireme_gangs_admitted", "Gangs admitted", ["queue"], registry=r)
+        self.waits = Histogram(
+            "bireme_wait_seconds", "Wait before admission", ["queue"], buckets=WAITS, registry=r
+        )
+        self.held = Gauge(
+            "bireme_gangs_waiting", "Gangs waiting, by reason", ["reason"], registry=r
+        )
+        self.transitions = Counter(
+            "bireme_job_transitions", "Changes of phase", ["phase", "reason"], registry=r
+        )
+        self.writes = Gauge("bireme_api_writes", "Writes sent", ["verb", "resource"], registry=r)
+        self.fallbacks = Counter(
+            "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
+        )

@@ -1,0 +1,134 @@
+"""Writes statuses that only tell, never decide, as often as they deserve and no more.
+
+Offers are repeated for as long as they differ from what the object says, so nothing is queued
+here: what is not written now is offered again, fresher.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from bireme.core.reasons import Reason
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import JobFacts, Key
+from bireme_operator.events import Events
+from bireme_operator.status import Status, Urgency, urgency
+from bireme_operator.watches import Watches
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+_COUNTS_SECONDS = 1.0
+
+
+class Reports:
+    """Rationed status writes; ``clock`` is monotonic seconds."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        watches: Watches,
+        events: Events,
+        clock: Callable[[], float],
+        refresh_seconds: float,
+        refreshes_per_second: float,
+        on_done: Callable[[Key], None],
+    ) -> None:
+        self._writes = writes
+        self._watches = watches
+        self._events = events
+        self._clock = clock
+        self._refresh_seconds = refresh_seconds
+        self._refreshes_per_second = refreshes_per_second
+        self._on_done = on_done
+        self._tokens = refreshes_per_second
+        self._filled = clock()
+        self._written: dict[str, float] = {}
+        self._writing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def offer_job(self, job: JobFacts, wanted: Status) -> None:
+        """Say ``wanted`` about a job if it is due; with an event when the reason is new."""
+        if self._is_due(job.uid, urgency(job.status, wanted)):
+            self._spawn(job.uid, job.key, self._write_job(job, wanted))
+
+    def offer_group(self, group: GroupFacts, wanted: Status) -> None:
+        """The same for a PodGroup."""
+        if self._is_due(group.uid, urgency(group.status, wanted)):
+            self._spawn(group.uid, group.key, self._write_group(group, wanted))
+
+    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
+        if how_urgent is Urgency.NONE or uid in self._writing:
+            return False
+        if how_urgent is Urgency.EVENT:
+            return True
+        age = self._clock() - self._written.get(uid, float("-inf"))
+        if how_urgent is Urgency.COUNTS:
+            return age >= _COUNTS_SECONDS
+        return age >= self._refresh_seconds and self._take_token()
+
+    def _take_token(self) -> bool:
+        now = self._clock()
+        self._tokens = min(
+            self._refreshes_per_second,
+            self._tokens + (now - self._filled) * self._refreshes_per_second,
+        )
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def is_writing(self, uid: str) -> bool:
+        """Whether a status write of that object is under way, so that another would conflict."""
+        return uid in self._writing
+
+    def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        self._writing.add(uid)
+        task = asyncio.get_running_loop().create_task(self._run(uid, key, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except NotLeader:
+            pass  # the process is about to end
+        except ApiError as error:
+            if not (error.is_conflict or error.is_not_found):
+                _log.info("status not written", uid=uid, error=str(error))
+        finally:
+            self._written[uid] = self._clock()
+            self._writing.discard(uid)
+            self._on_done(key)
+
+    async def _write_job(self, job: JobFacts, wanted: Status) -> None:
+        written = await self._writes.write_job_status(job, wanted)
+        await self._watches.wait_past(self._watches.jobs, written)
+        await self._tell("TrainingJob", job.key, job.uid, job.status, wanted)
+
+    async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
+        written = await self._writes.write_group_status(
+            group.key, group.resource_version, wanted, report=True
+        )
+        await self._watches.wait_past(self._watches.groups, written)
+        await self._tell("PodGroup", group.key, group.uid, group.status, wanted)
+
+    async def _tell(
+        self, kind: str, key: Key, uid: str, before: dict[str, Any], wanted: Status
+    ) -> None:
+        if "reason" in wanted and before.get("reason") != wanted["reason"]:
+            reason = Reason(wanted["reason"])
+            await self._events.post(kind, key, uid, reason, wanted["message"])
+
+    def forget(self, uids: set[str]) -> None:
+        """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
+        self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+
+    async def close(self) -> None:
+        """Stop all writes under way."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

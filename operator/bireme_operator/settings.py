@@ -1,0 +1,72 @@
+"""What a person may change about the operator itself; decisions have their own settings.
+
+Read by :mod:`bireme.kube.settings_source` from a file (camelCase) and the environment
+(``BIREME_`` + upper case), like :class:`bireme.core.settings.SchedulingSettings`.
+"""
+
+from dataclasses import dataclass
+
+from bireme.core.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """How the operator watches, writes, waits and reports. Times in seconds."""
+
+    lease_namespace: str = "default"
+    """Namespace of the leader election Lease."""
+
+    lease_duration_seconds: int = 15
+    """How long a dead leader is respected. Shorter fails over faster and renews more often."""
+
+    metrics_host: str = "127.0.0.1"
+    """Address that serves /healthz, /readyz and /metrics."""
+
+    metrics_port: int = 8080
+    """Port of the same; 0 turns the endpoint off."""
+
+    cycle_debounce_seconds: float = 0.01
+    """Pause between the first change and the cycle that acts on it, to gather a burst."""
+
+    sweep_interval_seconds: float = 2.0
+    """How often everything is looked at again without any change: deadlines and time limits."""
+
+    write_concurrency: int = 32
+    """Requests in flight at once. More does not help a small API server."""
+
+    bind_timeout_seconds: float = 60.0
+    """A gang not wholly on its nodes after this time is taken back and planned anew."""
+
+    max_bind_failures: int = 3
+    """After so many of those in a row, its pods are created without pins and scored instead."""
+
+    node_lost_seconds: float = 40.0
+    """A node not ready for this long is lost, as is at once one that was deleted."""
+
+    status_refresh_seconds: float = 10.0
+    """How often numbers alone (position, message) may change on a waiting object."""
+
+    refresh_writes_per_second: float = 20.0
+    """Ceiling over all objects for such writes."""
+
+    template_check_seconds: float = 1.0
+    """A job that has waited this long has its pods tried by a server-side dry run."""
+
+    cycle_age_limit_seconds: float = 60.0
+    """The liveness probe fails when the leader has finished no cycle for so long."""
+
+    log_level: str = "info"
+    """debug, info, warning or error."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value < 0:
+                raise SettingError(f"{name} is {value}; it cannot be negative")
+        for name in ("lease_duration_seconds", "write_concurrency"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise SettingError(
+                f"log_level is {self.log_level!r}; use debug, info, warning or error"
+            )

@@ -1,0 +1,200 @@
+"""What an object says about itself: pure functions from facts to ``status``.
+
+``kubectl get`` and ``describe`` come first when someone asks "why is my job pending?", so there
+is one dominant reason, in plain words with numbers. Writing is rationed by :func:`urgency`:
+what happened is written at once, counts every second, mere numbers now and then.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from bireme.core.decision import Admit, Hold
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import smallest_domain
+from bireme.core.policy import Ranked
+from bireme.core.reasons import Reason
+from bireme.kube import names, timestamps
+from bireme.kube.gang_views import GangView
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.lifecycle import Transition
+
+Status = dict[str, Any]
+_MESSAGE_LENGTH = 1000
+
+
+class Urgency(IntEnum):
+    """How soon a difference between two statuses must be written."""
+
+    NONE = 0
+    NUMBERS = 1
+    """Position, message, priority: when there is time."""
+    COUNTS = 2
+    """How many replicas are bound, ready, done: within about a second."""
+    EVENT = 3
+    """Something happened: at once."""
+
+
+_EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration")
+_COUNT_FIELDS = ("tasks", "ready", "placement")
+
+
+def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
+    """How urgent it is to write ``wanted`` over ``current``."""
+    if any(current.get(name) != wanted.get(name) for name in _EVENT_FIELDS):
+        return Urgency.EVENT
+    if any(current.get(name) != wanted.get(name) for name in _COUNT_FIELDS):
+        return Urgency.COUNTS
+    return Urgency.NUMBERS if current != wanted else Urgency.NONE
+
+
+def cleaned(text: str) -> str:
+    """``text`` without control characters, cut to what a condition may hold."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
+
+
+def with_condition(
+    status: Status, kind: str, is_true: bool, reason: str, message: str, now: float
+) -> None:
+    """Set one condition; its transition time changes only when its truth does."""
+    value = "True" if is_true else "False"
+    old = {c["type"]: c for c in status.get("conditions") or ()}
+    before = old.get(kind)
+    same = before is not None and before["status"] == value
+    old[kind] = {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": before["lastTransitionTime"]
+        if before is not None and same
+        else timestamps.format(now),
+    }
+    status["conditions"] = [old[name] for name in sorted(old)]
+
+
+def waiting(job: JobFacts, hold: Hold, now: float) -> Status:
+    """The status of a job that waits, with its reason and place in the queue."""
+    status = _base(job)
+    phase = "Restarting" if job.phase == "Restarting" else "Pending"
+    _say(status, phase, hold.reason, hold.message)
+    status.setdefault("queuedTime", timestamps.format(job.queued))
+    status["gpus"] = hold.gang.demand.get(names.GPU, 0)
+    status["ready"] = f"0/{hold.gang.replicas}"
+    status["tasks"] = _task_counts(job, None)
+    for stale in ("queuePosition", "priority", "placement"):
+        status.pop(stale, None)
+    if hold.position is not None:
+        status["queuePosition"] = hold.position
+    if hold.ranked is not None:
+        status["priority"] = priority(hold.ranked)
+    with_condition(status, "Admitted", False, hold.reason, status["message"], now)
+    return status
+
+
+def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | None) -> Status:
+    """What an admission changes on a job; ``admit`` is missing after a change of leader."""
+    status = _base(job)
+    status.pop("queuePosition", None)
+    if admit is not None:
+        status["priority"] = priority(admit.ranked)
+    since = view.plan.planned
+    status["gpus"] = view.plan.demand.get(names.GPU, 0)
+    status["admittedTime"] = timestamps.format(since)
+    status.setdefault("queuedTime", timestamps.format(job.queued))
+    status["waitSeconds"] = int(job.waited + max(0.0, since - job.queued))
+    status["attempt"] = job.attempt
+    status["placement"] = _placement(view, nodes)
+    summary = str(status["placement"]["summary"])
+    with_condition(status, "Admitted", True, Reason.ADMITTED, summary, since)
+    return status
+
+
+def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
+    """Where the gang sits, computed from its plan."""
+    per_node: dict[str, int] = {}
+    for member in view.plan.members:
+        per_node[member.node] = per_node.get(member.node, 0) + 1
+    rows = np.array([nodes.row[name] for name in per_node if name in nodes.row], dtype=np.int64)
+    level, domain = smallest_domain(nodes, rows) if len(rows) else ("", "")
+    level = level.rsplit("/", 1)[-1]
+    shown = [f"{count} on {name}" for name, count in sorted(per_node.items())]
+    more = f" and {len(shown) - 4} more nodes" if len(shown) > 4 else ""
+    where = f"{level} {domain}".strip()
+    return {
+        "level": level,
+        "domain": domain,
+        "nodes": len(per_node),
+        "summary": cleaned(f"{', '.join(shown[:4])}{more} ({where})"),
+    }
+
+
+def counted(status: Status, job: JobFacts, view: GangView) -> Status:
+    """``status`` with the counts of ``view``."""
+    tasks = _task_counts(job, view)
+    ready = sum(task["ready"] + task["succeeded"] for task in tasks)
+    return {**status, "tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
+
+
+def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status:
+    """``status`` after a change of phase."""
+    status = dict(status)
+    _say(status, move.phase, move.reason, move.message)
+    status["observedGeneration"] = job.generation
+    stamp = timestamps.format(now)
+    if move.starts_again:
+        status["attempt"] = job.attempt + 1
+        status["restarts"] = int(status.get("restarts") or 0) + move.restarts
+        status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
+    if move.starts_again or move.phase == "Pending":
+        status["queuedTime"] = stamp
+    if move.starts_again or move.phase in ("Pending", "Suspended"):
+        for stale in ("placement", "admittedTime", "queuePosition"):
+            status.pop(stale, None)
+        with_condition(status, "Admitted", False, move.reason, status["message"], now)
+    if move.phase == "Running":
+        status.setdefault("startTime", stamp)
+        with_condition(status, "Admitted", True, Reason.ADMITTED, "the gang has its places", now)
+    with_condition(status, "Running", move.phase == "Running", move.reason, status["message"], now)
+    if move.phase in ("Succeeded", "Failed"):
+        status["completionTime"] = stamp
+        with_condition(status, "Finished", True, move.reason, status["message"], now)
+        with_condition(status, "Succeeded", move.phase == "Succeeded", move.reason, "", now)
+    return status
+
+
+def priority(ranked: Ranked) -> dict[str, Any]:
+    """The score and what it is made of."""
+    return {
+        "score": round(ranked.score, 4),
+        "factors": [
+            {
+                "name": factor.name,
+                "value": round(factor.value, 4),
+                "weight": round(factor.weight, 4),
+                "contribution": round(factor.contribution, 4),
+            }
+            for factor in ranked.factors
+        ],
+    }
+
+
+def _base(job: JobFacts) -> Status:
+    return {**job.status, "observedGeneration": job.generation}
+
+
+def _say(status: Status, phase: str, reason: Reason, message: str) -> None:
+    status["phase"] = phase
+    status["reason"] = reason.value
+    status["message"] = cleaned(message)
+
+
+def _task_counts(job: JobFacts, view: GangView | None) -> list[dict[str, Any]]:
+    none = dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
+    return [
+        {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else none)}
+        for task in job.tasks
+    ]

@@ -1,0 +1,144 @@
+"""The operator's writes, one function each, and the limit on how many are under way.
+
+Plans and pods share one pool of slots in first come, first served order, so that gangs finish one
+after another; reports (status, events) have a few slots of their own and never wait behind them.
+Every function returns the resource version its write produced.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme.kube.training_jobs import JobFacts, Key
+
+_REPORT_SLOTS = 4
+
+
+class _Written(msgspec.Struct):
+    metadata: "_WrittenMeta"
+
+
+class _WrittenMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = "0"
+
+
+_DECODER = msgspec.json.Decoder(_Written)
+
+
+def version_of(answer: bytes) -> int:
+    """The resource version in an answer; 0 where it carries none."""
+    try:
+        return int(_DECODER.decode(answer).metadata.resource_version or 0)
+    except (msgspec.DecodeError, ValueError):
+        return 0
+
+
+class Writes:
+    """Writes to the API server, rationed."""
+
+    def __init__(self, client: ApiClient, concurrency: int) -> None:
+        self._client = client
+        self._slots = asyncio.Semaphore(concurrency)
+        self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
+
+    async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
+        """POST one pod."""
+        async with self._slots:
+            return version_of(await self._client.create(f"{_core(namespace)}/pods", pod))
+
+    async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
+        """Ask the API server whether it would take the pod (server-side dry run)."""
+        async with self._report_slots:
+            await self._client.request(
+                "POST",
+                f"{_core(namespace)}/pods",
+                params={"dryRun": "All"},
+                body=msgspec.json.encode(pod),
+            )
+
+    async def get_pod(self, key: Key) -> bytes:
+        """GET one pod."""
+        return await self._client.get(f"{_core(key[0])}/pods/{key[1]}")
+
+    async def patch_pod(self, key: Key, operations: Sequence[Mapping[str, Any]]) -> int:
+        """JSON-patch one pod."""
+        path = f"{_core(key[0])}/pods/{key[1]}"
+        async with self._slots:
+            return version_of(await self._client.json_patch(path, operations))
+
+    async def delete_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
+        """Delete one pod if it is still the one with ``uid``; gone already is fine."""
+        path = f"{_core(key[0])}/pods/{key[1]}"
+        async with self._slots:
+            await self._client.delete(path, uid=uid, grace_seconds=grace_seconds)
+
+    async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
+        """POST one Service."""
+        async with self._slots:
+            await self._client.create(f"{_core(namespace)}/services", service)
+
+    async def create_group(self, namespace: str, group: Mapping[str, Any]) -> str:
+        """POST one PodGroup; returns its resource version as text."""
+        async with self._slots:
+            answer = await self._client.create(names.path("podgroups", namespace), group)
+        return str(version_of(answer))
+
+    async def write_group_status(
+        self, key: Key, resource_version: str, status: Mapping[str, Any], *, report: bool = False
+    ) -> int:
+        """PUT a PodGroup's status over exactly the version that was read."""
+        path = f"{names.path('podgroups', *key)}/status"
+        body = _status_body("PodGroup", key, resource_version, status)
+        async with self._report_slots if report else self._slots:
+            return version_of(await self._client.replace(path, body))
+
+    async def write_job_status(self, job: JobFacts, status: Mapping[str, Any]) -> int:
+        """PUT a TrainingJob's status over exactly the version that was read."""
+        path = f"{names.path('trainingjobs', *job.key)}/status"
+        body = _status_body("TrainingJob", job.key, job.resource_version, status)
+        async with self._report_slots:
+            return version_of(await self._client.replace(path, body))
+
+    async def write_queue_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:
+        """PUT a Queue's status over exactly the version that was read."""
+        path = f"{names.path('queues')}/{name}/status"
+        async with self._report_slots:
+            await self._client.replace(path, _status_body("Queue", ("", name), version, status))
+
+    async def delete_job(self, job: JobFacts) -> None:
+        """Delete a finished job; its pods follow by owner reference."""
+        path = names.path("trainingjobs", *job.key)
+        async with self._report_slots:
+            await self._client.delete(path, uid=job.uid, propagation="Background")
+
+    async def post_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """POST one Event."""
+        async with self._report_slots:
+            await self._client.create(f"{_core(namespace)}/events", event)
+
+    async def patch_event(self, namespace: str, name: str, change: Mapping[str, Any]) -> None:
+        """Merge-patch one Event."""
+        async with self._report_slots:
+            await self._client.merge_patch(f"{_core(namespace)}/events/{name}", change)
+
+
+def _core(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}"
+
+
+def _status_body(
+    kind: str, key: Key, resource_version: str, status: Mapping[str, Any]
+) -> dict[str, Any]:
+    metadata = {"name": key[1], "resourceVersion": resource_version}
+    if key[0]:
+        metadata["namespace"] = key[0]
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": kind,
+        "metadata": metadata,
+        "status": status,
+    }
