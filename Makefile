@@ -1,0 +1,67 @@
+# Bireme. `make` prints this list; `make demo` and `make test` do all the set-up they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := PYTHONPATH=tools $(BIN)/python -m
+CODE := operator extender policies tools tests
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install controlplane demo test test-fast check format crds bench cluster-up cluster-down constraints clean
+
+help: ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/installed ## a virtual environment with every dependency, by hash
+
+$(VENV)/installed: constraints.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bireme needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+controlplane: install ## build the Kubernetes binaries, once; later runs are instant
+	@$(RUN) controlplane build
+
+demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
+	@$(RUN) demo run
+
+test: check controlplane ## everything: checks, then every test tier
+	$(BIN)/python -m pytest
+
+test-fast: install ## the tiers that need no cluster
+	$(BIN)/python -m pytest -m 'not cluster'
+
+check: install ## format, lint, types, import contracts, generated files
+	$(BIN)/ruff format --check --quiet $(CODE)
+	$(BIN)/ruff check --quiet $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --config pyproject.toml | tail -n 12
+	$(BIN)/python -m bireme.kube.crd --check
+
+format: install ## let ruff rewrite what it can
+	$(BIN)/ruff check --quiet --fix $(CODE)
+	$(BIN)/ruff format --quiet $(CODE)
+
+crds: install ## write the CRDs from the models
+	$(BIN)/python -m bireme.kube.crd --write
+
+bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
+	@$(RUN) bench
+
+cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-down
+	@$(RUN) demo up
+
+cluster-down: install ## stop what cluster-up or KEEP=1 left running
+	@$(RUN) demo down
+
+constraints: install ## renew constraints.txt from pyproject.toml
+	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv
+	$(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --extra dev --universal --python-version 3.11 pyproject.toml -o constraints.new
+	{ head -n 1 constraints.txt; cat constraints.new; } > constraints.txt.new
+	mv constraints.txt.new constraints.txt && rm constraints.new
+
+clean: ## remove the virtual environment and caches of this checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .run
