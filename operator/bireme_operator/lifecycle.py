@@ -88,7 +88,12 @@ def _deadline(job: JobFacts, at: Situation) -> Transition | None:
 
 
 def _failed(job: JobFacts, view: GangView) -> Transition | None:
-    failed = [(m, pod) for m, pod in view.members if pod is not None and pod.phase == "Failed"]
+    # A pod that somebody deletes ends as Failed too; it was not the job that failed.
+    failed = [
+        (m, pod)
+        for m, pod in view.members
+        if pod is not None and pod.phase == "Failed" and not pod.is_leaving
+    ]
     if not failed:
         return None
     own = [(m, pod) for m, pod in failed if not pod.is_disrupted]
@@ -109,7 +114,7 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
     for member, pod in view.members:
         where = pod.node if pod is not None and pod.node else member.node
         bound = pod is not None and bool(pod.node)
-        if pod is not None and pod.is_terminal:
+        if pod is not None and pod.is_terminal and not pod.is_leaving:
             continue
         why = at.lost_node(where) or ("" if bound else at.unusable_node(where))
         if why:
