@@ -215,8 +215,9 @@ class Actuator:
         )
 
     def _grace(self, node: str) -> int | None:
-        """No grace where no kubelet is left to confirm the end of a pod."""
-        return 0 if not node or self.state.node(node) is None else None
+        """No grace where no kubelet is there to confirm the end of a pod."""
+        facts = self.state.node(node)
+        return None if facts is not None and facts.is_ready else 0
 
     async def clear_plan(self, key: Key, job: JobFacts | None) -> None:
         """Give the gang's place back."""

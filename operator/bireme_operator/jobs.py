@@ -121,7 +121,7 @@ class Jobs:
                 self._actuator.start(job.key, self._move(job, move, view, at.now))
             return
         own = [pod for pod in self._state.members_of(job.key) if job.uid in pod.owner_uids]
-        chore = lifecycle.chore(job, group, view, own, at.now)
+        chore = lifecycle.chore(job, group, view, own, at.now, at.lost_node)
         if chore:
             self._actuator.do(job, chore, view.plan if view is not None else None)
         elif view is not None and job.phase in lifecycle.ACTIVE:

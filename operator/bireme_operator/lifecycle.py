@@ -165,27 +165,36 @@ def chore(
     view: GangView | None,
     own_pods: Sequence[PodFacts],
     now: float,
+    lost_node: Callable[[str], str] = lambda node: "",
 ) -> Chore:
-    """What remains to be done for ``job`` in its recorded phase."""
+    """What remains to be done for ``job`` in its recorded phase.
+
+    A pod that is ending already is left to end, except on a lost node, where nothing would ever
+    confirm it: there it is deleted again, and the actuator grants it no grace.
+    """
     if job.is_leaving or job.spec is None:
         return Chore()
     has_plan = group is not None and group.job_uid == job.uid and group.plan is not None
     if job.is_finished:
-        return _after_the_end(job, own_pods, has_plan, now)
+        return _after_the_end(job, own_pods, has_plan, now, lost_node)
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
     if is_void or view is None:
-        return Chore(delete_pods=_to_delete(own_pods), clear_plan=has_plan)
+        return Chore(delete_pods=_to_delete(own_pods, lost_node), clear_plan=has_plan)
     if view.leftovers:
-        return Chore(delete_pods=_to_delete(view.leftovers))
+        return Chore(delete_pods=_to_delete(view.leftovers, lost_node))
     return Chore(create=view.missing if job.phase != "Running" else ())
 
 
-def _to_delete(pods: Sequence[PodFacts]) -> tuple[PodFacts, ...]:
-    return tuple(pod for pod in pods if not pod.is_leaving)
+def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tuple[PodFacts, ...]:
+    return tuple(p for p in pods if not p.is_leaving or (p.node and lost_node(p.node)))
 
 
 def _after_the_end(
-    job: JobFacts, own_pods: Sequence[PodFacts], has_plan: bool, now: float
+    job: JobFacts,
+    own_pods: Sequence[PodFacts],
+    has_plan: bool,
+    now: float,
+    lost_node: Callable[[str], str],
 ) -> Chore:
     assert job.spec is not None  # noqa: S101  # chore() returned before
     policy = job.spec.run_policy
@@ -197,4 +206,5 @@ def _after_the_end(
     ended = timestamps.parse(job.status.get("completionTime"))
     ttl = policy.ttl_seconds_after_finished
     expired = ttl is not None and ended is not None and now >= ended + ttl
-    return Chore(delete_pods=_to_delete(unwanted), clear_plan=has_plan, delete_job=expired)
+    gone = _to_delete(unwanted, lost_node)
+    return Chore(delete_pods=gone, clear_plan=has_plan, delete_job=expired)

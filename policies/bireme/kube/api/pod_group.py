@@ -116,7 +116,7 @@ class PodGroupStatus(Model):
     message: Message | None = None
     conditions: Conditions = ()
     queue_position: Count | None = None
-    """1 is the next gang of its queue to be admitted; absent when it is not waiting."""
+    """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     plan: Plan | None = None
 
 

@@ -71,7 +71,7 @@ class TrainingJobStatus(Model):
     conditions: Conditions = ()
     observed_generation: Count | None = None
     queue_position: Count | None = None
-    """1 is the next job of its queue to be admitted; absent when it is not waiting."""
+    """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     priority: Priority | None = None
     tasks: tuple[TaskStatus, ...] = Field(
         default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
