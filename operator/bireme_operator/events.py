@@ -20,6 +20,8 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
+_QUIET = (Reason.ADMITTED, Reason.GANG_RUNNING)
+"""Told by conditions alone: an event each would cost every gang another write."""
 _WARNINGS = frozenset(
     {
         Reason.GANG_NOT_BOUND_IN_TIME,
@@ -51,6 +53,8 @@ class Events:
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Say ``reason`` about an object, at most once in five minutes."""
+        if reason in _QUIET:
+            return
         now = self._now()
         series = self._series.get((uid, reason))
         if series is not None and now - series.posted < _QUIET_SECONDS:

@@ -26,8 +26,6 @@ _log = structlog.get_logger(__name__)
 _STARTING_SECONDS = 1.0
 """A gang that runs within this time after its admission is reported once, as Running."""
 _CHECKS_AT_ONCE = 4
-_QUIET = (Reason.ADMITTED, Reason.GANG_RUNNING)
-"""Told by conditions alone: an event each would cost every gang another write."""
 
 
 class Jobs:
@@ -127,7 +125,8 @@ class Jobs:
         elif view is not None and job.phase in lifecycle.ACTIVE:
             self._reports.offer_job(job, status.counted(dict(job.status), job, view))
             if group is not None and job.phase == "Running":
-                self._reports.offer_group(group, {**group.status, "phase": "Running"})
+                running = {"phase": "Running", "reason": Reason.GANG_RUNNING.value}
+                self._reports.offer_group(group, {**group.status, **running})
 
     def _is_premature(self, job: JobFacts, move: Transition) -> bool:
         if move.phase != "Starting" or job.uid not in self._admitted:
@@ -153,9 +152,7 @@ class Jobs:
         self._remember(job, move)
         watches = self._actuator.watches
         await watches.wait_past(watches.jobs, written)
-        if move.reason not in _QUIET:
-            message = wanted["message"]
-            await self._events.post("TrainingJob", job.key, job.uid, move.reason, message)
+        await self._events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 
     def _remember(self, job: JobFacts, move: Transition) -> None:
         self._metrics.transitions.labels(move.phase, move.reason).inc()
