@@ -1,4 +1,4 @@
-"""Label and field selectors of the fake API server: equality terms, joined by commas."""
+"""Label and field selectors of the fake API server: equality and existence, joined by commas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ class Selector:
     """Calling it says whether an object belongs to the collection that a request asked for."""
 
     namespace: str
-    labels: tuple[tuple[str, str, bool], ...]
-    fields: tuple[tuple[str, str, bool], ...]
+    labels: tuple[tuple[str, str | None, bool], ...]
+    fields: tuple[tuple[str, str | None, bool], ...]
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], namespace: str) -> Self:
-        """From ``labelSelector`` and ``fieldSelector``; ``=``, ``==`` and ``!=`` only."""
+        """From ``labelSelector`` and ``fieldSelector``: ``a=b``, ``a!=b``, ``a``, ``!a``."""
         return cls(
             namespace,
             tuple(map(_term, filter(None, query.get("labelSelector", "").split(",")))),
@@ -32,9 +32,9 @@ class Selector:
         )
 
 
-def _term(text: str) -> tuple[str, str, bool]:
-    if "=" not in text:
-        raise ValueError(f"selector term {text!r}: only name=value and name!=value work here")
+def _term(text: str) -> tuple[str, str | None, bool]:
+    if "=" not in text:  # existence: no value equals None
+        return text.removeprefix("!"), None, text.startswith("!")
     name, _, value = text.partition("=")
     return name.removesuffix("!"), value.removeprefix("="), not name.endswith("!")
 

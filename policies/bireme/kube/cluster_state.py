@@ -5,6 +5,7 @@ and the extender keep one each, with as many kinds as they need.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
@@ -14,7 +15,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import gang_views, names, nodes, pod_groups, pods, training_jobs, wire
 from bireme.kube.gang_views import GangView
-from bireme.kube.node_usage import NodeUsage
+from bireme.kube.node_usage import NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.standing import Standing
@@ -255,9 +256,8 @@ class ClusterState:
         """
         table = self.node_table
         used = self._usage.matrix(table)
-        for key in self.groups:
-            if key != without and (view := self.view(key)) is not None:
-                _add_members(used, table, view.usage())
+        views = (self.view(key) for key in self.groups if key != without)
+        add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
         return used
 
     def snapshot(
@@ -279,11 +279,11 @@ class ClusterState:
             view = None if key in reserved else self.view(key)
             if view is None or group.spec is None:
                 continue
-            _add_members(used, table, view.usage())
+            add_members(used, table, view.usage())
             queue = group.spec.queue
             queue_usage[queue] = add(queue_usage.get(queue, {}), view.demand)
         for queue, demand, members in reserved.values():
-            _add_members(used, table, members)
+            add_members(used, table, members)
             queue_usage[queue] = add(queue_usage.get(queue, {}), demand)
         return ClusterSnapshot(
             now=now,
@@ -294,10 +294,3 @@ class ClusterState:
             queue_usage=queue_usage,
             settings=self.settings,
         )
-
-
-def _add_members(used: IntArray, table: NodeTable, members: Iterable[tuple[str, Request]]) -> None:
-    for node, request in members:
-        row = table.row.get(node)
-        if row is not None:
-            used[row] += table.axis.usage(request)

@@ -4,6 +4,8 @@ Only nodes whose pods changed are summed again, so a cycle costs what changed, a
 doubled event can never leave phantom usage behind: the next change of the node corrects it.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from bireme.core.nodes import NodeTable
@@ -62,3 +64,14 @@ class NodeUsage:
                     self._used[row] += nodes.axis.usage(request)
         self._changed = set()
         return self._used.copy()
+
+
+def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, Request]]) -> None:
+    """Add the request of every (node, request) to ``used``, shape (nodes, resources), in place."""
+    rows: dict[Request, list[int]] = {}
+    for node, request in members:
+        row = nodes.row.get(node)
+        if row is not None:
+            rows.setdefault(request, []).append(row)
+    for request, taken in rows.items():  # thousands of members, but few kinds of them
+        np.add.at(used, taken, nodes.axis.usage(request))

@@ -74,11 +74,11 @@ def waiting_gang(
     """The gated, unplanned pods of ``group`` as a gang; None when there are none.
 
     ``planned`` members already have their place: pods beyond ``minMember`` join a group that runs
-    in any number.
+    in any number. A completed group waits for nothing, until its controller makes new pods.
     """
     spec = group.spec
     gated = sorted(members, key=lambda member: member[0].key)
-    if not gated and planned:
+    if not gated and (planned or group.status.get("phase") == "Completed"):
         return None
     needed = spec.min_member - planned if spec is not None else 0
     if needed > len(gated):

@@ -1,0 +1,1 @@
+"""The extender: the shell that answers a stock kube-scheduler."""

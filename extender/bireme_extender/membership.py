@@ -1,0 +1,161 @@
+"""Whether a pod is what it says: the member of a gang that the operator's plan names.
+
+Everything a pod carries is a claim. The plan in ``PodGroup.status`` is the truth: replicas of a
+TrainingJob are known by owner, plan label, task and index, pods of other controllers by UID, and
+neither may ask for more than was planned. The operator plans, the extender verifies, and a pod
+that cannot be verified gets no node.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bireme.core.resources import Request
+from bireme.kube import names, pods, wire
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import Key
+
+_REMEMBERED_TASKS = 4096
+_requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
+
+
+class RefusalReason(StrEnum):
+    """Why a pod gets no node; also a metric label."""
+
+    NOT_SYNCED = "NotSynced"
+    NODES_NOT_NAMES = "NodesNotNames"
+    NO_POD_GROUP = "NoPodGroup"
+    UNKNOWN_POD_GROUP = "UnknownPodGroup"
+    NO_PLAN = "NoPlan"
+    FOREIGN_POD = "ForeignPod"
+    STALE_PLAN = "StalePlan"
+    NOT_IN_PLAN = "NotInPlan"
+    REQUEST_ABOVE_PLAN = "RequestAbovePlan"
+    PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
+    CONSTRAINTS_UNREADABLE = "ConstraintsUnreadable"
+    NO_FEASIBLE_NODE = "NoFeasibleNode"
+    INTERNAL_ERROR = "InternalError"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No node for this pod, and why; ``may_heal`` when a newer cache could say otherwise."""
+
+    reason: RefusalReason
+    detail: str
+    may_heal: bool = False
+
+    @property
+    def message(self) -> str:
+        """One short line for the pod's event."""
+        return f"{self.reason}: {self.detail}"[:256]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A verified pod: the member of ``plan`` it is, and what it asks for."""
+
+    group: Key
+    plan: PlanFacts
+    member: Member
+    request: Request
+
+
+def group_of(pod: wire.Pod) -> Key | None:
+    """The PodGroup a pod says it belongs to, always in its own namespace."""
+    name = (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
+    return (pod.metadata.namespace, name) if name else None
+
+
+def membership(pod: wire.Pod, state: ClusterState) -> Membership | Refusal:
+    """The member that ``pod`` is, or why it is none."""
+    key = group_of(pod)
+    if key is None:
+        return Refusal(
+            RefusalReason.NO_POD_GROUP,
+            f"the pod has no label {names.POD_GROUP_LABEL}; add it, or use another scheduler",
+        )
+    group = state.groups.get(key)
+    if group is None:
+        return Refusal(
+            RefusalReason.UNKNOWN_POD_GROUP, f"no PodGroup {key[1]} in {key[0]}", may_heal=True
+        )
+    plan = group.plan
+    if plan is None:
+        return Refusal(
+            RefusalReason.NO_PLAN, f"PodGroup {key[1]} is not planned yet", may_heal=True
+        )
+    member = _own_member(pod, group, plan) if group.job_uid else _foreign_member(pod, plan)
+    if isinstance(member, Refusal):
+        return member
+    request = _request(key, member.task, pod.spec)
+    return _excess(request, plan, member) or Membership(key, plan, member, request)
+
+
+def _request(group: Key, task: str, spec: wire.PodSpec) -> Request:
+    """What the pod asks for; replicas of one task are alike, so the last answer is kept."""
+    parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+    known = _requests.get((group, task))
+    if known is not None and known[0] == parts:
+        return known[1]
+    if len(_requests) >= _REMEMBERED_TASKS:
+        _requests.clear()
+    request = pods.request_of_spec(spec)
+    _requests[group, task] = parts, request
+    return request
+
+
+def _own_member(pod: wire.Pod, group: GroupFacts, plan: PlanFacts) -> Member | Refusal:
+    """The replica of a TrainingJob that the pod is."""
+    if all(owner.uid != group.job_uid for owner in pod.metadata.owner_references or ()):
+        return Refusal(
+            RefusalReason.FOREIGN_POD,
+            f"the pod is not owned by the TrainingJob of PodGroup {group.key[1]}",
+            may_heal=True,  # a job made anew under the same name, whose PodGroup is still coming
+        )
+    labels = pod.metadata.labels or {}
+    carried = labels.get(names.PLAN_LABEL, "")
+    if carried != plan.label:
+        return Refusal(
+            RefusalReason.STALE_PLAN,
+            f"the pod was made from plan {carried or '(none)'}, the gang has plan {plan.label}",
+            may_heal=_is_newer(carried, plan),
+        )
+    task, index = labels.get(names.TASK_LABEL, ""), labels.get(names.INDEX_LABEL, "")
+    number = int(index) if index.isascii() and index.isdigit() and len(index) < 10 else -1
+    node = plan.node_by_index.get((task, number))
+    if node is None:
+        detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
+        return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
+    return Member(task, node, number)
+
+
+def _foreign_member(pod: wire.Pod, plan: PlanFacts) -> Member | Refusal:
+    """The planned pod of another controller that the pod is."""
+    member = plan.member_by_uid.get(pod.metadata.uid)
+    if member is None:
+        detail = f"plan {plan.label} does not name pod UID {pod.metadata.uid or '(none)'}"
+        return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
+    return member
+
+
+def _is_newer(label: str, plan: PlanFacts) -> bool:
+    """Whether ``label`` is that of a later plan, which the watch then still has to deliver."""
+    epoch, _, attempt = label.partition(".")
+    if not (label.isascii() and epoch.isdigit() and attempt.isdigit() and len(label) < 40):
+        return False
+    return (int(epoch), int(attempt)) > (plan.epoch, plan.attempt)
+
+
+def _excess(request: Request, plan: PlanFacts, member: Member) -> Refusal | None:
+    """A refusal when the pod asks for more of anything than its place was planned for."""
+    planned = dict(plan.requests.get(member.task, ()))
+    for name, amount in request:
+        if amount > planned.get(name, 0):
+            return Refusal(
+                RefusalReason.REQUEST_ABOVE_PLAN,
+                f"the pod asks {amount} {name}, task {member.task} was planned with"
+                f" {planned.get(name, 0)}",
+            )
+    return None

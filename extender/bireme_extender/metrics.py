@@ -1,0 +1,79 @@
+"""Prometheus metrics of the extender. No label a tenant can choose, so series stay few."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from bireme_extender.membership import RefusalReason
+
+VERBS = ("filter", "prioritize")
+_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+class Metrics:
+    """The extender's metrics in a registry of their own.
+
+    ``cache_ages`` gives the seconds since each watch was last heard, when metrics are read.
+    """
+
+    def __init__(self, cache_ages: Callable[[], dict[str, float]]) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "bireme_extender_requests",
+            "Calls by verb and outcome",
+            ["verb", "outcome"],
+            registry=self.registry,
+        )
+        self._outcomes: dict[tuple[str, str], Counter] = {}
+        seconds = Histogram(
+            "bireme_extender_request_seconds",
+            "Time from the complete request to the answer",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.seconds = {verb: seconds.labels(verb) for verb in VERBS}
+        refusals = Counter(
+            "bireme_extender_refusals",
+            "Filter calls that let no node pass",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.refusals = {reason: refusals.labels(reason.value) for reason in RefusalReason}
+        self.fallbacks = Counter(
+            "bireme_extender_score_fallbacks",
+            "Answers that the rules gave in place of a failed scorer",
+            registry=self.registry,
+        )
+        self.plan_waits = Counter(
+            "bireme_extender_plan_waits",
+            "Filter calls that waited for a plan: it arrived, or it came too late",
+            ["outcome"],
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_CacheAges(cache_ages))
+
+    def count(self, verb: str, outcome: str) -> None:
+        """One more call of ``verb`` ended in ``outcome``; both from short fixed lists."""
+        counter = self._outcomes.get((verb, outcome))
+        if counter is None:  # finding a child by its labels costs more than the rest of a call
+            counter = self._outcomes[verb, outcome] = self._requests.labels(verb, outcome)
+        counter.inc()
+
+
+class _CacheAges(Collector):
+    def __init__(self, ages: Callable[[], dict[str, float]]) -> None:
+        self._ages = ages
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "bireme_extender_cache_age_seconds",
+            "Seconds since the watch was last heard",
+            labels=["watch"],
+        )
+        for name, age in self._ages().items():
+            family.add_metric([name], age)
+        yield family

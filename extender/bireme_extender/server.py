@@ -1,0 +1,143 @@
+"""The extender as a running process: one event loop, one server, four watches.
+
+It serves from its first second, API server or not: a filter call that cannot be decided yet is
+refused, and readiness says why. The end of a watch (a fault of ours, API errors are outlived) ends
+the process, because one that misses events must not go on. SIGTERM finishes what is being
+answered.
+"""
+
+import asyncio
+import gc
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+
+from bireme.core.errors import SettingError
+from bireme.core.scores import Scorer
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.client import ApiClient
+from bireme.kube.reflector import Timing
+from bireme_extender.app import VERSION, make_app
+from bireme_extender.bodies import BodyReader
+from bireme_extender.cache import ClusterCache
+from bireme_extender.metrics import Metrics
+from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.settings import ExtenderSettings
+from bireme_extender.verbs import Verbs
+
+KEEP_ALIVE_SECONDS: Final = 180
+"""Longer than the scheduler keeps idle connections (90 s): were it shorter, a call would now and
+then meet the closing of its connection, and kube-scheduler does not try again."""
+
+_SHUTDOWN_SECONDS: Final = 5
+_BACKLOG: Final = 128
+_log = structlog.get_logger(__name__)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program; uvicorn would die of SIGTERM a second time at the end."""
+        yield
+
+
+class Program:
+    """One extender: its cache, its verbs and its server, not yet running."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: ExtenderSettings,
+        scheduling: SchedulingSettings,
+        *,
+        timing: Timing | None = None,
+        scorer: Scorer | None = None,
+    ) -> None:
+        self._settings = settings
+        self.cache = ClusterCache(client, scheduling, settings.contact_limit_seconds, timing)
+        waits = PlanWaits(settings.plan_wait_seconds)
+        self.cache.on_group = waits.notify
+        metrics = Metrics(self.cache.ages)
+        self.verbs = Verbs(self.cache.state, waits, metrics, lambda: self.cache.is_synced, scorer)
+        bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
+        self.app = make_app(self.verbs, metrics, self.cache, bodies)
+        self._server = _Server(
+            uvicorn.Config(
+                self.app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            )
+        )
+
+    async def run(self) -> None:
+        """Serve until :meth:`stop`.
+
+        Raises:
+            SettingError: nothing can listen on the address and port that were asked for.
+            ExceptionGroup: a watch ended by itself.
+        """
+        host, port = self._settings.extender_host, self._settings.extender_port
+        with _listen(host, port) as listening:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self.cache.run())
+                settling = group.create_task(self._settle())
+                await self._server.serve([listening])
+                settling.cancel()
+                watching.cancel()
+
+    def stop(self) -> None:
+        """Answer what is being answered, then end :meth:`run`."""
+        self._server.should_exit = True
+
+    async def _settle(self) -> None:
+        """Once the cache is complete, spare the collector from walking through it ever again."""
+        await self.cache.synced()
+        gc.collect()
+        gc.freeze()
+        _log.info("ready", nodes=len(self.cache.state.node_table))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingError(
+            f"extender_host is {host!r} and extender_port {port}, which cannot be listened on: "
+            f"{error.strerror or error}; free the port or choose another"
+        ) from error
+
+
+async def run(
+    settings: ExtenderSettings, scheduling: SchedulingSettings, kubeconfig: Path | None = None
+) -> None:
+    """Run an extender until SIGTERM or SIGINT.
+
+    Raises:
+        CredentialsError: no usable credentials for the API server.
+        SettingError: the port cannot be used.
+    """
+    client = await ApiClient.connect(kubeconfig)
+    try:
+        program = Program(client, settings, scheduling)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, program.stop)
+        _log.info("starting", port=settings.extender_port, version=VERSION)
+        await program.run()
+        _log.info("stopped")
+    finally:
+        await client.close()

@@ -1,0 +1,189 @@
+"""Builders for tests of the extender: manifests as the API server and the scheduler send them.
+
+Each states only what its case is about. ``a_state`` puts manifests into a ClusterState the way the
+watches would.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.types import ASGIApp
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names, wire
+from bireme.kube.cluster_state import ClusterState
+from bireme_extender.metrics import Metrics
+
+Manifest: TypeAlias = dict[str, Any]
+JOB_UID = "job-uid"
+REQUESTS: Mapping[str, str] = {"cpu": "4", "memory": "16Gi", names.GPU: "1"}
+
+
+def a_node(name: str, gpus: int = 8, *, rack: str = "r0", is_ready: bool = True) -> Manifest:
+    """A node with 96 cores, 1 TiB and ``gpus`` GPUs."""
+    offers = {"cpu": "96", "memory": "1Ti", "pods": "110"} | (
+        {names.GPU: str(gpus)} if gpus else {}
+    )
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": {names.HOSTNAME: name, "topology.bireme.dev/rack": rack},
+        },
+        "spec": {},
+        "status": {
+            "allocatable": offers,
+            "conditions": [{"type": "Ready", "status": "True" if is_ready else "False"}],
+        },
+    }
+
+
+def a_group(
+    name: str = "job",
+    places: Sequence[tuple[str, str, str]] = (("worker", "n0", "0"),),
+    *,
+    epoch: int = 1,
+    attempt: int = 0,
+    mode: str = "Pinned",
+    job_uid: str = JOB_UID,
+    requests: Mapping[str, str] = REQUESTS,
+    is_planned: bool = True,
+) -> Manifest:
+    """A PodGroup of the TrainingJob ``job_uid`` (of nobody when empty) with its plan.
+
+    ``places`` are (task, node, indices), or (task, node, UIDs joined by spaces) without a job. A
+    task named ``ps`` has that role, every other is a worker.
+    """
+    members = "indices" if job_uid else "pods"
+    placements = [
+        {"node": node, "task": task, members: which if job_uid else which.split()}
+        for task, node, which in places
+    ]
+    tasks = [
+        {
+            "name": task,
+            "role": "ps" if task == "ps" else "worker",
+            "requests": {**requests, "pods": "1"},
+            "replicas": 1,
+        }
+        for task in dict.fromkeys(task for task, _, _ in places)
+    ]
+    plan = {
+        "epoch": epoch,
+        "attempt": attempt,
+        "specHash": "0123456789abcdef",
+        "mode": mode,
+        "plannedTime": "2030-01-01T00:00:00Z",
+        "tasks": tasks,
+        "placements": placements,
+    }
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": name, "uid": job_uid}
+    meta: Manifest = {"name": name, "namespace": "team", "uid": f"group-{name}"}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "PodGroup",
+        "metadata": meta | ({"ownerReferences": [owner]} if job_uid else {}),
+        "spec": {"minMember": 1, "queue": "default"},
+        "status": {"plan": plan} if is_planned else {},
+    }
+
+
+def a_pod(
+    index: int | str = 0,
+    *,
+    group: str | None = "job",
+    task: str = "worker",
+    plan: str | None = "1.0",
+    job_uid: str = JOB_UID,
+    uid: str = "",
+    node: str = "",
+    phase: str = "Pending",
+    requests: Mapping[str, str] = REQUESTS,
+    **spec: Any,
+) -> Manifest:
+    """A pod of TrainingJob ``job_uid`` as the operator makes it; of nobody when that is empty."""
+    labels = {names.POD_GROUP_LABEL: group, names.TASK_LABEL: task, names.INDEX_LABEL: str(index)}
+    labels |= {names.PLAN_LABEL: plan}
+    name = f"{group}-{task}-{index}"
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": "job", "uid": job_uid}
+    meta = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid or f"uid-{name}",
+        "labels": {key: value for key, value in labels.items() if value is not None},
+    }
+    container = {"name": "main", "image": "train", "resources": {"requests": dict(requests)}}
+    held = {"nodeName": node} if node else {}
+    return {
+        "metadata": meta | ({"ownerReferences": [owner]} if job_uid else {}),
+        "spec": {"schedulerName": "bireme", "containers": [container], **held, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def a_body(pod: Manifest | None, node_names: Sequence[str] | None, nodes: Any = None) -> bytes:
+    """The body of a filter or prioritize request, as kube-scheduler sends it."""
+    return msgspec.json.encode({"Pod": pod, "Nodes": nodes, "NodeNames": node_names})
+
+
+def a_state(
+    nodes: Iterable[Manifest] = (),
+    groups: Iterable[Manifest] = (),
+    members: Iterable[Manifest] = (),
+    others: Iterable[Manifest] = (),
+) -> ClusterState:
+    """A cluster state that has seen these objects."""
+    state = ClusterState(SchedulingSettings())
+    for node in nodes:
+        state.put_node(_key(node), msgspec.convert(node, wire.Node))
+    for group in groups:
+        state.put_group(_key(group), msgspec.convert(group, wire.Custom))
+    for pod in members:
+        state.put_member(_key(pod), msgspec.convert(pod, wire.Pod))
+    for pod in others:
+        state.put_other_pod(_key(pod), msgspec.convert(pod, wire.Pod))
+    return state
+
+
+def make_metrics() -> Metrics:
+    """Metrics of an extender without watches."""
+    return Metrics(dict)
+
+
+def _key(manifest: Manifest) -> tuple[str, str]:
+    return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+
+
+async def call(
+    app: ASGIApp, method: str, path: str, *chunks: bytes, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Status and body of one request to ``app``, its body sent in ``chunks``, without a socket."""
+    parts = [
+        {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks[:-1]
+    ] + [{"type": "http.request", "body": chunks[-1] if chunks else b"", "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0) if parts else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    pairs = [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": pairs,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8888),
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])

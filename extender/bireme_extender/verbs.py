@@ -1,0 +1,175 @@
+"""Filter and prioritize: bytes of a request in, bytes of a reply out.
+
+Both are pure reads of the cache: nothing is reserved, the same request gets the same answer, and
+a pod that is asked about and never bound leaves no trace. Filter decides for planned pods: one
+node passes, or none. What goes wrong inside is a refusal, not a failed call: the scheduler would
+take a failed call as leave to go on without the extender.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+import structlog
+
+from bireme.core.scores import Scorer
+from bireme.heuristics.scoring import BestFit
+from bireme.kube import wire
+from bireme.kube.cluster_state import ClusterState
+from bireme_extender import choice, exchange
+from bireme_extender.exchange import ExtenderArgs
+from bireme_extender.membership import (
+    Membership,
+    Refusal,
+    RefusalReason,
+    group_of,
+    membership,
+)
+from bireme_extender.metrics import Metrics
+from bireme_extender.plan_waits import PlanWaits
+
+Answer: TypeAlias = tuple[str, bytes]
+"""What happened, as a metric label, and the reply."""
+
+_NOT_SYNCED = Refusal(
+    RefusalReason.NOT_SYNCED, "the extender has not read the whole cluster yet; it will be retried"
+)
+_NODES_NOT_NAMES = Refusal(
+    RefusalReason.NODES_NOT_NAMES,
+    "set nodeCacheCapable: true for this extender in the scheduler's configuration",
+)
+_NOBODY = wire.Pod(metadata=wire.ObjectMeta())
+_log = structlog.get_logger(__name__)
+
+
+class Verbs:
+    """The two verbs over one cache. ``is_synced`` says whether the cache is complete."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        waits: PlanWaits,
+        metrics: Metrics,
+        is_synced: Callable[[], bool],
+        scorer: Scorer | None = None,
+    ) -> None:
+        self._state = state
+        self._waits = waits
+        self._metrics = metrics
+        self._is_synced = is_synced
+        self._scorer = scorer or BestFit()
+
+    async def filter(self, body: bytes) -> bytes:
+        """The reply to a filter request.
+
+        Raises:
+            one of exchange.MALFORMED: ``body`` is no such request.
+        """
+        began = time.perf_counter()
+        args = exchange.decode(body)
+        try:
+            answer = await self._filter(args)
+        except exchange.MALFORMED:
+            raise
+        except Exception:  # noqa: BLE001  # a failed call would let the pod through unverified
+            _log.exception("filter failed, the pod gets no node")
+            refusal = Refusal(RefusalReason.INTERNAL_ERROR, "see the extender's log")
+            answer = self._refused(args.asked, refusal)
+        return self._counted("filter", answer, began)
+
+    async def prioritize(self, body: bytes) -> bytes:
+        """The reply to a prioritize request.
+
+        Raises:
+            one of exchange.MALFORMED: ``body`` is no such request.
+        """
+        began = time.perf_counter()
+        args = exchange.decode(body)
+        try:
+            answer = self._prioritize(args)
+        except exchange.MALFORMED:
+            raise
+        except Exception:  # noqa: BLE001  # never a 500
+            _log.exception("prioritize failed, no node is preferred")
+            answer = ("failed", exchange.encode_scores([]))
+        return self._counted("prioritize", answer, began)
+
+    async def _filter(self, args: ExtenderArgs) -> Answer:
+        pod = args.pod or _NOBODY
+        found = _NODES_NOT_NAMES if args.has_only_nodes else self._member(pod)
+        if isinstance(found, Refusal) and found.may_heal:
+            found = await self._after_wait(pod, found)
+        if isinstance(found, Refusal):
+            return self._refused(args.asked, found)
+        if found.plan.mode == "Pinned":
+            node = found.member.node
+            if args.asks_about(node):
+                return "pinned", exchange.encode_names([node])
+            return self._refused(args.asked, _not_offered(node))
+        options, asked = choice.choice_for(pod, found, self._state), args.asked
+        if isinstance(options, Refusal):
+            return self._refused(asked, options)
+        if names := options.among(asked):
+            return "scored", exchange.encode_names(names)
+        return self._refused(asked, _NO_FEASIBLE_NODE)
+
+    def _prioritize(self, args: ExtenderArgs) -> Answer:
+        pod = args.pod or _NOBODY
+        found = self._member(pod)
+        if isinstance(found, Refusal):
+            return "refused", exchange.encode_scores([])
+        if found.plan.mode == "Pinned":
+            node = found.member.node
+            planned = [(node, choice.HIGHEST_SCORE)] if args.asks_about(node) else []
+            return "pinned", exchange.encode_scores(planned)
+        options = choice.choice_for(pod, found, self._state)
+        if isinstance(options, Refusal):
+            return "refused", exchange.encode_scores([])
+        names = options.among(args.asked)
+        scores, fault = choice.scores_for(options, names, self._scorer)
+        if fault:
+            _log.warning("the scorer failed, the rules answered", fault=fault)
+            self._metrics.fallbacks.inc()
+        return "scored", exchange.encode_scores(choice.points(names, scores))
+
+    def _member(self, pod: wire.Pod) -> Membership | Refusal:
+        return membership(pod, self._state) if self._is_synced() else _NOT_SYNCED
+
+    async def _after_wait(self, pod: wire.Pod, refusal: Refusal) -> Membership | Refusal:
+        """The verdict once the cache has caught up, if the pod may wait and it does in time."""
+        key = group_of(pod)
+        if key is None or not self._waits.may_wait(pod.metadata.uid):
+            return refusal
+        found: Membership | Refusal = refusal
+
+        def is_settled() -> bool:
+            nonlocal found
+            found = self._member(pod)
+            return not (isinstance(found, Refusal) and found.may_heal)
+
+        settled = await self._waits.until(is_settled, key)
+        self._metrics.plan_waits.labels("arrived" if settled else "expired").inc()
+        return found
+
+    def _refused(self, asked: list[str], refusal: Refusal) -> Answer:
+        self._metrics.refusals[refusal.reason].inc()
+        return "refused", exchange.encode_refusal(asked, refusal.message)
+
+    def _counted(self, verb: str, answer: Answer, began: float) -> bytes:
+        outcome, reply = answer
+        self._metrics.count(verb, outcome)
+        self._metrics.seconds[verb].observe(time.perf_counter() - began)
+        return reply
+
+
+_NO_FEASIBLE_NODE = Refusal(
+    RefusalReason.NO_FEASIBLE_NODE,
+    "no node asked about has room beside what is bound and planned",
+)
+
+
+def _not_offered(node: str) -> Refusal:
+    return Refusal(
+        RefusalReason.PLANNED_NODE_NOT_OFFERED,
+        f"planned node {node} was not among the nodes that passed the scheduler's own filters",
+    )

@@ -1,0 +1,279 @@
+"""The extender as a running server against the fake API server."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.client import ApiClient
+from bireme.kube.reflector import Timing
+from bireme_extender.server import Program
+from bireme_extender.settings import ExtenderSettings
+from bireme_extender.testing import a_body, a_group, a_node, a_pod
+from controlplane.ports import free_ports
+from fakeapi import FakeApi, Fault
+
+GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
+GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
+FAST = Timing(
+    inactivity_seconds=0.5,
+    backoff_first_seconds=0.01,
+    backoff_limit_seconds=0.05,
+    missing_retry_seconds=0.05,
+)
+ALL = ["n0", "n1", "n2"]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as served:
+        for name in ALL:
+            put(served, f"/api/v1/nodes/{name}", a_node(name))
+        yield served
+
+
+def put(api: FakeApi, path: str, manifest: dict[str, Any]) -> None:
+    """Create or replace an object; its uid is the server's business."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
+    api.put(path, {**manifest, "metadata": metadata})
+
+
+class Caller:
+    """A client of a running extender, as kube-scheduler is one."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self.session = session
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def post(self, verb: str, pod: Any, names: list[str] | None = None) -> Any:
+        body = a_body(pod, ALL if names is None else names)
+        async with self.session.post(f"{self.url}/{verb}", data=body) as answer:
+            assert answer.status == 200
+            return await answer.json()
+
+    async def names(self, pod: Any) -> list[str]:
+        found: list[str] = (await self.post("filter", pod))["NodeNames"]
+        return found
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(f"{self.url}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def becomes(self, status: int) -> str:
+        """The body of /readyz once it has ``status``."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                found, text = await self.get("/readyz")
+                if found == status:
+                    return text
+            except aiohttp.ClientConnectionError:
+                pass
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"/readyz did not become {status}")
+
+
+@asynccontextmanager
+async def extender(api: FakeApi, folder: Path, **options: Any) -> AsyncIterator[Caller]:
+    """A server in this event loop."""
+    (port,) = free_ports(1)
+    settings = ExtenderSettings(extender_port=port, **{"plan_wait_seconds": 0.9, **options})
+    client = await ApiClient.connect(api.kubeconfig(folder))
+    program = Program(client, settings, SchedulingSettings(), timing=FAST)
+    running = asyncio.create_task(program.run())
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Caller(session, port)
+    finally:
+        program.stop()
+        await asyncio.wait_for(running, 10)
+        await client.close()
+
+
+async def test_watched_plan_decides_where_a_pod_goes(api: FakeApi, tmp_path: Path) -> None:
+    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        assert await caller.names(a_pod()) == ["n1"]
+        assert await caller.post("prioritize", a_pod()) == [{"Host": "n1", "Score": 10}]
+        put(api, GROUP, a_group(places=(("worker", "n2", "0"),), attempt=1))
+        assert await caller.names(a_pod(plan="1.1")) == ["n2"]
+        assert await caller.names(a_pod(plan="1.0")) == []
+
+
+async def test_pod_that_overtakes_its_plan_is_let_through_when_it_arrives(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        asking = asyncio.create_task(caller.names(a_pod()))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        began = time.monotonic()
+        put(api, GROUP, a_group(places=(("worker", "n2", "0"),)))
+        assert await asking == ["n2"]
+        assert time.monotonic() - began < 0.6
+
+
+async def test_deleted_group_and_deleted_node_are_forgotten(api: FakeApi, tmp_path: Path) -> None:
+    put(api, GROUP, a_group(mode="Score"))
+    async with extender(api, tmp_path, plan_wait_seconds=0.0) as caller:
+        await caller.becomes(200)
+        assert await caller.names(a_pod()) == ALL
+        api.store.delete("/api/v1/nodes", ("", "n1"), {})
+        await until_names(caller, a_pod(), ["n0", "n2"])
+        api.store.delete(GROUPS, ("team", "job"), {})
+        await until_names(caller, a_pod(), [])
+
+
+async def until_names(caller: Caller, pod: Any, wanted: list[str]) -> None:
+    deadline = time.monotonic() + 10
+    while await caller.names(pod) != wanted:
+        assert time.monotonic() < deadline, f"the answer did not become {wanted}"
+        await asyncio.sleep(0.01)
+
+
+async def test_bound_pods_of_others_and_of_gangs_take_room_in_score_mode(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, GROUP, a_group(mode="Score"))
+    eight = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}
+    other = a_pod(0, group=None, node="n0", phase="Running", requests=eight)
+    member = a_pod(0, group="x", node="n1", phase="Running", requests=eight)
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        put(api, "/api/v1/namespaces/team/pods/other", other)
+        put(api, "/api/v1/namespaces/team/pods/member", member)
+        await until_names(caller, a_pod(), ["n2"])
+        ended = {**other, "status": {"phase": "Succeeded"}}
+        put(api, "/api/v1/namespaces/team/pods/other", ended)
+        await until_names(caller, a_pod(), ["n0", "n2"])
+
+
+async def test_watch_that_ends_by_itself_ends_the_server(api: FakeApi, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    client = await ApiClient.connect(api.kubeconfig(tmp_path))
+    program = Program(client, ExtenderSettings(extender_port=port), SchedulingSettings())
+
+    def broken(key: tuple[str, str]) -> None:
+        raise RuntimeError(f"cannot take in {key}")
+
+    program.cache.on_group = broken
+    put(api, GROUP, a_group())
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.wait_for(program.run(), 10)
+    assert caught.group_contains(RuntimeError, match="cannot take in")
+    await client.close()
+
+
+async def test_not_ready_and_nothing_passes_until_everything_is_read(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    api.faults.add(Fault(status=503), lambda _m, path, _w: path == GROUPS, times=None)
+    async with extender(api, tmp_path) as caller:
+        assert "podgroups have not been read yet" in await caller.becomes(503)
+        assert (await caller.get("/healthz"))[0] == 200
+        reply = await caller.post("filter", a_pod())
+        assert reply["NodeNames"] == []
+        assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("NotSynced")
+        api.faults.clear()
+        await caller.becomes(200)
+        assert await caller.names(a_pod()) == ["n1"]
+
+
+async def test_silent_api_server_makes_it_unready_but_plans_still_count(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    async with extender(api, tmp_path, contact_limit_seconds=0.7) as caller:
+        await caller.becomes(200)
+        api.faults.add(Fault(drop=True), times=None)
+        api.watch_cut()
+        assert "have not been heard of for 0.7 s" in await caller.becomes(503)
+        assert await caller.names(a_pod()) == ["n1"]
+        api.faults.clear()
+        telling = asyncio.create_task(bookmarks(api))
+        await caller.becomes(200)
+        telling.cancel()
+
+
+async def bookmarks(api: FakeApi) -> None:
+    """What a healthy API server sends into idle watches, only more often."""
+    while True:
+        for resource in ("/api/v1/nodes", "/api/v1/pods", GROUPS):
+            api.watch_bookmark(resource)
+        await asyncio.sleep(0.05)
+
+
+async def test_metrics_tell_calls_refusals_and_age_of_the_cache(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        await caller.names(a_pod())
+        await caller.names(a_pod(plan="0.9"))
+        async with caller.session.post(f"{caller.url}/filter", data=b"{") as answer:
+            assert answer.status == 400
+        status, text = await caller.get("/metrics")
+    samples = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    calls = "bireme_extender_requests_total"
+    assert status == 200
+    assert samples[calls, (("outcome", "pinned"), ("verb", "filter"))] == 1
+    assert samples[calls, (("outcome", "refused"), ("verb", "filter"))] == 1
+    assert samples[calls, (("outcome", "400"), ("verb", "filter"))] == 1
+    assert samples["bireme_extender_refusals_total", (("reason", "StalePlan"),)] == 1
+    assert samples["bireme_extender_request_seconds_count", (("verb", "filter"),)] == 2
+    for watch in ("nodes", "members", "others", "podgroups"):
+        assert samples["bireme_extender_cache_age_seconds", (("watch", watch),)] >= 0
+
+
+async def test_slow_body_is_answered_408_and_hung_up_on(api: FakeApi, tmp_path: Path) -> None:
+    async with extender(api, tmp_path, body_timeout_seconds=0.2) as caller:
+        await caller.becomes(200)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url[-5:]))
+        writer.write(b'POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"Pod"')
+        answer = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+async def test_too_long_body_is_answered_413_unread(api: FakeApi, tmp_path: Path) -> None:
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url[-5:]))
+        writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n{")
+        answer = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
+async def test_connection_stays_open_longer_than_the_scheduler_keeps_it(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url[-5:]))
+        request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        for _ in range(2):
+            writer.write(request)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            assert b"connection: close" not in head.lower()
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+            await asyncio.sleep(6)  # uvicorn's own default would hang up after five seconds
+        writer.close()
+        await writer.wait_closed()

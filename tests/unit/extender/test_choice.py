@@ -1,0 +1,180 @@
+"""Score mode: hard rules first, then whole points, and rules whenever a scorer fails."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from bireme.core.resources import FloatArray
+from bireme.core.scores import ScoreQuestion, Scorer
+from bireme.kube import wire
+from bireme.kube.cluster_state import ClusterState
+from bireme_extender import choice
+from bireme_extender.choice import Choice, choice_for
+from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
+from bireme_extender.testing import a_group, a_node, a_pod, a_state
+
+PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
+NODES = [a_node(f"n{number}", rack=f"r{number // 2}") for number in range(6)]
+ALL = [f"n{number}" for number in range(6)]
+
+
+class Fixed:
+    """A scorer that answers what it is told, wrong or not."""
+
+    def __init__(self, answer: Callable[[ScoreQuestion], Any]) -> None:
+        self.answer = answer
+
+    def score(self, question: ScoreQuestion) -> FloatArray:
+        return self.answer(question)  # type: ignore[no-any-return]  # wrong answers are the point
+
+
+def chosen(state: ClusterState, pod: dict[str, Any]) -> Choice | Refusal:
+    decoded = msgspec.convert(pod, wire.Pod)
+    found = membership(decoded, state)
+    assert isinstance(found, Membership)
+    return choice_for(decoded, found, state)
+
+
+def feasible(state: ClusterState, pod: dict[str, Any], asked: list[str] = ALL) -> list[str]:
+    found = chosen(state, pod)
+    assert isinstance(found, Choice)
+    return found.among(asked)
+
+
+def test_unknown_names_and_duplicates_are_never_returned() -> None:
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")])
+    assert feasible(state, a_pod(), ["n3", "ghost", "n1", "n3", ""]) == ["n3", "n1"]
+
+
+def test_full_cordoned_and_unready_nodes_are_left_out() -> None:
+    full = [a_pod(i, group="x", node="n0", phase="Running") for i in range(8)]
+    nodes = [*NODES[:4], a_node("n4", is_ready=False), a_node("n5", gpus=0)]
+    nodes[1] = {**nodes[1], "spec": {"unschedulable": True}}
+    state = a_state(nodes, [a_group(places=PLACES, mode="Score")], others=full)
+    assert feasible(state, a_pod()) == ["n2", "n3"]
+
+
+def test_planned_but_unbound_members_of_other_gangs_take_room() -> None:
+    other = a_group("other", places=(("worker", "n2", "0-7"),))
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score"), other])
+    assert feasible(state, a_pod()) == ["n0", "n1", "n3", "n4", "n5"]
+
+
+def test_members_of_the_own_gang_take_room_only_once_they_are_bound() -> None:
+    group = a_group(places=(("worker", "n0", "0-8"),), mode="Score")
+    assert "n0" in feasible(a_state(NODES, [group]), a_pod())
+    bound = [a_pod(i, node="n0", phase="Running") for i in range(1, 9)]
+    assert "n0" not in feasible(a_state(NODES, [group], bound), a_pod())
+
+
+def test_node_selector_affinity_and_tolerations_are_honoured() -> None:
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")])
+    pod = a_pod(nodeSelector={"topology.bireme.dev/rack": "r1"})
+    assert feasible(state, pod) == ["n2", "n3"]
+    pin = {"key": "metadata.name", "operator": "In", "values": ["n4"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [pin]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert feasible(state, a_pod(affinity=affinity)) == ["n4"]
+
+
+def test_operator_of_a_later_kubernetes_is_refused_not_ignored() -> None:
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")])
+    term = {"matchExpressions": [{"key": "a", "operator": "Resembles", "values": ["b"]}]}
+    required = {"nodeSelectorTerms": [term]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    found = chosen(state, a_pod(affinity=affinity))
+    assert isinstance(found, Refusal)
+    assert found.reason is RefusalReason.CONSTRAINTS_UNREADABLE
+    assert "Resembles" in found.message
+
+
+def best_of(state: ClusterState, pod: dict[str, Any], scorer: Scorer | None = None) -> Any:
+    found = chosen(state, pod)
+    assert isinstance(found, Choice)
+    among = found.among(ALL)
+    scores, fault = choice.scores_for(found, among, scorer or choice._rules)
+    return choice.points(among, scores), fault
+
+
+def test_tightest_node_wins_before_any_member_is_bound() -> None:
+    busy = [a_pod(i, group="x", node="n3", phase="Running") for i in range(5)]
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")], others=busy)
+    ranked, fault = best_of(state, a_pod())
+    assert ranked[0][0] == "n3"
+    assert ranked[0][1] > ranked[1][1]
+    assert not fault
+
+
+def test_nodes_near_bound_members_win_over_tight_ones() -> None:
+    busy = [a_pod(i, group="x", node="n5", phase="Running") for i in range(6)]
+    bound = [a_pod(1, node="n2", phase="Running")]
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")], bound, busy)
+    ranked, _ = best_of(state, a_pod())
+    assert [name for name, _ in ranked[:2]] == ["n2", "n3"]
+
+
+def test_worker_goes_to_the_parameter_server_and_server_away_from_servers() -> None:
+    places = (("ps", "n0", "0-1"), ("worker", "n0", "0-7"))
+    bound = [a_pod(0, task="ps", node="n4", phase="Running")]
+    state = a_state(NODES, [a_group(places=places, mode="Score")], bound)
+    assert best_of(state, a_pod())[0][0][0] == "n4"
+    both = [*bound, a_pod(0, node="n4", phase="Running"), a_pod(1, node="n5", phase="Running")]
+    state = a_state(NODES, [a_group(places=places, mode="Score")], both)
+    assert best_of(state, a_pod(1, task="ps"))[0][0][0] == "n5"
+
+
+def test_scores_are_whole_points_in_range_and_sixteen_at_most() -> None:
+    nodes = [a_node(f"n{number}") for number in range(50)]
+    state = a_state(nodes, [a_group(places=PLACES, mode="Score")])
+    found = chosen(state, a_pod())
+    assert isinstance(found, Choice)
+    among = found.among([node["metadata"]["name"] for node in nodes])
+    ranked = choice.points(among, np.linspace(0, 1, 50))
+    assert len(ranked) == 16
+    assert ranked[0] == ("n49", 10)
+    assert all(type(score) is int and 0 <= score <= 10 for _, score in ranked)
+
+
+def raises(question: ScoreQuestion) -> FloatArray:
+    raise RuntimeError("no such tensor")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (raises, "RuntimeError: no such tensor"),
+        (lambda q: np.full(len(q.rows), np.nan), "not all finite"),
+        (lambda q: np.full(len(q.rows), np.inf), "not all finite"),
+        (lambda q: np.full(len(q.rows), 1.5), "from 1.5 to 1.5"),
+        (lambda q: np.full(len(q.rows), -0.1), "from -0.1"),
+        (lambda q: np.zeros(len(q.rows) + 1), "shape (7,)"),
+        (lambda q: np.zeros(len(q.rows), dtype=np.int64), "no float64 array"),
+        (lambda q: [0.5] * len(q.rows), "no float64 array"),
+        (lambda _: None, "no float64 array"),
+    ],
+)
+def test_bad_answer_of_a_scorer_is_replaced_by_the_rules(
+    answer: Callable[[ScoreQuestion], Any], fault: str
+) -> None:
+    busy = [a_pod(i, group="x", node="n3", phase="Running") for i in range(5)]
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")], others=busy)
+    replaced = best_of(state, a_pod(), Fixed(answer))
+    assert replaced[0] == best_of(state, a_pod())[0]
+    assert fault in replaced[1]
+
+
+def test_good_answer_of_a_scorer_is_taken() -> None:
+    state = a_state(NODES, [a_group(places=PLACES, mode="Score")])
+    scorer = Fixed(lambda q: np.where(q.rows == 4, 1.0, 0.24))
+    assert best_of(state, a_pod(), scorer) == (
+        [("n4", 10), ("n0", 2), ("n1", 2), ("n2", 2), ("n3", 2), ("n5", 2)],
+        "",
+    )
+
+
+def test_nothing_feasible_scores_nothing() -> None:
+    state = a_state([a_node("n0", gpus=0)], [a_group(places=PLACES, mode="Score")])
+    assert best_of(state, a_pod()) == ([], "")

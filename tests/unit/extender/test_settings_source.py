@@ -1,0 +1,235 @@
+"""Settings in three spellings, and what a person reads who got one wrong."""
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import yaml
+from pydantic.alias_generators import to_camel
+
+from bireme.core.errors import SettingError
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import settings_source
+from bireme.kube.settings_source import document, read
+from bireme_extender.settings import ExtenderSettings
+
+
+def settings_classes() -> list[type[Any]]:
+    """Every settings class of the project, each found by its section's module."""
+    operator = importlib.import_module("bireme_operator.settings").OperatorSettings
+    return [SchedulingSettings, ExtenderSettings, operator]
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleSettings:
+    """One field of every type that can be read."""
+
+    some_text: str = "a"
+    some_count: int = 1
+    some_share: float = 0.5
+    is_on: bool = False
+    some_levels: tuple[str, ...] = ("x",)
+    some_file: Path = Path("a")
+
+
+SAMPLED: list[type[Any]] = [SampleSettings, *settings_classes()]
+FIELDS = [
+    pytest.param(cls, field.name, id=f"{cls.__name__}.{field.name}")
+    for cls in SAMPLED
+    for field in dataclasses.fields(cls)
+]
+
+
+def another(cls: type[Any], name: str) -> Any:
+    """A valid value other than the default."""
+    default = getattr(cls(), name)
+    special = {"log_level": "debug", "plan_wait_seconds": 0.5}
+    if name in special:
+        return special[name]
+    match default:
+        case bool():
+            return not default
+        case tuple():
+            return (*default, "example.com/another")
+        case Path() | str():
+            return type(default)(f"{default}-2")
+        case number:
+            return number + 1
+
+
+@pytest.mark.parametrize(("cls", "name"), FIELDS)
+def test_every_setting_can_be_spelled_in_three_ways(cls: type[Any], name: str) -> None:
+    value = another(cls, name)
+    snake = dataclasses.replace(cls(), **{name: value})
+    text = ",".join(value) if isinstance(value, tuple) else str(value)
+    plain = (
+        list(value)
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, Path)
+        else value
+    )
+    section = settings_source.section_of(cls)
+    assert getattr(snake, name) != getattr(cls(), name)
+    assert read(cls, {f"BIREME_{name.upper()}": text}, {}) == snake
+    assert read(cls, {}, {section: {to_camel(name): plain}}) == snake
+    assert type(getattr(read(cls, {}, {section: {to_camel(name): plain}}), name)) is type(value)
+
+
+@pytest.mark.parametrize("cls", settings_classes())
+def test_settings_classes_have_sections_and_readable_types(cls: type[Any]) -> None:
+    assert settings_source.section_of(cls) in settings_source.SECTIONS
+    assert read(cls, {}, {}) == cls()
+    assert set(get_type_hints(cls).values()) <= {str, int, float, bool, tuple[str, ...], Path}
+
+
+def test_environment_wins_over_the_file() -> None:
+    given = {"sample": {"someCount": 2, "someText": "file"}}
+    found = read(SampleSettings, {"BIREME_SOME_COUNT": "3"}, given)
+    assert (found.some_count, found.some_text) == (3, "file")
+
+
+def test_other_sections_and_other_variables_are_left_alone() -> None:
+    assert read(SampleSettings, {"BIREME_OTHER": "1"}, {"operator": {"x": 1}}) == SampleSettings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        ("some_count", "many", "a whole number"),
+        ("some_count", "", "a whole number"),
+        ("some_count", "1.5", "a whole number"),
+        ("some_count", "1_000", "a whole number"),
+        ("some_count", "9" * 5000, "a whole number"),
+        ("some_share", "half", "a finite number"),
+        ("some_share", "nan", "a finite number"),
+        ("some_share", "inf", "a finite number"),
+        ("is_on", "maybe", "true or false"),
+        ("some_file", "", "the path"),
+    ],
+)
+def test_bad_variable_names_itself_its_value_and_the_remedy(
+    name: str, text: str, remedy: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        read(SampleSettings, {f"BIREME_{name.upper()}": text}, {})
+    message = str(caught.value)
+    assert message.startswith(f"BIREME_{name.upper()} is '{text[:10]}")
+    assert remedy in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("someText", 5, "quote it"),
+        ("someText", True, "quote it"),
+        ("someText", None, "quote it"),
+        ("someCount", "1", "a whole number"),
+        ("someCount", True, "a whole number"),
+        ("someCount", 1.0, "a whole number"),
+        ("someShare", "0.5", "a finite number"),
+        ("someShare", float("inf"), "a finite number"),
+        ("someShare", 10**400, "a finite number"),
+        ("isOn", 1, "true or false"),
+        ("isOn", "on", "true or false"),
+        ("someLevels", "a,b", "a list of texts"),
+        ("someLevels", ["a", 1], "a list of texts"),
+        ("someFile", 1, "the path"),
+    ],
+)
+def test_bad_value_in_the_file_names_itself_and_the_remedy(
+    key: str, value: Any, remedy: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        read(SampleSettings, {}, {"sample": {key: value}})
+    assert str(caught.value).startswith(f"sample.{key} is ")
+    assert remedy in str(caught.value)
+
+
+def test_unknown_key_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        SettingError, match=r"'someCuont' in section sample; did you mean 'someCount'"
+    ):
+        read(SampleSettings, {}, {"sample": {"someCuont": 2}})
+    with pytest.raises(SettingError, match=r"known: isOn, someCount"):
+        read(SampleSettings, {}, {"sample": {"zzz": 2}})
+    with pytest.raises(SettingError, match="did you mean 'someCount'"):
+        read(SampleSettings, {}, {"sample": {"some_count": 2}})
+
+
+def test_rule_of_the_class_itself_is_a_setting_error_too() -> None:
+    with pytest.raises(SettingError, match="extender_port is 70000; use 1 to 65535"):
+        read(ExtenderSettings, {"BIREME_EXTENDER_PORT": "70000"}, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"plan_wait_seconds": 2.0}, "plan_wait_seconds is 2.0"),
+        ({"plan_wait_seconds": -0.1}, "plan_wait_seconds is -0.1"),
+        ({"body_limit_bytes": 0}, "body_limit_bytes is 0"),
+        ({"body_timeout_seconds": 0.0}, "body_timeout_seconds is 0.0"),
+        ({"contact_limit_seconds": -1.0}, "contact_limit_seconds is -1.0"),
+        ({"log_level": "verbose"}, "log_level is 'verbose'; use one of debug"),
+    ],
+)
+def test_impossible_extender_settings_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        ExtenderSettings(**fields)
+
+
+# --- the file ---------------------------------------------------------------------------------
+
+
+def config(folder: Path, text: str) -> dict[str, str]:
+    path = folder / "bireme.yaml"
+    path.write_text(text)
+    return {"BIREME_CONFIG": str(path)}
+
+
+def test_without_a_file_everything_keeps_its_default() -> None:
+    assert document({}) == {}
+    assert document({"BIREME_CONFIG": ""}) == {}
+
+
+def test_one_file_serves_several_programs(tmp_path: Path) -> None:
+    content = {"extender": {"extenderPort": 9000}, "scheduling": {"waitBoundSeconds": 60}}
+    environ = config(tmp_path, yaml.safe_dump(content))
+    given = document(environ)
+    assert read(ExtenderSettings, environ, given).extender_port == 9000
+    assert read(SchedulingSettings, environ, given).wait_bound_seconds == 60
+
+
+def test_empty_file_and_empty_section_say_nothing(tmp_path: Path) -> None:
+    assert document(config(tmp_path, "# nothing\n")) == {}
+    given = document(config(tmp_path, "extender:\n"))
+    assert read(ExtenderSettings, {}, given) == ExtenderSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extendre: {}", "no setting is called 'extendre' .*did you mean 'extender'"),
+        ("- extender", "must be a mapping"),
+        ("1: {}", "must be a mapping"),
+        ("extender: [", "cannot be read"),
+        ("extender: !!python/object:os.system {}", "cannot be read"),
+    ],
+)
+def test_bad_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message) as caught:
+        document(config(tmp_path, text))
+    assert "BIREME_CONFIG" in str(caught.value)
+
+
+def test_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"BIREME_CONFIG is .*none.yaml.*name a readable YAML"):
+        document({"BIREME_CONFIG": str(tmp_path / "none.yaml")})
+
+
+def test_section_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(SettingError, match="extender in the settings file is 5; it must be a map"):
+        read(ExtenderSettings, {}, {"extender": 5})
