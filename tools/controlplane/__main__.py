@@ -61,11 +61,11 @@ def _build() -> Path:
 
 
 def _up(name: str, nodes: int) -> None:
+    made = fake_nodes(nodes, racks=min(4, nodes)) if nodes else []
     _build()
     started_seconds = time.monotonic()
     cluster = Cluster.start(name, detached=True)
-    if nodes:
-        cluster.add_nodes(fake_nodes(nodes, racks=min(4, nodes)))
+    cluster.add_nodes(made)
     took_seconds = time.monotonic() - started_seconds
     print(f"cluster {name} is up after {took_seconds:.1f} s with {nodes} fake nodes")
     print(f"export KUBECONFIG={cluster.kubeconfig}")

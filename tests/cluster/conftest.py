@@ -1,0 +1,56 @@
+"""Fixtures of the cluster tier: a fresh real control plane per session, in seconds.
+
+Nothing here skips: where a binary cannot be built or a cluster does not start, the tests fail.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.cluster import Cluster
+from controlplane.stack import BiremeStack
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder carries the marker ``cluster``."""
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.cluster)
+
+
+def unique_name(prefix: str) -> str:
+    """A cluster name that no other session uses."""
+    return f"{prefix}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The session's cluster, without nodes; tests share it and keep to their own namespace."""
+    with Cluster.start(unique_name("test")) as started:
+        yield started
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """A cluster for one test alone, for tests that break it."""
+    with Cluster.start(unique_name("own")) as started:
+        yield started
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A new namespace of the session's cluster; removed, without waiting, after the test."""
+    name = cluster.create_namespace(f"test-{secrets.token_hex(4)}")
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def stack(cluster: Cluster, tmp_path: Path) -> Iterator[BiremeStack]:
+    """Bireme's programs for the session's cluster, not yet started; always stopped."""
+    with BiremeStack(cluster, tmp_path / "stack") as programs:
+        yield programs
