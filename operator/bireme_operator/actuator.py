@@ -16,10 +16,10 @@ import structlog
 
 from bireme.core.decision import Admit
 from bireme.core.reasons import Reason
-from bireme.core.resources import Amounts, Request
 from bireme.kube import names, plans, rendezvous, wire
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_manifests import PodFactory
 from bireme.kube.pods import PodFacts
@@ -30,8 +30,6 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-
-Reservation = tuple[str, Amounts, tuple[tuple[str, Request], ...]]
 
 
 class GangRefused(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
@@ -53,7 +51,7 @@ class Actuator:
     clock: Callable[[], float]
     on_done: Callable[[], None]
     on_refused: Callable[[Key, GangRefused], None]
-    busy: dict[Key, Reservation | None] = field(default_factory=dict)
+    busy: dict[Key, Promise | None] = field(default_factory=dict)
     _not_before: dict[Key, tuple[float, int]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -64,15 +62,15 @@ class Actuator:
         waits_until, _ = self._not_before.get(key, (0.0, 0))
         return self.clock() >= waits_until
 
-    def reservations(self) -> dict[Key, Reservation]:
+    def promises(self) -> dict[Key, Promise]:
         """What gangs under way were promised."""
-        return {key: held for key, held in self.busy.items() if held is not None}
+        return {key: promise for key, promise in self.busy.items() if promise is not None}
 
     def start(
-        self, key: Key, work: Coroutine[Any, Any, None], reservation: Reservation | None = None
+        self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None = None
     ) -> None:
         """Begin ``work`` on a gang that is not busy."""
-        self.busy[key] = reservation
+        self.busy[key] = promise
         task = asyncio.get_running_loop().create_task(self._run(key, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -86,18 +84,24 @@ class Actuator:
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:
+            retry_after = error.retry_after_seconds or 0.0
+            self._back_off(key, error, error.is_conflict, retry_after)
+        except Exception as error:  # noqa: BLE001  # one gang that trips over a bug of ours stops no other
+            _log.exception("work on a gang failed", gang=key)
             self._back_off(key, error)
         finally:
             del self.busy[key]
             self.state.changed.add(key)
             self.on_done()
 
-    def _back_off(self, key: Key, error: ApiError) -> None:
+    def _back_off(
+        self, key: Key, error: Exception, is_conflict: bool = False, retry_after: float = 0.0
+    ) -> None:
         _, failures = self._not_before.get(key, (0.0, 0))
         pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
-        if error.is_conflict:
-            pause = 0.05  # somebody else wrote first; the cache is about to say what
-        pause = max(pause, error.retry_after_seconds or 0.0)
+        if is_conflict:  # somebody else wrote first; the cache is about to say what
+            pause = min(pause, 0.05 * 2**failures)
+        pause = max(pause, retry_after)
         self._not_before[key] = (self.clock() + pause, failures + 1)
         asyncio.get_running_loop().call_later(pause, self.wake, key)
         _log.info("will try again", gang=key, seconds=pause, error=str(error))
@@ -106,6 +110,10 @@ class Actuator:
         """Have the gang looked at again."""
         self.state.changed.add(key)
         self.on_done()
+
+    def forget(self, keys: set[Key]) -> None:
+        """Drop what is remembered of gangs that are gone; ``keys`` are those that exist."""
+        self._not_before = {key: x for key, x in self._not_before.items() if key in keys}
 
     async def close(self) -> None:
         """Stop all work under way."""
@@ -117,9 +125,7 @@ class Actuator:
 
     def admit(self, job: JobFacts, admit: Admit, plan: PlanFacts) -> None:
         """Write the plan and create the pods of an admitted job."""
-        members = tuple((m.node, plan.requests[m.task]) for m in plan.members)
-        reservation = (admit.gang.queue, admit.gang.demand, members)
-        self.start(job.key, self._admit(job, plan), reservation)
+        self.start(job.key, self._admit(job, plan), Promise(admit.gang.queue, job.uid, plan))
 
     async def _admit(self, job: JobFacts, plan: PlanFacts) -> None:
         group = self.state.groups.get(job.key)
@@ -184,6 +190,7 @@ class Actuator:
 
         Raises:
             GangRefused: it would refuse one.
+            ApiError: it gave no verdict; ask again.
         """
         factory = PodFactory(job, plan)
         for member in plan.members:
@@ -192,6 +199,8 @@ class Actuator:
             except ApiError as error:
                 if error.is_invalid and (refusal := refusal_of(error)) is not None:
                     raise refusal from error
+                if error.is_retryable:
+                    raise  # no verdict yet
 
     def do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
         """Carry out what a recorded phase still asks for."""

@@ -91,7 +91,7 @@ class Events:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{key[1][:200]}.{digest}", "namespace": key[0]},
+            "metadata": {"name": f"{key[1][:200].rstrip('-.')}.{digest}", "namespace": key[0]},
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
                 "kind": kind,

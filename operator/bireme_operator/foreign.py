@@ -13,7 +13,7 @@ from typing import Any
 from bireme.core.decision import Admit, Hold
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, wire
-from bireme.kube.gang_views import GangView
+from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts, pin_terms
@@ -91,10 +91,9 @@ class ForeignGangs:
         if group.plan is not None:
             alive = {p.uid for p in self._state.members_of(group.key) if not p.is_terminal}
             plan = plans.merged(group.plan, plan, alive)
-        members = tuple((m.node, plan.requests[m.task]) for m in plan.members if m.uid)
-        reservation = (admit.gang.queue, admit.gang.demand, members)
         said = planned_status(group, admit, plan, now)
-        self._actuator.start(group.key, self._admit(group, plan, said), reservation)
+        promise = Promise(admit.gang.queue, "", plan)
+        self._actuator.start(group.key, self._admit(group, plan, said), promise)
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, said: dict[str, Any]) -> None:
         written = await self._writes.write_group_status(group.key, group.resource_version, said)

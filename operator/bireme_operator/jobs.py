@@ -142,7 +142,8 @@ class Jobs:
         self, job: JobFacts, move: Transition, view: GangView | None, now: float
     ) -> None:
         before = dict(job.status)
-        if view is not None and move.phase in lifecycle.ACTIVE and "admittedTime" not in before:
+        is_current = view is not None and view.plan.attempt == job.attempt
+        if view is not None and is_current and "admittedTime" not in before:
             admit, _ = self._admitted.get(job.uid, (None, 0.0))
             before = status.admitted(job, view, self._state.node_table, admit)
         wanted = status.moved(before, job, move, now)
@@ -162,6 +163,12 @@ class Jobs:
             self._bind_failures.pop(job.uid, None)
         if move.phase != "Starting":
             self._admitted.pop(job.uid, None)
+
+    async def close(self) -> None:
+        """Stop the template checks under way."""
+        for task in tuple(self._checks):
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""

@@ -65,14 +65,23 @@ class Term:
             settings.refresh_writes_per_second,
             self._actuator.wake,
         )
-        jobs = Jobs(self._actuator, self._reports, events, metrics, settings, clock, self._refused)
+        self._jobs = Jobs(
+            self._actuator,
+            self._reports,
+            events,
+            metrics,
+            settings,
+            clock,
+            self._refused,
+        )
+        self._queue_reports = QueueReports(self.state, writes)
         self.loop = SchedulingLoop(
             state=self.state,
             policy=make_policy(scheduling),
             actuator=self._actuator,
             reports=self._reports,
-            jobs=jobs,
-            queue_reports=QueueReports(self.state, writes),
+            jobs=self._jobs,
+            queue_reports=self._queue_reports,
             metrics=metrics,
             settings=settings,
             refusals=self._refusals,
@@ -106,5 +115,5 @@ class Term:
                 )
                 group.create_task(self.loop.run())
         finally:
-            await self._actuator.close()
-            await self._reports.close()
+            for part in (self._actuator, self._jobs, self._reports, self._queue_reports):
+                await part.close()

@@ -165,7 +165,7 @@ def chore(
     view: GangView | None,
     own_pods: Sequence[PodFacts],
     now: float,
-    lost_node: Callable[[str], str] = lambda node: "",
+    lost_node: Callable[[str], str],
 ) -> Chore:
     """What remains to be done for ``job`` in its recorded phase.
 

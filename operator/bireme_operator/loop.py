@@ -130,6 +130,7 @@ class SchedulingLoop:
         snapshot = self._snapshot(at.now, refused)
         if sweeps:
             self._swept_at = self._clock()
+            self._actuator.forget({*self._state.jobs, *self._state.groups})
             alive = {job.uid for job in self._state.jobs.values()}
             alive |= {group.uid for group in self._state.groups.values()}
             self._reports.forget(alive)
@@ -154,10 +155,11 @@ class SchedulingLoop:
 
     def _snapshot(self, now: float, refused: dict[Key, tuple[Reason, str]]) -> ClusterSnapshot:
         busy = list(self._actuator.busy)
-        backing_off = [key for key in self._state.jobs if not self._actuator.is_free(key)]
+        known = {*self._state.jobs, *self._state.groups}
+        backing_off = [key for key in known if not self._actuator.is_free(key)]
         return self._state.snapshot(
             now,
-            self._actuator.reservations(),
+            self._actuator.promises(),
             {*busy, *backing_off},
             refused,
         )
@@ -184,17 +186,17 @@ class SchedulingLoop:
         groups: dict[Key, GroupFacts],
     ) -> None:
         key = (admit.gang.namespace, admit.gang.name)
-        self._metrics.admitted.labels(admit.gang.queue).inc()
-        self._metrics.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
         if admit.gang.kind == "PodGroup":
             current = self._state.groups.get(key)
             if current is not None and current is groups.get(key):
                 plan = self._jobs.plan(admit, snapshot, 0, "")
+                self._metrics.count_admission(admit, snapshot)
                 self._foreign.admit(current, admit, plan, self._now())
             return
         job, seen = self._state.jobs.get(key), jobs.get(key)
         # The objects may have changed while the cycle ran; the next turn decides on what is new.
         if job is not None and seen is not None and _same_demand(job, seen):
+            self._metrics.count_admission(admit, snapshot)
             self._jobs.admit(job, admit, snapshot)
 
     def _hold(

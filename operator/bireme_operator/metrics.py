@@ -2,6 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from bireme.core.decision import Admit
+from bireme.core.snapshot import ClusterSnapshot
+
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 WAITS = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
 
@@ -31,3 +34,8 @@ class Metrics:
         self.fallbacks = Counter(
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
+
+    def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
+        """A gang was handed to the actuator."""
+        self.admitted.labels(admit.gang.queue).inc()
+        self.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))

@@ -41,6 +41,12 @@ class QueueReports:
             except NotLeader:
                 return
 
+    async def close(self) -> None:
+        """Stop the report under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
     def _statuses(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
         said: dict[str, dict[str, Any]] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues

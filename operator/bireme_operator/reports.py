@@ -21,6 +21,9 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _COUNTS_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+_CONFLICT_SECONDS = 0.1
+"""Somebody else wrote first; the cache is about to say what."""
 
 
 class Reports:
@@ -46,6 +49,7 @@ class Reports:
         self._tokens = refreshes_per_second
         self._filled = clock()
         self._written: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
         self._writing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -61,6 +65,8 @@ class Reports:
 
     def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
+            return False
+        if self._clock() < self._not_before.get(uid, 0.0):
             return False
         if how_urgent is Urgency.EVENT:
             return True
@@ -92,17 +98,21 @@ class Reports:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        pause = 0.0
         try:
             await work
         except NotLeader:
             pass  # the process is about to end
         except ApiError as error:
+            pause = _CONFLICT_SECONDS if error.is_conflict else _RETRY_SECONDS
+            pause = max(pause, error.retry_after_seconds or 0.0)
             if not (error.is_conflict or error.is_not_found):
                 _log.info("status not written", uid=uid, error=str(error))
         finally:
             self._written[uid] = self._clock()
+            self._not_before[uid] = self._written[uid] + pause
             self._writing.discard(uid)
-            self._on_done(key)
+            asyncio.get_running_loop().call_later(pause, self._on_done, key)
 
     async def _write_job(self, job: JobFacts, wanted: Status) -> None:
         written = await self._writes.write_job_status(job, wanted)
@@ -119,13 +129,15 @@ class Reports:
     async def _tell(
         self, kind: str, key: Key, uid: str, before: dict[str, Any], wanted: Status
     ) -> None:
-        if "reason" in wanted and before.get("reason") != wanted["reason"]:
+        """Post an event when the reason is new; one without a message is for the status alone."""
+        if "message" in wanted and before.get("reason") != wanted["reason"]:
             reason = Reason(wanted["reason"])
-            await self._events.post(kind, key, uid, reason, wanted["message"])
+            await self._events.post(kind, key, uid, reason, wanted.get("message") or "")
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
 
     async def close(self) -> None:
         """Stop all writes under way."""

@@ -82,6 +82,8 @@ def waiting(job: JobFacts, hold: Hold, now: float) -> Status:
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _say(status, phase, hold.reason, hold.message)
     status.setdefault("queuedTime", timestamps.format(job.queued))
+    if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
+        status["queuedTime"] = timestamps.format(now)
     status["gpus"] = hold.gang.demand.get(names.GPU, 0)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)

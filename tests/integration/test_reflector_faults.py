@@ -225,3 +225,38 @@ async def test_the_server_may_ask_for_a_longer_pause(api: FakeApi, client: ApiCl
     api.faults.add(Fault(status=429, retry_after_seconds=17))
     async with Mirror(client, timing=Timing(), sleep=sleep).running():
         assert waits == [17]
+
+
+async def test_a_stream_that_ended_after_news_is_resumed_without_a_pause(
+    api: FakeApi, client: ApiClient
+) -> None:
+    def asked(times: int) -> bool:
+        return api.requests["WATCH", PODS] == times and api.open_watches(PODS) == 1
+
+    def mirrors(pods: int) -> bool:
+        return len(mirror.names) == pods
+
+    timing = Timing(backoff_first_seconds=30, backoff_limit_seconds=60)
+    async with Mirror(client, timing=timing).running() as mirror:
+        for count in (1, 2, 3):
+            await until(partial(asked, count))
+            put(api, f"pod-{count}")
+            await until(partial(mirrors, count))
+            api.watch_end(PODS)
+        assert api.requests["GET", PODS] == 1
+
+
+async def test_a_stream_that_ended_without_news_is_resumed_after_a_pause(
+    api: FakeApi, client: ApiClient
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    mirror = Mirror(client, timing=Timing(), sleep=sleep, random=lambda: 1.0)
+    async with mirror.running():
+        await watching(api)
+        api.watch_end(PODS)
+        await until(lambda: api.requests["WATCH", PODS] == 2)
+        assert waits == [0.2]

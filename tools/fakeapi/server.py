@@ -131,6 +131,11 @@ class FakeApi:
         for watch in self._open(resource):
             watch.cut(last)
 
+    def watch_end(self, resource: str | None = None) -> None:
+        """End open watches in good order, as the real server ends those that lag."""
+        for watch in self._open(resource):
+            watch.end()
+
     def open_watches(self, resource: str) -> int:
         """How many watches of ``resource`` are open."""
         return len(self._open(resource))

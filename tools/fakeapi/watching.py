@@ -42,6 +42,10 @@ class Watch:
     def error(self, code: int, reason: str, message: str) -> None:
         """Queue an in-stream error and the end of the stream, as the real server does."""
         self._event("ERROR", {"code": code, "reason": reason, "message": message})
+        self.end()
+
+    def end(self) -> None:
+        """Queue the end of the stream."""
         self._lines.put_nowait(None)
 
     def send(self, line: bytes) -> None:

@@ -4,25 +4,25 @@ Reflectors feed ``put_*`` and ``delete_*``; nothing here performs I/O or decides
 and the extender keep one each, with as many kinds as they need.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.reasons import Reason
-from bireme.core.resources import Amounts, IntArray, Request, add
+from bireme.core.resources import IntArray, add
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import gang_views, names, nodes, pod_groups, pods, training_jobs, wire
-from bireme.kube.gang_views import GangView
+from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.node_usage import NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.standing import Standing
 from bireme.kube.training_jobs import JobFacts, Key
 
-Reserved = Mapping[Key, tuple[str, Amounts, tuple[tuple[str, Request], ...]]]
-"""Gangs being admitted: key -> (queue, total demand, (node, request) per member)."""
+Reserved = Mapping[Key, Promise]
+"""Gangs being admitted."""
 
 
 class ClusterState:
@@ -90,7 +90,8 @@ class ClusterState:
     def put_member(self, key: Key, pod: wire.Pod) -> None:
         """A pod of a gang appeared or changed."""
         facts = pods.from_manifest(pod)
-        if self.members.get(key) == facts:
+        gated = self.gated.get(key)
+        if self.members.get(key) == facts and (gated is None or gated.spec == pod.spec):
             return
         self._forget_member(key)
         self.members[key] = facts
@@ -174,10 +175,7 @@ class ClusterState:
         group = self.groups.get(key)
         if group is None or group.plan is None:
             return None
-        if group.job_uid:
-            found = gang_views.of_job(key, group.job_uid, group.plan, self.members_of(key))
-        else:
-            found = gang_views.of_group(group.plan, self.members_of(key))
+        found = gang_views.view_of(key, group.job_uid, group.plan, self.members_of(key))
         self._views[key] = found
         return found
 
@@ -260,6 +258,18 @@ class ClusterState:
         add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
         return used
 
+    def _placed(self, reserved: Reserved) -> Iterator[tuple[str, GangView]]:
+        """Queue and view of every gang that holds places, once: as promised or as written."""
+        for key, group in self.groups.items():
+            view = None if key in reserved else self.view(key)
+            if view is not None and group.spec is not None:
+                yield group.spec.queue, view
+        for key, promise in reserved.items():
+            # Pods appear and are bound while the promise is kept: they hold their room themselves.
+            pods_now = self.members_of(key)
+            view = gang_views.view_of(key, promise.job_uid, promise.plan, pods_now)
+            yield promise.queue, view
+
     def snapshot(
         self,
         now: float,
@@ -274,17 +284,11 @@ class ClusterState:
         reserved = reserved or {}
         table = self.node_table
         used = self._usage.matrix(table)
+        placed = list(self._placed(reserved))
+        add_members(used, table, chain.from_iterable(view.usage() for _, view in placed))
         queue_usage: dict[str, dict[str, int]] = {}
-        for key, group in self.groups.items():
-            view = None if key in reserved else self.view(key)
-            if view is None or group.spec is None:
-                continue
-            add_members(used, table, view.usage())
-            queue = group.spec.queue
+        for queue, view in placed:
             queue_usage[queue] = add(queue_usage.get(queue, {}), view.demand)
-        for queue, demand, members in reserved.values():
-            add_members(used, table, members)
-            queue_usage[queue] = add(queue_usage.get(queue, {}), demand)
         return ClusterSnapshot(
             now=now,
             nodes=table,

@@ -75,9 +75,26 @@ class GangView:
             yield member.node, self.plan.requests.get(member.task, ())
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A plan that was decided and is being written: its gang counts as placed already.
+
+    ``job_uid`` is empty for pods of other controllers, as in ``GroupFacts``.
+    """
+
+    queue: str
+    job_uid: str
+    plan: PlanFacts
+
+
 def pod_name(job: str, task: str, index: int) -> str:
     """The name of a replica's pod; also its host name, so it stays the same over restarts."""
     return f"{job}-{task}-{index}"
+
+
+def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of the gang ``key``: a TrainingJob's, or with no ``job_uid`` that of others."""
+    return of_job(key, job_uid, plan, pods) if job_uid else of_group(plan, pods)
 
 
 def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:

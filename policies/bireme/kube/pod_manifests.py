@@ -87,6 +87,8 @@ class PodFactory:
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """The container with ``environment``; a variable it sets itself stays as it is."""
     given = container.get("env") or []
+    if not (isinstance(given, list) and all(isinstance(variable, dict) for variable in given)):
+        return container  # the API server will refuse it, and say why
     own = {variable.get("name") for variable in given}
     added = [{"name": k, "value": v} for k, v in environment.items() if k not in own]
     return {**container, "env": [*given, *added]}

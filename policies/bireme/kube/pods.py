@@ -53,7 +53,6 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
     """The facts of one pod. Never raises: see :func:`request_of_spec`."""
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
-    ready = conditions.get("Ready")
     return PodFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -63,12 +62,16 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
         labels=meta.labels or {},
         owner_uids=frozenset(owner.uid for owner in meta.owner_references or ()),
         is_gated=any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ()),
-        is_ready=ready is not None and ready.status == "True",
+        is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,
         is_disrupted=status.reason in ("Evicted", "NodeLost", "Preempting", "NodeShutdown")
-        or "DisruptionTarget" in conditions,
+        or _holds(conditions.get("DisruptionTarget")),
         failure=_failure(status) if status.phase == "Failed" else "",
     )
+
+
+def _holds(condition: wire.Condition | None) -> bool:
+    return condition is not None and condition.status == "True"
 
 
 def _failure(status: wire.PodStatus) -> str:
@@ -101,7 +104,10 @@ def request_of_spec(spec: wire.PodSpec, *, strict: bool = False) -> Request:
             peak = _larger(peak, add(running, asked))
     for container in spec.containers or ():
         running = add(running, reader.requested(container.resources))
-    total = _larger(peak, running) | reader.requested(spec.resources)
+    total = _larger(peak, running)
+    if spec.resources is not None:  # limits count only where nothing is requested
+        given = spec.resources
+        total = reader.amounts(given.limits or {}) | total | reader.amounts(given.requests or {})
     total = add(total, reader.amounts(spec.overhead or {}))
     return request_of(total | {PODS: 1})
 

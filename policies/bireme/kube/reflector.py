@@ -113,14 +113,13 @@ class Reflector(Generic[T]):
         while True:
             began = self._clock()
             try:
-                await self._follow()
+                if not await self._follow():
+                    await self._pause(None, self._clock() - began)
             except ApiError as error:
                 if error.is_not_found:
                     await self._wait_for_resource()
                 else:
                     await self._pause(error, self._clock() - began)
-            else:
-                await self._pause(None, self._clock() - began)
 
     async def wait_past(self, resource_version: int, timeout_seconds: float) -> None:
         """Return once ``resource_version`` of this resource has been seen.
@@ -139,12 +138,17 @@ class Reflector(Generic[T]):
         finally:
             self._waiting.remove(waiting)
 
-    async def _follow(self) -> None:
-        """One connection's life: list if needed, then watch until the stream ends."""
+    async def _follow(self) -> bool:
+        """One connection's life: list if needed, then watch; True if the stream brought news.
+
+        In a burst the server drops watchers that lag: a pause would make them lag even more.
+        """
         if self._needs_list or self._resync_is_due():
             await self._list()
+        before = self.resource_version
         try:
             await self._watch()
+            return self.resource_version > before
         except ApiError as error:
             self._needs_list = error.is_gone
             raise

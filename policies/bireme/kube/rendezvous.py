@@ -2,9 +2,9 @@
 
 torch: the variables ``torch.distributed`` reads (``MASTER_ADDR``, ``MASTER_PORT``,
 ``WORLD_SIZE``, ``RANK``) count replicas, one process each; ``PET_*`` are torchrun's own
-arguments as environment variables and let it start one process per GPU. Ranks run through the
-tasks in intra-job order, so the master, or else worker 0, is rank 0; neighbours in rank are
-neighbours in the cluster. tensorflow: ``TF_CONFIG`` with the addresses of every role.
+arguments as environment variables and let it start one process per GPU. The master, or else the
+first replica in intra-job order, is rank 0; neighbours in rank are neighbours in the cluster.
+tensorflow: ``TF_CONFIG`` with the addresses of every role.
 
 Addresses are pod host names under the job's headless Service; they exist before the pods do and
 stay the same over restarts.
@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from bireme.core.gangs import Role, Task
-from bireme.core.resources import STANDARD
 from bireme.kube import names
 from bireme.kube.gang_views import pod_name
 from bireme.kube.plans import PlanFacts
@@ -32,7 +31,7 @@ class Rendezvous:
     def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
         self._kind = job.spec.rendezvous if job.spec else "none"
         self._job = job
-        order = sorted(job.tasks, key=lambda task: (-task.priority, not _leads(task)))
+        order = sorted(job.tasks, key=lambda task: (not _leads(task), -task.priority))
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
 
@@ -98,8 +97,10 @@ def _leads(task: Task) -> bool:
 
 
 def _devices(task: Task) -> int:
-    """Processes per replica for torchrun: one per device, one on a replica without any."""
-    return max((count for name, count in task.request if name not in STANDARD), default=1)
+    """Processes per replica for torchrun: one per GPU or else per device, one without any."""
+    devices = {name: count for name, count in task.request if "/" in name}
+    gpus = [count for name, count in devices.items() if name.endswith("/gpu")]
+    return max(gpus or devices.values(), default=1)
 
 
 def service_manifest(job: JobFacts) -> dict[str, Any]:

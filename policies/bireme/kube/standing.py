@@ -63,7 +63,7 @@ class Standing:
         """The value of a PriorityClass (or of the default one), and a fault if there is none."""
         if name is None:
             defaults = [p.value for p in self._priorities.values() if p.global_default]
-            return max(defaults, default=0), None
+            return min(defaults, default=0), None  # as the API server chooses among several
         known = self._priorities.get(name)
         if known is not None:
             return known.value, None
