@@ -4,7 +4,7 @@ Reflectors feed ``put_*`` and ``delete_*``; nothing here performs I/O or decides
 and the extender keep one each, with as many kinds as they need.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from bireme.core.gangs import Gang, Task
@@ -274,12 +274,11 @@ class ClusterState:
         self,
         now: float,
         reserved: Reserved | None = None,
-        excluded: Iterable[Key] = (),
-        faults: Mapping[Key, tuple[Reason, str]] | None = None,
+        waiting: Sequence[Gang] | None = None,
     ) -> ClusterSnapshot:
         """The cluster at ``now``, with gangs that are being admitted counted as placed.
 
-        ``excluded`` gangs are not offered as waiting: something is being done to them.
+        ``waiting`` are the gangs to decide on; unless given, all that are not reserved for.
         """
         reserved = reserved or {}
         table = self.node_table
@@ -293,7 +292,7 @@ class ClusterState:
             now=now,
             nodes=table,
             used=used,
-            waiting=tuple(self.waiting({*reserved, *excluded}, faults)),
+            waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
             queues=dict(self.standing.queues),
             queue_usage=queue_usage,
             settings=self.settings,

@@ -27,6 +27,8 @@ from bireme.kube.envelope import Key
 from bireme.kube.wire import ObjectMeta
 
 _log = structlog.get_logger(__name__)
+_SHORT_SECONDS = 1.0
+"""A watch that the server ended sooner, and without any news, is in trouble."""
 
 
 class HasMetadata(Protocol):
@@ -113,7 +115,8 @@ class Reflector(Generic[T]):
         while True:
             began = self._clock()
             try:
-                if not await self._follow():
+                had_news = await self._follow()
+                if not had_news and self._clock() - began < _SHORT_SECONDS:
                     await self._pause(None, self._clock() - began)
             except ApiError as error:
                 if error.is_not_found:
@@ -141,7 +144,7 @@ class Reflector(Generic[T]):
     async def _follow(self) -> bool:
         """One connection's life: list if needed, then watch; True if the stream brought news.
 
-        In a burst the server drops watchers that lag: a pause would make them lag even more.
+        In a burst the server ends watches that lag: a pause would make them lag even more.
         """
         if self._needs_list or self._resync_is_due():
             await self._list()
@@ -154,11 +157,9 @@ class Reflector(Generic[T]):
             raise
 
     async def _pause(self, error: ApiError | None, lived_seconds: float) -> None:
-        """Wait before reconnecting; not at all after a long and peaceful life."""
+        """Wait before reconnecting, ever longer until a stream has lived for long enough."""
         if lived_seconds >= self._timing.backoff_limit_seconds:
             self._failures = 0
-            if error is None:
-                return
         limit = self._timing.backoff_limit_seconds
         ceiling = min(limit, self._timing.backoff_first_seconds * 2 ** min(self._failures, 30))
         delay = ceiling * (0.5 + 0.5 * self._random())

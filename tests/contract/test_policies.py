@@ -1,0 +1,138 @@
+"""What every registered policy owes the cycle: pure, deterministic, complete, whole."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.cycle import configuration_fault, run_cycle
+from bireme.core.gangs import Gang
+from bireme.core.policy import Orderer, Policy
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.registry import ORDERERS, PLACERS, make_orderer, make_placer
+from scheduling import oracles, strategies
+from scheduling.strategies import Case
+
+contract = settings(max_examples=100, deadline=None)
+orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
+placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
+
+
+def sound(case: Case) -> list[Gang]:
+    """The gangs a policy gets to see."""
+    return [
+        gang for gang in case.snapshot.waiting if configuration_fault(gang, case.snapshot) is None
+    ]
+
+
+def ranking(orderer: Orderer, gangs: list[Gang], snapshot: ClusterSnapshot) -> list[object]:
+    return [
+        (entry.gang.uid, entry.score, entry.factors) for entry in orderer.order(gangs, snapshot)
+    ]
+
+
+def facts(snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Everything a policy could have changed, as values of their own."""
+    return (
+        repr((snapshot.waiting, snapshot.queues, snapshot.queue_usage, snapshot.settings)),
+        snapshot.used.tobytes(),
+        snapshot.nodes.names,
+        snapshot.nodes.allocatable.tobytes(),
+        snapshot.nodes.is_ready.tobytes(),
+        [codes.tobytes() for codes in snapshot.nodes.domains],
+    )
+
+
+@orderers
+@contract
+@given(strategies.cases(), st.randoms(use_true_random=False))
+def test_an_orderer_returns_every_gang_once_in_a_total_order(
+    orderer_name: str, case: Case, shuffle: random.Random
+) -> None:
+    gangs = sound(case)
+    first = ranking(make_orderer(orderer_name), gangs, case.snapshot)
+    assert sorted(str(entry) for entry in first) == sorted({str(entry) for entry in first})
+    assert len(first) == len(gangs)
+    shuffle.shuffle(gangs)
+    assert ranking(make_orderer(orderer_name), gangs, case.snapshot) == first
+
+
+@orderers
+@contract
+@given(strategies.cases(), st.integers(0, 5))
+def test_an_orderer_never_reorders_others_for_an_unrelated_gang(
+    orderer_name: str, case: Case, index: int
+) -> None:
+    gangs = sound(case)
+    orderer = make_orderer(orderer_name)
+    kept = [gang for gang in gangs if gang.uid != f"g{index}"]
+    alone = [entry.gang.uid for entry in orderer.order(kept, case.snapshot)]
+    among = [entry.gang.uid for entry in orderer.order(gangs, case.snapshot)]
+    assert [uid for uid in among if uid != f"g{index}"] == alone
+
+
+@orderers
+@contract
+@given(strategies.cases())
+def test_an_orderer_hands_back_the_very_gangs_and_changes_nothing(
+    orderer_name: str, case: Case
+) -> None:
+    gangs = sound(case)
+    given_list, before = list(gangs), facts(case.snapshot)
+    ranked = make_orderer(orderer_name).order(gangs, case.snapshot)
+    assert {id(entry.gang) for entry in ranked} == {id(gang) for gang in gangs}
+    assert all(left is right for left, right in zip(gangs, given_list, strict=True))
+    assert facts(case.snapshot) == before
+
+
+@placers
+@contract
+@given(strategies.cases())
+def test_a_placer_is_deterministic_and_changes_nothing(placer_name: str, case: Case) -> None:
+    capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
+    placer = make_placer(placer_name)
+    free, before = capacity.free.copy(), facts(case.snapshot)
+    for gang in sound(case):
+        placement = placer.place(gang, capacity)
+        assert np.array_equal(capacity.free, free)
+        fresh = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
+        again = make_placer(placer_name).place(gang, fresh)
+        assert (placement is None) == (again is None)
+        if placement is not None and again is not None:
+            nodes = case.snapshot.nodes
+            assert placement.by_task(nodes) == again.by_task(nodes)
+            assert (placement.level, placement.domain) == (again.level, again.domain)
+    assert facts(case.snapshot) == before
+
+
+@placers
+@contract
+@given(strategies.cases())
+def test_a_placement_names_every_task_with_all_its_replicas_in_row_order(
+    placer_name: str, case: Case
+) -> None:
+    for gang in sound(case):
+        capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
+        placement = make_placer(placer_name).place(gang, capacity)
+        if placement is None:
+            continue
+        assert [task.task for task in placement.tasks] == [task.name for task in gang.tasks]
+        for task, placed in zip(gang.tasks, placement.tasks, strict=True):
+            assert placed.counts.sum() == task.replicas
+            assert (placed.counts > 0).all()
+            assert (np.diff(placed.rows) > 0).all()
+
+
+@orderers
+@placers
+@contract
+@given(strategies.cases())
+def test_every_pair_of_policies_keeps_the_promises_of_the_cycle(
+    orderer_name: str, placer_name: str, case: Case
+) -> None:
+    policy = Policy(make_orderer(orderer_name), make_placer(placer_name))
+    decision = run_cycle(case.snapshot, policy)
+    assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []

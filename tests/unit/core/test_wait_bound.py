@@ -1,0 +1,209 @@
+"""The wait bound: gangs past it go first, what blocks them blocks the right others, it holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from bireme.core.cycle import overdue_seconds, run_cycle
+from bireme.core.decision import Decision
+from bireme.core.gangs import Gang
+from bireme.core.policy import Orderer, Policy, Ranked
+from bireme.core.queues import Queue
+from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
+
+BOUND = SchedulingSettings(wait_bound_seconds=100)
+
+
+class SmallestFirst:
+    """The orderer that starves: the fewest replicas first, always."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda g: (g.replicas, g.uid))]
+
+
+class NewestFirst:
+    """The last to arrive first, so that the first never gets its turn."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda g: (-g.arrived, g.uid))]
+
+
+ADVERSARIES = [
+    pytest.param(SmallestFirst(), id="smallest-first"),
+    pytest.param(NewestFirst(), id="newest-first"),
+    pytest.param(Fifo(), id="fifo"),
+    pytest.param(CombinedPriority(), id="combined-priority"),
+]
+
+
+def decide(snapshot: ClusterSnapshot, orderer: Orderer | None = None) -> Decision:
+    return run_cycle(snapshot, Policy(orderer or SmallestFirst(), Packing()))
+
+
+def reasons(decision: Decision) -> dict[str, Reason]:
+    return {action.gang.uid: action.reason for action in decision.actions}
+
+
+def half_used(nodes: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
+    used = np.zeros((nodes, 5), dtype=np.int64)
+    used[:, 4] = 4
+    return used
+
+
+@pytest.mark.parametrize(("now", "late"), [(100.0, 0.0), (100.5, 0.5), (50.0, 0.0)])
+def test_a_gang_is_overdue_only_past_its_bound(now: float, late: float) -> None:
+    assert overdue_seconds(a_gang(), a_snapshot([], now=now, settings=BOUND)) == late
+
+
+def test_an_overdue_gang_goes_before_all_others_whatever_the_policy_says() -> None:
+    gangs = [a_gang("old", a_task(8), arrived=0), a_gang("new", a_task(1), arrived=150)]
+    decision = decide(a_snapshot(racks(1, 1), *gangs, now=151, settings=BOUND))
+    assert reasons(decision) == {
+        "old": Reason.ADMITTED,
+        "new": Reason.WAITING_FOR_CAPACITY,
+    }
+
+
+def test_the_longest_overdue_goes_first_by_its_own_bound() -> None:
+    queues = [Queue("default"), Queue("hasty", wait_bound_seconds=10)]
+    gangs = [
+        a_gang("old", a_task(8), arrived=0),
+        a_gang("hasty", a_task(8), arrived=50, queue="hasty"),
+        a_gang("older", a_task(8), arrived=-1),
+    ]
+    decision = decide(a_snapshot(racks(1, 1), *gangs, queues=queues, now=150, settings=BOUND))
+    assert [action.gang.uid for action in decision.actions] == ["hasty", "older", "old"]
+
+
+def test_an_overdue_gang_without_capacity_blocks_everyone_behind_it() -> None:
+    queues = [Queue("default"), Queue("other")]
+    gangs = [
+        a_gang("old", a_task(2, 8), arrived=0),
+        a_gang("small", a_task(1), arrived=190),
+        a_gang("elsewhere", a_task(1), arrived=190, queue="other"),
+        a_gang("never", a_task(99), arrived=190),
+    ]
+    snapshot = a_snapshot(
+        racks(1, 2), *gangs, queues=queues, used=half_used(2), now=200, settings=BOUND
+    )
+    decision = decide(snapshot)
+    assert reasons(decision) == {
+        "old": Reason.WAITING_FOR_CAPACITY,
+        "small": Reason.WAITING_BEHIND,
+        "elsewhere": Reason.WAITING_BEHIND,
+        "never": Reason.NEVER_FITS,
+    }
+    messages = {hold.gang.uid: (hold.position, hold.message) for hold in decision.held}
+    assert messages["elsewhere"] == (
+        2,
+        "held back for default/old, which has waited past its bound; 1 ahead",
+    )
+    assert messages["small"][0] == 3
+    assert messages["never"][0] is None
+
+
+def test_a_gang_not_overdue_blocks_nobody() -> None:
+    gangs = [a_gang("old", a_task(2, 8), arrived=0), a_gang("small", a_task(1), arrived=90)]
+    snapshot = a_snapshot(racks(1, 2), *gangs, used=half_used(2), now=100, settings=BOUND)
+    assert reasons(decide(snapshot, Fifo()))["small"] is Reason.ADMITTED
+
+
+def test_an_overdue_gang_over_its_queue_limit_blocks_only_its_queue() -> None:
+    queues = [Queue("default", limit={GPU: 8}), Queue("other")]
+    gangs = [
+        a_gang("old", a_task(8), arrived=0),
+        a_gang("same-queue", a_task(1), arrived=190),
+        a_gang("other-queue", a_task(1), arrived=190, queue="other"),
+    ]
+    snapshot = a_snapshot(
+        racks(1, 2),
+        *gangs,
+        queues=queues,
+        queue_usage={"default": {GPU: 1}},
+        now=200,
+        settings=BOUND,
+    )
+    assert reasons(decide(snapshot)) == {
+        "old": Reason.OVER_QUEUE_LIMIT,
+        "same-queue": Reason.WAITING_BEHIND,
+        "other-queue": Reason.ADMITTED,
+    }
+
+
+def test_an_overdue_gang_that_never_fits_blocks_nobody() -> None:
+    gangs = [a_gang("old", a_task(99), arrived=0), a_gang("small", a_task(1), arrived=190)]
+    decision = decide(a_snapshot(racks(1, 2), *gangs, now=200, settings=BOUND))
+    assert reasons(decision) == {"old": Reason.NEVER_FITS, "small": Reason.ADMITTED}
+
+
+def test_an_overdue_elastic_gang_starts_at_its_minimum_rather_than_block() -> None:
+    gangs = [a_gang("old", a_task(16, min_replicas=2), arrived=0), a_gang("new", arrived=190)]
+    snapshot = a_snapshot(racks(1, 2), *gangs, used=half_used(2), now=200, settings=BOUND)
+    assert reasons(decide(snapshot)) == {"old": Reason.ADMITTED, "new": Reason.ADMITTED}
+
+
+@dataclass
+class World:
+    """Time, running gangs and an endless stream of small ones, for one orderer."""
+
+    orderer: Orderer
+    queues: tuple[Queue, ...] = (Queue("default"), Queue("hasty", wait_bound_seconds=90))
+    now: float = 0.0
+    waiting: list[Gang] = field(default_factory=list)
+    running: list[tuple[float, "np.ndarray[tuple[int, int], np.dtype[np.int64]]"]] = field(
+        default_factory=list
+    )
+    started: dict[str, float] = field(default_factory=dict)
+
+    def step(self, run_seconds: float) -> None:
+        """One second: ends what is over, decides, starts what was admitted."""
+        self.now += 1
+        self.running = [(end, used) for end, used in self.running if end > self.now]
+        nodes = racks(2, 2)
+        used = sum((used for _, used in self.running), np.zeros((4, 5), dtype=np.int64))
+        snapshot = a_snapshot(
+            nodes, *self.waiting, queues=self.queues, used=used, now=self.now, settings=BOUND
+        )
+        for admit in decide(snapshot, self.orderer).admitted:
+            taken = np.zeros_like(used)
+            for task, placed in zip(admit.gang.tasks, admit.placement.tasks, strict=True):
+                request = snapshot.nodes.axis.usage(task.request)
+                taken[placed.rows] += placed.counts[:, None] * request
+            self.running.append((self.now + run_seconds, taken))
+            self.started[admit.gang.uid] = self.now
+            self.waiting = [gang for gang in self.waiting if gang.uid != admit.gang.uid]
+
+
+@pytest.mark.parametrize("orderer", ADVERSARIES)
+@pytest.mark.parametrize(
+    ("stream_queue", "due_before"),
+    [pytest.param("default", 11, id="one-bound"), pytest.param("hasty", 21, id="shorter-bound")],
+)
+def test_a_large_gang_starts_soon_after_its_bound_under_an_endless_stream(
+    orderer: Orderer, stream_queue: str, due_before: int
+) -> None:
+    run_seconds = 10
+    world = World(orderer)
+    for second in range(300):
+        if second == 10:
+            world.waiting.append(a_gang("large", a_task(32), arrived=10.0))
+        # Eight of these run side by side for ten seconds: one each second is more than that.
+        world.waiting.append(
+            a_gang(
+                f"s{second:03}", a_task(1, 4), arrived=float(second), priority=9, queue=stream_queue
+            )
+        )
+        world.step(run_seconds)
+        if "large" in world.started:
+            break
+    rounds = 1 + -(-due_before // 8)  # what runs when it is due, then all that were due before it
+    assert world.started["large"] - 10.0 <= 100 + 1 + rounds * (run_seconds + 1)
+    assert len(world.started) > 50

@@ -1,0 +1,163 @@
+"""Hypothesis strategies: small clusters and gangs that differ in everything the core looks at.
+
+Values are drawn from short lists chosen for their edges (one GPU too few, a rack name used in two
+zones, a label that is missing, an amount no machine has), because clashes between gangs are what
+has to be found, and those need small numbers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bireme.core.constraints import (
+    ANYWHERE,
+    NodeConstraints,
+    Operator,
+    Requirement,
+    SelectorTerm,
+    Taint,
+    Toleration,
+)
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.nodes import Node
+from bireme.core.queues import Queue
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.testing import GIB, GPU, a_gang, a_node, a_snapshot, a_task
+
+BLOCK = "topology.bireme.dev/block"
+RACK = "topology.bireme.dev/rack"
+HOST = "kubernetes.io/hostname"
+DEDICATED = Taint("dedicated", "training", "NoSchedule")
+CONSTRAINTS = (
+    ANYWHERE,
+    NodeConstraints(node_selector=(("disk", "ssd"),)),
+    NodeConstraints(tolerations=(Toleration("dedicated", "Equal", "training"),)),
+    NodeConstraints(tolerations=(Toleration(operator="Exists"),)),
+    NodeConstraints(
+        affinity_terms=(
+            SelectorTerm((Requirement("disk", Operator.NOT_IN, ("hdd",)),)),
+            SelectorTerm(names=(Requirement("metadata.name", Operator.IN, ("n0",)),)),
+        )
+    ),
+)
+QUEUES = (
+    Queue("free"),
+    Queue("small", limit={GPU: 6, "cpu": 20_000}, user_priority=90, wait_bound_seconds=40),
+    Queue("closed", is_open=False),
+    Queue("team", namespaces=frozenset({"team"})),
+)
+LEVELS = (
+    SchedulingSettings().topology_levels,
+    (HOST,),
+    (RACK,),
+    (RACK, BLOCK),
+    (HOST, RACK),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A snapshot and the nodes it was made of."""
+
+    nodes: tuple[Node, ...]
+    snapshot: ClusterSnapshot
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 6) -> tuple[Node, ...]:
+    """Up to ``most`` nodes n0, n1, ... of mixed size, health and place."""
+    return tuple(draw(_node(f"n{index}")) for index in range(draw(st.integers(0, most))))
+
+
+@st.composite
+def _node(draw: st.DrawFn, name: str) -> Node:
+    labels = {"disk": draw(st.sampled_from(("ssd", "ssd", "hdd", None)))}
+    labels[BLOCK] = draw(st.sampled_from((None, "b0", "b1")))
+    return a_node(
+        name,
+        draw(st.sampled_from((8, 4, 2, 1, 0))),
+        cpu_millis=draw(st.sampled_from((96_000, 4000, 1000, 0))),
+        memory_bytes=draw(st.sampled_from((64 * GIB, 4 * GIB, 2**60))),
+        pods=draw(st.sampled_from((110, 3, 1))),
+        rack=draw(st.sampled_from(("r0", "r1", None))),
+        zone=draw(st.sampled_from((None, "z0", "z1"))),
+        labels={key: value for key, value in labels.items() if value is not None},
+        taints=draw(st.sampled_from(((), (), (), (DEDICATED,)))),
+        is_ready=draw(st.sampled_from((True, True, True, False))),
+        is_cordoned=draw(st.sampled_from((False, False, False, True))),
+    )
+
+
+@st.composite
+def tasks(draw: st.DrawFn, role: Role = Role.WORKER, most: int = 8) -> Task:
+    """One task, sometimes elastic, rarely of an absurd size."""
+    replicas = draw(st.one_of(st.integers(1, most), st.sampled_from((1, 2, 10**9))))
+    gpus = (0,) if role is Role.PS else (1, 2, 4, 0, 8)
+    return a_task(
+        replicas,
+        draw(st.sampled_from(gpus)),
+        role=role,
+        cpu_millis=draw(st.sampled_from((1000, 500, 2000, 0))),
+        memory_bytes=draw(st.sampled_from((GIB, 2 * GIB, 0, 2**60))),
+        min_replicas=draw(st.sampled_from((0, 0, 1, replicas))),
+        constraints=draw(st.sampled_from(CONSTRAINTS)),
+    )
+
+
+@st.composite
+def gangs(draw: st.DrawFn, uid: str) -> Gang:
+    """A gang of one to four tasks with different roles."""
+    roles = draw(
+        st.sampled_from(
+            (
+                (Role.WORKER,),
+                (Role.PS, Role.WORKER),
+                (Role.WORKER, Role.PS),
+                (Role.MASTER, Role.WORKER),
+                (Role.CHIEF, Role.PS, Role.WORKER, Role.EVALUATOR),
+            )
+        )
+    )
+    return a_gang(
+        uid,
+        *(draw(tasks(role)) for role in roles),
+        queue=draw(st.sampled_from(("free", "free", "small", "closed", "team", "unknown"))),
+        namespace=draw(st.sampled_from(("default", "team"))),
+        arrived=float(draw(st.integers(0, 100))),
+        priority=draw(st.sampled_from((0, 100, 1000, -5))),
+        min_available=draw(st.sampled_from((0, 0, 3))),
+        role_affinity=RoleAffinity(
+            draw(st.sampled_from(list(AffinityMode))), draw(st.sampled_from((HOST, RACK, "other")))
+        ),
+        interrupted=draw(st.booleans()),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_gangs: int = 6) -> Case:
+    """A cluster with something running on it and gangs waiting for it."""
+    nodes = draw(clusters())
+    waiting = [draw(gangs(f"g{index}")) for index in range(draw(st.integers(0, most_gangs)))]
+    settings = SchedulingSettings(
+        orderer=draw(st.sampled_from(("combined-priority", "fifo"))),
+        wait_bound_seconds=draw(st.sampled_from((60, 100_000))),
+        topology_levels=draw(st.sampled_from(LEVELS)),
+    )
+    usage = {"small": {GPU: draw(st.integers(0, 7)), "cpu": 1000}}
+    bare = a_snapshot(nodes, queues=QUEUES, settings=settings)
+    shares = st.sampled_from((0.0, 0.0, 0.5, 1.0, 1.5))
+    used = np.array([draw(shares) for _ in nodes])[:, None] * np.minimum(
+        bare.nodes.allocatable, 2**40
+    )
+    snapshot = a_snapshot(
+        nodes,
+        *waiting,
+        queues=QUEUES,
+        queue_usage=usage,
+        used=used.astype(np.int64).reshape(bare.used.shape),
+        now=100.0,
+        settings=settings,
+    )
+    return Case(nodes, snapshot)
