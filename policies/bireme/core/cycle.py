@@ -5,7 +5,8 @@
     3. Put gangs that have waited past their bound first, the longest overdue first of all.
     4. Walk down the order. Admit what its queue allows and the free capacity holds, whole, in the
        largest size offered (all replicas, else the minimum); say of the others why not.
-    5. Once an overdue gang is blocked, admit nothing behind it that could take what it waits for.
+    5. Once an overdue gang is blocked by capacity, admit nothing behind it; once one is blocked by
+       its queue's limit, nothing behind it in that queue.
 
 Pure: equal snapshots give equal decisions, in the cluster and in the simulator.
 """

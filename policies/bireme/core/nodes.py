@@ -38,6 +38,8 @@ class Node:
     taints: tuple[Taint, ...] = ()
     is_ready: bool = True
     is_cordoned: bool = False
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    """What pods that never leave the node (DaemonSets, static pods) ask of it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class NodeTable:
         names: Node names, shape (nodes,).
         axis: The columns of ``allocatable``.
         allocatable: int64, shape (nodes, resources); read-only.
+        fixed: What pods that never leave use of it, same shape; read-only.
         is_ready: bool, shape (nodes,).
         memo: Verdicts that depend on nodes alone, kept for as long as this table is.
     """
@@ -71,6 +74,11 @@ class NodeTable:
         for row, node in enumerate(nodes):
             self.allocatable[row] = self.axis.offer(node.allocatable)
         self.allocatable.setflags(write=False)
+        self.fixed: IntArray = np.zeros_like(self.allocatable)
+        for row, node in enumerate(nodes):
+            if node.fixed:
+                self.fixed[row] = self.axis.usage(node.fixed)
+        self.fixed.setflags(write=False)
         self.is_ready = np.fromiter((node.is_ready for node in nodes), np.bool_, len(nodes))
         self.memo: dict[object, object] = {}
         self._labels = [node.labels for node in nodes]

@@ -1,7 +1,8 @@
 """Why a gang does not fit, in numbers and plain words.
 
 Two different answers are kept apart: it does not fit *now* (how much is asked, free and missing)
-and it would not fit an empty cluster either (and the largest gang that would). The second depends
+and it would not fit an empty cluster either (and the largest gang that would), where empty means
+without all pods but those that never leave. The second depends
 on nodes alone and is remembered with them.
 """
 
@@ -51,7 +52,7 @@ def never_fits(gang: Gang, nodes: NodeTable, placer: Placer) -> str | None:
     if key in nodes.memo:
         verdict = nodes.memo[key]
         return verdict if isinstance(verdict, str) else None
-    fresh = _never_fits(gang, FreeCapacity(nodes, np.zeros_like(nodes.allocatable)), placer)
+    fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer)
     nodes.remember(key, fresh)
     return fresh
 

@@ -5,6 +5,7 @@ and the extender keep one each, with as many kinds as they need.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from bireme.core.gangs import Gang, Task
@@ -15,7 +16,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import gang_views, names, nodes, pod_groups, pods, training_jobs, wire
 from bireme.kube.gang_views import GangView, Promise
-from bireme.kube.node_usage import NodeUsage, add_members
+from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.standing import Standing
@@ -52,6 +53,7 @@ class ClusterState:
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
+        self._fixed = FixedUsage()
 
     def _changed(self) -> None:
         self.on_change()
@@ -80,7 +82,8 @@ class ClusterState:
     def node_table(self) -> NodeTable:
         """All nodes as arrays; the same object until a node changes."""
         if self._table is None:
-            self._table = NodeTable(list(self._nodes.values()), self.settings.topology_levels)
+            facts = [replace(n, fixed=self._fixed.on(n.name)) for n in self._nodes.values()]
+            self._table = NodeTable(facts, self.settings.topology_levels)
         return self._table
 
     def node(self, name: str) -> Node | None:
@@ -127,12 +130,17 @@ class ClusterState:
         """A pod that is none of ours; only what it uses matters."""
         terminal = (pod.status.phase or "") in pods.TERMINAL
         node = "" if terminal else pod.spec.node_name or ""
-        if self._usage.put(("", f"{key[0]}/{key[1]}"), node, pods.request_of_spec(pod.spec)):
+        request = pods.request_of_spec(pod.spec)
+        if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
             self._changed()
+        if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
+            self._table = None
 
     def delete_other_pod(self, key: Key, pod: wire.Pod) -> None:
         """A pod that was none of ours is gone."""
         self._usage.remove(("", f"{key[0]}/{key[1]}"))
+        if self._fixed.put(key, "", ()):
+            self._table = None
         self._changed()
 
     def members_of(self, group: Key) -> list[PodFacts]:
@@ -143,7 +151,7 @@ class ClusterState:
 
     def put_job(self, key: Key, job: wire.Custom) -> None:
         """A TrainingJob appeared or changed."""
-        self.jobs[key] = training_jobs.from_manifest(job)
+        self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
         self._changed()
 
@@ -207,28 +215,9 @@ class ClusterState:
         priority, missing = self.standing.priority(
             job.spec.priority_class_name if job.spec else None
         )
-        return job.gang(priority, fault or missing or self._in_the_way(key, job, group))
-
-    def _in_the_way(
-        self, key: Key, job: JobFacts, group: GroupFacts | None
-    ) -> tuple[Reason, str] | None:
-        if group is not None and group.job_uid != job.uid:
-            if group.job_uid:
-                return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
-            return (
-                Reason.SPEC_INVALID,
-                f"a PodGroup {key[1]!r} exists that is not this job's; delete or rename one",
-            )
-        planned_names = {
-            gang_views.pod_name(key[1], task.name, index)
-            for task in job.tasks
-            for index in range(task.replicas)
-        }
-        labelled = self.members_of(key)
-        left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in planned_names]
-        if left:
-            return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
-        return None
+        return job.gang(
+            priority, fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
+        )
 
     def _waiting_group(
         self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None

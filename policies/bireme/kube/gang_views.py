@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add
 from bireme.kube import names
 from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import Key
+from bireme.kube.training_jobs import JobFacts, Key
 
 
 @dataclass(frozen=True)
@@ -120,3 +122,27 @@ def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
     """
     by_uid = {pod.uid: pod for pod in pods}
     return GangView(plan, tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid), ())
+
+
+def in_the_way(
+    job: JobFacts, group: GroupFacts | None, labelled: Iterable[PodFacts]
+) -> tuple[Reason, str] | None:
+    """What must go before ``job`` can start: objects that hold the names it needs."""
+    if group is not None and group.job_uid != job.uid:
+        if group.job_uid:
+            return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
+        return Reason.SPEC_INVALID, (
+            f"a PodGroup {job.key[1]!r} exists that is not this job's; delete or rename one"
+        )
+    labelled = list(labelled)
+    if not labelled:
+        return None
+    needed = {
+        pod_name(job.key[1], task.name, index)
+        for task in job.tasks
+        for index in range(task.replicas)
+    }
+    left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in needed]
+    if left:
+        return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
+    return None

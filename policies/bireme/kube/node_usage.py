@@ -9,9 +9,37 @@ from collections.abc import Iterable
 import numpy as np
 
 from bireme.core.nodes import NodeTable
-from bireme.core.resources import IntArray, Request
+from bireme.core.resources import IntArray, Request, add
 
 PodKey = tuple[str, str]
+
+
+class FixedUsage:
+    """Requests of pods that never leave their node: DaemonSets and static pods."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[PodKey, str] = {}
+        self._pods_on: dict[str, dict[PodKey, Request]] = {}
+
+    def put(self, key: PodKey, node: str, request: Request) -> bool:
+        """The pod stays on ``node``; empty for nowhere. True if that is news."""
+        before = self._node_of.get(key, "")
+        if before == node and (not node or self._pods_on[node].get(key) == request):
+            return False
+        if before:
+            del self._pods_on[before][key]
+            del self._node_of[key]
+        if node:
+            self._node_of[key] = node
+            self._pods_on.setdefault(node, {})[key] = request
+        return True
+
+    def on(self, node: str) -> dict[str, int]:
+        """What they ask of ``node`` together."""
+        total: dict[str, int] = {}
+        for request in self._pods_on.get(node, {}).values():
+            total = add(total, request)
+        return total
 
 
 class NodeUsage:

@@ -74,6 +74,11 @@ def _holds(condition: wire.Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
+def never_leaves(pod: wire.Pod) -> bool:
+    """Whether the pod stays for as long as its node does: a DaemonSet's, or a static one."""
+    return any(o.kind in ("DaemonSet", "Node") for o in pod.metadata.owner_references or ())
+
+
 def _failure(status: wire.PodStatus) -> str:
     for container in status.container_statuses or ():
         ended = container.state.terminated if container.state else None

@@ -96,8 +96,11 @@ class JobFacts:
         )
 
 
-def from_manifest(job: wire.Custom) -> JobFacts:
-    """The facts of one TrainingJob; never raises, a fault says what is wrong."""
+def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> JobFacts:
+    """The facts of one TrainingJob; never raises, a fault says what is wrong.
+
+    ``topology_levels`` are the label keys a role affinity may name; without any, all are taken.
+    """
     meta = job.metadata
     spec: TrainingJobSpec | None = None
     tasks: tuple[Task, ...] = ()
@@ -113,6 +116,7 @@ def from_manifest(job: wire.Custom) -> JobFacts:
             tasks = tuple(_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True))
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
+        fault = fault or _affinity_fault(spec, topology_levels)
     return JobFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -126,6 +130,28 @@ def from_manifest(job: wire.Custom) -> JobFacts:
         fault=fault,
         status=job.status,
     )
+
+
+def _affinity_fault(
+    spec: TrainingJobSpec, topology_levels: tuple[str, ...]
+) -> tuple[Reason, str] | None:
+    """A role affinity that could only be ignored."""
+    wish = spec.role_affinity
+    if wish.mode == "None":
+        return None
+    if topology_levels and wish.topology_key not in topology_levels:
+        return Reason.SPEC_INVALID, (
+            f"spec.roleAffinity.topologyKey {wish.topology_key!r} is no topology level here; "
+            f"use one of {', '.join(topology_levels)}"
+        )
+    roles = [task.role for task in spec.tasks]
+    if wish.mode == "Required" and (roles.count("ps"), roles.count("worker")) != (1, 1):
+        return Reason.SPEC_INVALID, (
+            f"spec.roleAffinity.mode Required needs one task of role ps and one of role worker, "
+            f"not {roles.count('ps')} and {roles.count('worker')}; merge the tasks or choose "
+            "Preferred"
+        )
+    return None
 
 
 def _first_problem(error: ValidationError) -> str:
