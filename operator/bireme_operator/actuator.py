@@ -76,6 +76,7 @@ class Actuator:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        self.writes.turns.take()
         try:
             await work
             self._not_before.pop(key, None)

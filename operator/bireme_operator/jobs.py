@@ -23,8 +23,8 @@ from bireme_operator.reports import Reports
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
-_STARTING_SECONDS = 1.0
-"""A gang that runs within this time after its admission is reported once, as Running."""
+_STARTING_SECONDS = 3.0
+"""A gang that runs within this time after its pods were made is reported once, as Running."""
 _CHECKS_AT_ONCE = 4
 
 
@@ -50,7 +50,8 @@ class Jobs:
         self._settings = settings
         self._clock = clock
         self._on_refused = on_refused
-        self._admitted: dict[str, tuple[Admit, float]] = {}
+        self._admitted: dict[str, Admit] = {}
+        self._pods_made: dict[str, float] = {}
         self._bind_failures: dict[str, int] = {}
         self._checked: dict[str, str] = {}
         self._checks: set[asyncio.Task[None]] = set()
@@ -59,7 +60,7 @@ class Jobs:
 
     def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """Hand an admitted job to the actuator."""
-        self._admitted[job.uid] = (admit, self._clock())
+        self._admitted[job.uid] = admit
         plan = self.plan(admit, snapshot, job.attempt, job.spec_hash)
         self._actuator.admit(job, admit, plan)
 
@@ -114,9 +115,8 @@ class Jobs:
         is_own = group is not None and group.job_uid == job.uid
         view = self._state.view(job.key) if is_own else None
         move = lifecycle.transition(job, view, at)
-        if move is not None:
-            if not self._is_premature(job, move):
-                self._actuator.start(job.key, self._move(job, move, view, at.now))
+        if move is not None and not self._is_premature(job, move):
+            self._actuator.start(job.key, self._move(job, move, view, at.now))
             return
         own = [pod for pod in self._state.members_of(job.key) if job.uid in pod.owner_uids]
         chore = lifecycle.chore(job, group, view, own, at.now, at.lost_node)
@@ -129,9 +129,12 @@ class Jobs:
                 self._reports.offer_group(group, {**group.status, **running})
 
     def _is_premature(self, job: JobFacts, move: Transition) -> bool:
-        if move.phase != "Starting" or job.uid not in self._admitted:
+        if move.phase != "Starting":
             return False
-        wait = self._admitted[job.uid][1] + _STARTING_SECONDS - self._clock()
+        # Nobody judges a gang while its pods are being created, so this is the end of that.
+        wait = (
+            self._pods_made.setdefault(job.uid, self._clock()) + _STARTING_SECONDS - self._clock()
+        )
         if wait <= 0:
             return False
         loop = asyncio.get_running_loop()
@@ -144,12 +147,13 @@ class Jobs:
         before = dict(job.status)
         is_current = view is not None and view.plan.attempt == job.attempt
         if view is not None and is_current and "admittedTime" not in before:
-            admit, _ = self._admitted.get(job.uid, (None, 0.0))
+            admit = self._admitted.get(job.uid)
             before = status.admitted(job, view, self._state.node_table, admit)
         wanted = status.moved(before, job, move, now)
         if view is not None and not move.starts_again:
             wanted = status.counted(wanted, job, view)
-        written = await self._writes.write_job_status(job, wanted)
+        in_place = move.phase in lifecycle.ACTIVE
+        written = await self._writes.write_job_status(job, wanted, can_wait=in_place)
         self._remember(job, move)
         watches = self._actuator.watches
         await watches.wait_past(watches.jobs, written)
@@ -163,6 +167,7 @@ class Jobs:
             self._bind_failures.pop(job.uid, None)
         if move.phase != "Starting":
             self._admitted.pop(job.uid, None)
+        self._pods_made.pop(job.uid, None)
 
     async def close(self) -> None:
         """Stop the template checks under way."""
@@ -173,5 +178,6 @@ class Jobs:
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
         self._admitted = {uid: x for uid, x in self._admitted.items() if uid in uids}
+        self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
         self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}
         self._checked = {uid: x for uid, x in self._checked.items() if uid in uids}

@@ -97,10 +97,14 @@ class Lease:
         """Acquire, call ``on_started(epoch)``, renew; return after leadership was lost.
 
         ``on_stopped()`` follows every ``on_started``, on loss and on cancellation alike, with
-        the fence already closed. A cancelled leader hands the lease back for the next to take.
+        the fence already closed. Cancelled, it hands the lease back for the next to take.
         """
-        while not await self._try(self.acquire):
-            await self._sleep(self._duration / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
+        try:
+            while not await self._try(self.acquire):
+                await self._sleep(self._duration / 6 * uniform(0.8, 1.2))  # noqa: S311  # spreads contenders
+        except asyncio.CancelledError:
+            await self._try(self._hand_back)
+            raise
         self._log.info("leading", epoch=self.epoch)
         try:
             on_started(self.epoch)
@@ -111,7 +115,7 @@ class Lease:
             self._log.info("no longer leading", epoch=self.epoch)
             on_stopped()
             if was_leading:
-                await self._try(self._release)
+                await self._try(self._hand_back)
 
     async def acquire(self) -> bool:
         """One attempt to become the leader; False while another may be leading.
@@ -215,8 +219,11 @@ class Lease:
         self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
         return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    async def _release(self) -> bool:
-        await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+    async def _hand_back(self) -> bool:
+        """Empty the lease if it is ours, be it by a claim whose answer was not waited for."""
+        await self._observe()
+        if self._record is not None and self._record.spec.holder_identity == self._identity:
+            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
         return True
 
     async def _write(self, spec: dict[str, object]) -> None:

@@ -179,7 +179,10 @@ def chore(
         return _after_the_end(job, own_pods, has_plan, now, lost_node)
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
     if is_void or view is None:
-        return Chore(delete_pods=_to_delete(own_pods, lost_node), clear_plan=has_plan)
+        # The room is kept until the last pod is gone, or smaller gangs would take it piece by
+        # piece from one that was interrupted and waits for all of it.
+        gone = _to_delete(own_pods, lost_node)
+        return Chore(delete_pods=gone, clear_plan=has_plan and not own_pods)
     if view.leftovers:
         return Chore(delete_pods=_to_delete(view.leftovers, lost_node))
     return Chore(create=view.missing if job.phase != "Running" else ())

@@ -13,6 +13,7 @@ import structlog
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -127,7 +128,11 @@ class SchedulingLoop:
         refused = self._refusals.current(self._state.jobs)
         for key in keys:
             self._tend(key, at, key in refused)
-        snapshot = self._snapshot(at.now, refused)
+        waiting = self._waiting(refused)
+        if not (waiting or sweeps):
+            return  # most turns only follow what gangs that have their places do
+        snapshot = self._state.snapshot(at.now, self._actuator.promises(), waiting)
+        self._health.observe(snapshot)
         if sweeps:
             self._swept_at = self._clock()
             self._actuator.forget({*self._state.jobs, *self._state.groups})
@@ -135,7 +140,6 @@ class SchedulingLoop:
             alive |= {group.uid for group in self._state.groups.values()}
             self._reports.forget(alive)
             self._jobs.forget(alive)
-            self._health.observe(snapshot)
             self._queue_reports.offer(snapshot)
         if snapshot.waiting:
             await self._decide(snapshot)
@@ -153,15 +157,11 @@ class SchedulingLoop:
             if view is not None and not group.is_leaving:
                 self._foreign.tend(group, view, at)
 
-    def _snapshot(self, now: float, refused: dict[Key, tuple[Reason, str]]) -> ClusterSnapshot:
-        busy = list(self._actuator.busy)
-        known = {*self._state.jobs, *self._state.groups}
-        backing_off = [key for key in known if not self._actuator.is_free(key)]
-        return self._state.snapshot(
-            now,
-            self._actuator.promises(),
-            {*busy, *backing_off},
-            refused,
+    def _waiting(self, refused: dict[Key, tuple[Reason, str]]) -> list[Gang]:
+        """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
+        known = (*self._state.jobs, *self._state.groups)
+        return self._state.waiting(
+            {key for key in known if not self._actuator.is_free(key)}, refused
         )
 
     async def _decide(self, snapshot: ClusterSnapshot) -> None:

@@ -1,7 +1,8 @@
 """The operator's writes, one function each, and the limit on how many are under way.
 
-Plans and pods share one pool of slots in first come, first served order, so that gangs finish one
-after another; reports (status, events) have a few slots of their own and never wait behind them.
+Plans and pods share one pool of slots, gang after gang (:mod:`bireme_operator.turns`), and so do
+reports about gangs that have their places. All other reports (why something waits, what failed,
+events) have a few slots of their own and never wait behind them.
 Every function returns the resource version its write produced.
 """
 
@@ -14,6 +15,7 @@ import msgspec
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.training_jobs import JobFacts, Key
+from bireme_operator.turns import Turns
 
 _REPORT_SLOTS = 4
 
@@ -42,12 +44,12 @@ class Writes:
 
     def __init__(self, client: ApiClient, concurrency: int) -> None:
         self._client = client
-        self._slots = asyncio.Semaphore(concurrency)
+        self.turns = Turns(concurrency)
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
 
     async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
         """POST one pod."""
-        async with self._slots:
+        async with self.turns:
             return version_of(await self._client.create(f"{_core(namespace)}/pods", pod))
 
     async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
@@ -67,23 +69,23 @@ class Writes:
     async def patch_pod(self, key: Key, operations: Sequence[Mapping[str, Any]]) -> int:
         """JSON-patch one pod."""
         path = f"{_core(key[0])}/pods/{key[1]}"
-        async with self._slots:
+        async with self.turns:
             return version_of(await self._client.json_patch(path, operations))
 
     async def delete_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
         """Delete one pod if it is still the one with ``uid``; gone already is fine."""
         path = f"{_core(key[0])}/pods/{key[1]}"
-        async with self._slots:
+        async with self.turns:
             await self._client.delete(path, uid=uid, grace_seconds=grace_seconds)
 
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
         """POST one Service."""
-        async with self._slots:
+        async with self.turns:
             await self._client.create(f"{_core(namespace)}/services", service)
 
     async def create_group(self, namespace: str, group: Mapping[str, Any]) -> str:
         """POST one PodGroup; returns its resource version as text."""
-        async with self._slots:
+        async with self.turns:
             answer = await self._client.create(names.path("podgroups", namespace), group)
         return str(version_of(answer))
 
@@ -93,14 +95,16 @@ class Writes:
         """PUT a PodGroup's status over exactly the version that was read."""
         path = f"{names.path('podgroups', *key)}/status"
         body = _status_body("PodGroup", key, resource_version, status)
-        async with self._report_slots if report else self._slots:
+        async with self._report_slots if report else self.turns:
             return version_of(await self._client.replace(path, body))
 
-    async def write_job_status(self, job: JobFacts, status: Mapping[str, Any]) -> int:
+    async def write_job_status(
+        self, job: JobFacts, status: Mapping[str, Any], *, can_wait: bool = False
+    ) -> int:
         """PUT a TrainingJob's status over exactly the version that was read."""
         path = f"{names.path('trainingjobs', *job.key)}/status"
         body = _status_body("TrainingJob", job.key, job.resource_version, status)
-        async with self._report_slots:
+        async with self.turns if can_wait else self._report_slots:
             return version_of(await self._client.replace(path, body))
 
     async def write_queue_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:

@@ -248,10 +248,10 @@ class FaultProxy:
         silent: bool,
     ) -> web.StreamResponse:
         response = web.StreamResponse(status=upstream.status, headers=_passed_on(upstream.headers))
-        await response.prepare(request)
         if is_watch:
             self._watches.append(request)
         try:
+            await response.prepare(request)
             async for chunk in upstream.content.iter_any():
                 await self._open.wait()
                 if not silent:

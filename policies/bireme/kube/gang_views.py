@@ -66,15 +66,25 @@ class GangView:
         """What the members that have not ended ask together."""
         total: dict[str, int] = {}
         for task, count in Counter(
-            m.task for m, pod in self.members if pod is None or not pod.is_terminal
+            member.task for member, pod in self.members if not _gave_its_room_back(member, pod)
         ).items():
             total = add(total, self.plan.requests.get(task, ()), count)
         return total
 
     def usage(self) -> Iterable[tuple[str, Request]]:
-        """(node, request) of every member that is planned but not bound."""
-        for member in self.unbound:
-            yield member.node, self.plan.requests.get(member.task, ())
+        """(node, request) of every member that has room but no pod which counts there itself."""
+        for member, pod in self.members:
+            holds = pod is not None and pod.node and not pod.is_terminal
+            if not holds and not _gave_its_room_back(member, pod):
+                node = pod.node if pod is not None and pod.node else member.node
+                yield node, self.plan.requests.get(member.task, ())
+
+
+def _gave_its_room_back(member: Member, pod: PodFacts | None) -> bool:
+    """A replica of a job keeps its room when it fails: its gang starts again, or ends, whole."""
+    if pod is None or not pod.is_terminal:
+        return False
+    return pod.phase == "Succeeded" or bool(member.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.reasons import Reason
-from bireme.kube import pods, timestamps, wire
+from bireme.kube import names, pods, timestamps, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 from bireme.kube.plans import spec_digest
 
@@ -99,7 +99,8 @@ class JobFacts:
 def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> JobFacts:
     """The facts of one TrainingJob; never raises, a fault says what is wrong.
 
-    ``topology_levels`` are the label keys a role affinity may name; without any, all are taken.
+    ``topology_levels`` are the label keys a role affinity may name, beside that of the node itself;
+    without any, all are taken.
     """
     meta = job.metadata
     spec: TrainingJobSpec | None = None
@@ -139,7 +140,7 @@ def _affinity_fault(
     wish = spec.role_affinity
     if wish.mode == "None":
         return None
-    if topology_levels and wish.topology_key not in topology_levels:
+    if topology_levels and wish.topology_key not in (names.HOSTNAME, *topology_levels):
         return Reason.SPEC_INVALID, (
             f"spec.roleAffinity.topologyKey {wish.topology_key!r} is no topology level here; "
             f"use one of {', '.join(topology_levels)}"
