@@ -1,0 +1,206 @@
+"""Gangs of pods that other controllers make: joined by label and gate, released as a whole."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.stack import BiremeStack
+from scenario.clusters import gpu_cluster
+from scenario.manifests import (
+    POD_GROUP_LABEL,
+    Manifest,
+    annotations,
+    batch_job,
+    member_template,
+    pod,
+    pod_group,
+    stateful_set,
+    task,
+    training_job,
+)
+from scenario.tenant import Tenant, nodes_of, uids_of
+from scenario.waiting import always
+
+pytestmark = pytest.mark.cluster
+
+SHORT = annotations(duration="2s")
+QUICK = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    with (
+        gpu_cluster("foreign", nodes=2) as cluster,
+        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), QUICK) as stack,
+    ):
+        yield stack.start()
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+def await_group(tenant: Tenant, name: str, **fields: str) -> Manifest:
+    """The status of a PodGroup once it has these values."""
+    found: Manifest = tenant.eventually(
+        lambda: tenant.status(name, "PodGroup"),
+        lambda said: all(said.get(key) == value for key, value in fields.items()),
+    )
+    return found
+
+
+def gates(pods: list[Manifest]) -> list[bool]:
+    return ["schedulingGates" in p["spec"] for p in pods]
+
+
+def pinned_to(pod_: Manifest) -> list[str]:
+    required = pod_["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    (names,) = {
+        tuple(field["values"])
+        for term in required["nodeSelectorTerms"]
+        for field in term["matchFields"]
+    }
+    return list(names)
+
+
+def test_batch_job_runs_as_a_gang_and_completes(tenant: Tenant) -> None:
+    tenant.create(
+        pod_group("prep", 4), batch_job("prep", 4, member_template("prep", 2, fake=SHORT))
+    )
+    await_group(tenant, "prep", phase="Running")
+    pods = tenant.pods("prep")
+    bound = nodes_of(pods)
+    assert len(bound) == 4
+    assert len(set(bound.values())) == 1, "eight GPUs fit one node, the smallest domain"
+    assert not any(gates(pods))
+    assert [pinned_to(p) for p in pods] == [[bound[p["metadata"]["name"]]] for p in pods]
+    tenant.eventually(lambda: tenant.get("Job", "prep")["status"].get("succeeded") == 4)
+    assert "plan" not in await_group(tenant, "prep", phase="Completed")
+
+
+def await_words(tenant: Tenant, name: str, reason: str, words: str) -> Manifest:
+    """The status of a PodGroup once its reason and a part of its message are these."""
+    found: Manifest = tenant.eventually(
+        lambda: tenant.status(name, "PodGroup"),
+        lambda said: said.get("reason") == reason and words in said["message"],
+    )
+    return found
+
+
+def test_gang_waits_gated_until_min_member_pods_exist(tenant: Tenant) -> None:
+    template = member_template("few")
+    tenant.create(pod_group("few", 3), batch_job("few", 2, template))
+    await_words(tenant, "few", "WaitingForPods", "2 of minMember 3 pods exist with label ")
+    always(lambda: gates(tenant.pods("few")), all, 1.0, what="all gated")
+    tenant.create(batch_job("one-more", 1, template))
+    await_group(tenant, "few", phase="Running")
+    assert len(nodes_of(tenant.pods("few"))) == 3
+
+
+def test_pods_that_only_carry_the_label_do_not_count(tenant: Tenant) -> None:
+    labelled = {POD_GROUP_LABEL: "picky"}
+    without_gate = pod("without-gate", schedulerName="bireme")
+    other_scheduler = pod("other-scheduler", schedulingGates=[{"name": "bireme.dev/plan"}])
+    for impostor in (without_gate, other_scheduler):
+        impostor["metadata"]["labels"] = labelled
+    tenant.create(pod_group("picky", 3), without_gate, other_scheduler)
+    tenant.create(batch_job("picky", 2, member_template("picky")))
+    await_words(tenant, "picky", "WaitingForPods", "2 of minMember 3 pods exist")
+    tenant.create(batch_job("third", 1, member_template("picky")))
+    await_group(tenant, "picky", phase="Running")
+    names = set(nodes_of(tenant.pods("picky")))
+    assert len(names) == 3
+    assert names.isdisjoint({"without-gate", "other-scheduler"}), "no plan, no node"
+    assert gates([tenant.get("Pod", "other-scheduler")]) == [True]
+
+
+def test_stateful_set_runs_as_a_gang_and_its_replaced_pod_is_planned_again(
+    tenant: Tenant,
+) -> None:
+    tenant.create(pod_group("ring", 3), stateful_set("ring", 3, member_template("ring", 2)))
+    await_group(tenant, "ring", phase="Running")
+    first = uids_of(tenant.pods("ring"))
+    assert set(first) == set(nodes_of(tenant.pods("ring"))) == {"ring-0", "ring-1", "ring-2"}
+    tenant.delete("Pod", "ring-1")
+    bound = tenant.eventually(
+        lambda: tenant.pods("ring"),
+        lambda pods: len(nodes_of(pods)) == 3 and uids_of(pods)["ring-1"] != first["ring-1"],
+    )
+    replaced = uids_of(bound)
+    assert (replaced["ring-0"], replaced["ring-2"]) == (first["ring-0"], first["ring-2"])
+    planned = [uid for p in (tenant.plan("ring") or {})["placements"] for uid in p["pods"]]
+    assert sorted(planned) == sorted(replaced.values())
+
+
+def test_pods_keep_the_node_affinity_of_their_template(tenant: Tenant) -> None:
+    wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-01"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+    preferred = [
+        {"weight": 5, "preference": {"matchExpressions": [{**wanted, "values": ["gpu-00"]}]}}
+    ]
+    node_affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": terms,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+    template = member_template("choosy", affinity={"nodeAffinity": node_affinity})
+    tenant.create(pod_group("choosy", 2), batch_job("choosy", 2, template))
+    await_group(tenant, "choosy", phase="Running")
+    for member in tenant.pods("choosy"):
+        assert member["spec"]["nodeName"] == "gpu-01"
+        kept = member["spec"]["affinity"]["nodeAffinity"]
+        assert kept["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+        (term,) = kept["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchExpressions"] == [wanted]
+        assert pinned_to(member) == ["gpu-01"]
+
+
+def test_gang_larger_than_what_is_free_waits_whole(tenant: Tenant) -> None:
+    tenant.create(training_job("holder", task(replicas=2, gpus=6)))
+    tenant.await_phase("holder", "Running")
+    template = member_template("patient", 2, fake=SHORT)
+    tenant.create(pod_group("patient", 4), batch_job("patient", 4, template))
+    words = "asks 8 nvidia.com/gpu as 4 pod; 4 nvidia.com/gpu free"
+    said = await_words(tenant, "patient", "WaitingForCapacity", words)
+    assert (said["queuePosition"], said["phase"]) == (1, "Pending")
+    always(lambda: gates(tenant.pods("patient")), all, 1.0, what="all gated")
+    assert tenant.plan("patient") is None
+    tenant.delete("TrainingJob", "holder")
+    await_group(tenant, "patient", phase="Running")
+    tenant.eventually(lambda: tenant.get("Job", "patient")["status"].get("succeeded") == 4)
+
+
+def test_gang_whose_node_is_cordoned_before_it_is_bound_is_planned_elsewhere(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    stack.scheduler.pause()
+    try:
+        tenant.create(pod_group("early", 3), stateful_set("early", 3, member_template("early")))
+        plan = tenant.eventually(lambda: tenant.plan("early"))
+        (node,) = {placement["node"] for placement in plan["placements"]}
+        tenant.eventually(lambda: tenant.pods("early"), lambda pods: not any(gates(pods)))
+        tenant.cluster.kubectl("cordon", node)
+        other = "gpu-00" if node == "gpu-01" else "gpu-01"
+
+        def planned_nodes() -> set[str]:
+            placements = (tenant.plan("early") or {"placements": []})["placements"]
+            return {placement["node"] for placement in placements}
+
+        tenant.eventually(planned_nodes, lambda nodes: nodes == {other})
+    finally:
+        tenant.cluster.kubectl("uncordon", node)
+        stack.scheduler.resume()
+    await_group(tenant, "early", phase="Running")
+    assert list(nodes_of(tenant.pods("early")).values()) == [other] * 3
+
+
+def test_foreign_gang_obeys_queue_and_priority_class_like_any_job(tenant: Tenant) -> None:
+    tenant.create(pod_group("who", 1, queue="nobody"), batch_job("who", 1, member_template("who")))
+    assert "queue 'nobody'" in await_group(tenant, "who", reason="QueueNotFound")["message"]
+    tenant.create(pod_group("vip", 1, priorityClassName="nobody"))
+    tenant.create(batch_job("vip", 1, member_template("vip")))
+    await_group(tenant, "vip", reason="PriorityClassNotFound")
+    assert all(gates(tenant.pods()))

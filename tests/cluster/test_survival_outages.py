@@ -1,0 +1,174 @@
+"""Parts of the system taken away and given back while jobs come: nothing is lost, nothing stays."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from controlplane.nodes import fake_nodes
+from controlplane.stack import BiremeStack
+from faultproxy import FaultProxy
+from scenario.clusters import gpu_cluster
+from scenario.keeper import Keeper
+from scenario.manifests import annotations, pod, task, torch_job, training_job
+from scenario.promises import kept_promises
+from scenario.tenant import Tenant, nodes_of, uids_of
+
+pytestmark = pytest.mark.cluster
+
+OUTAGE_SECONDS = 20.0
+RECOVERY_SECONDS = 90.0
+"""kube-scheduler tries to watch again only every 30 s after a long outage."""
+SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "12"}
+SHORT_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "3"}
+LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "120"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The stack, kept running as a kubelet would, its operator behind a proxy."""
+
+    stack: BiremeStack
+    proxy: FaultProxy
+    keeper: Keeper
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ExitStack() as open_until_end:
+        enter = open_until_end.enter_context
+        cluster = enter(gpu_cluster("outages", nodes=2))
+        folder = tmp_path_factory.mktemp("stack")
+        enter(kept_promises(cluster, folder))
+        proxy = enter(FaultProxy(cluster.kubeconfig))
+        kubeconfigs = {"operator-a": proxy.kubeconfig}
+        stack = enter(BiremeStack(cluster, folder, SETTINGS | SHORT_LEASE, kubeconfigs)).start()
+        yield Site(stack, proxy, enter(Keeper(stack.processes)))
+
+
+@pytest.fixture
+def tenant(site: Site) -> Iterator[Tenant]:
+    with Tenant.staying(site.stack.cluster, site.stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+def test_planned_gangs_are_bound_while_the_extender_is_away(site: Site, tenant: Tenant) -> None:
+    with site.keeper.leaves_alone(site.stack.extender):
+        site.stack.extender.kill()
+        tenant.create(torch_job("without"))
+        tenant.await_phase("without", "Running")
+        planned = {p["node"] for p in (tenant.plan("without") or {})["placements"]}
+        assert set(nodes_of(tenant.pods("without")).values()) == planned
+    site.stack.extender.wait_ready()
+    tenant.create(torch_job("with"))
+    tenant.await_phase("with", "Running")
+
+
+def test_extender_killed_again_and_again_while_gangs_come(site: Site, tenant: Tenant) -> None:
+    names = [f"job-{n}" for n in range(6)]
+    for number, name in enumerate(names):
+        tenant.create(torch_job(name, workers=1, fake=annotations(duration="3s")))
+        if number % 2:
+            site.stack.extender.kill()
+            site.keeper.await_running(site.stack.extender)
+    for name in names:
+        done = tenant.await_phase(name, "Succeeded", RECOVERY_SECONDS)
+        assert (done["attempt"], done.get("restarts", 0)) == (0, 0)
+
+
+def test_gang_waits_for_a_killed_scheduler_and_is_not_replanned(site: Site, tenant: Tenant) -> None:
+    scheduler = site.stack.scheduler
+    with site.keeper.leaves_alone(scheduler):
+        scheduler.kill()
+        tenant.create(torch_job("unbound"))
+        tenant.eventually(lambda: tenant.pods("unbound"), lambda pods: len(pods) == 4)
+        first = uids_of(tenant.pods("unbound"))
+        assert tenant.await_phase("unbound", "Starting")["reason"] == "Admitted"
+    assert tenant.await_phase("unbound", "Running")["attempt"] == 0
+    assert uids_of(tenant.pods("unbound")) == first
+
+
+def test_jobs_submitted_right_after_an_outage_of_the_api_server_run(
+    site: Site, tenant: Tenant
+) -> None:
+    tenant.create(torch_job("before"), training_job("ends", task(fake=annotations("5s"))))
+    tenant.await_phase("before", "Running")
+    kept = uids_of(tenant.pods("before"))
+    server = tenant.cluster.component("kube-apiserver")
+    server.stop()
+    time.sleep(OUTAGE_SECONDS)  # what is tested is an outage of this length
+    server.start()
+    tenant.create(*(torch_job(f"after-{n}", workers=1) for n in range(3)))
+    for number in range(3):
+        tenant.await_phase(f"after-{number}", "Running", RECOVERY_SECONDS)
+    assert tenant.await_phase("ends", "Succeeded").get("restarts", 0) == 0
+    assert tenant.status("before")["phase"] == "Running"
+    assert uids_of(tenant.pods("before")) == kept
+    assert tenant.status("before").get("interruptions", 0) == 0
+
+
+@pytest.fixture
+def blind(site: Site) -> Iterator[Site]:
+    """An operator with a lease long enough to be cut off from the API server for a while."""
+    operator = site.stack.operator()
+
+    def restart_with(lease: dict[str, str]) -> None:
+        with site.keeper.leaves_alone(operator):
+            operator.terminate()
+            operator.env.update(lease)
+        operator.wait_ready()
+
+    restart_with(LONG_LEASE)
+    yield site
+    site.proxy.release()
+    restart_with(SHORT_LEASE)
+
+
+def test_capacity_freed_while_the_watches_expired_is_given_out(blind: Site, tenant: Tenant) -> None:
+    fillers = [pod(f"filler-{n}", gpus=8) for n in range(2)]
+    tenant.create(*fillers)
+    tenant.eventually(lambda: len(nodes_of(tenant.pods())) == 2)
+    tenant.create(training_job("next", task(replicas=16)))
+    tenant.await_reason("next", "WaitingForCapacity")
+    pid = blind.stack.operator().pid
+    blind.proxy.hold()
+    for filler in fillers:
+        tenant.delete("Pod", filler["metadata"]["name"], grace_seconds=0)
+        tenant.await_gone("Pod", filler["metadata"]["name"])
+    tenant.cluster.expire_watches()
+    blind.proxy.cut_watches()
+    blind.proxy.release()
+    tenant.await_phase("next", "Running", RECOVERY_SECONDS)
+    assert blind.stack.operator().pid == pid, "it relisted; it was not started again"
+
+
+def test_gang_planned_on_a_node_deleted_while_the_watches_expired_is_planned_again(
+    blind: Site, tenant: Tenant
+) -> None:
+    scheduler = blind.stack.scheduler
+    with blind.keeper.leaves_alone(scheduler):
+        scheduler.kill()
+        tenant.create(torch_job("moved"))
+        plan = tenant.eventually(lambda: tenant.plan("moved"))
+        tenant.eventually(lambda: tenant.pods("moved"), lambda pods: len(pods) == 4)
+        (node,) = {placement["node"] for placement in plan["placements"]}
+        blind.proxy.hold()
+        tenant.delete("Node", node)
+        tenant.cluster.expire_watches()
+        blind.proxy.cut_watches()
+        blind.proxy.release()
+        tenant.eventually(
+            lambda: tenant.plan("moved"),
+            lambda plan: plan and plan["attempt"] == 1,
+            RECOVERY_SECONDS,
+        )
+    said = tenant.await_phase("moved", "Running", RECOVERY_SECONDS)
+    # One more where the extender, blind as well, refused the new pods at first.
+    assert said["interruptions"] in (1, 2)
+    assert said.get("restarts", 0) == 0
+    assert len(nodes_of(tenant.pods("moved"))) == 4
+    assert node not in nodes_of(tenant.pods("moved")).values()
+    (lost,) = [n for n in fake_nodes(2, racks=2) if n["metadata"]["name"] == node]
+    tenant.cluster.add_nodes([lost])

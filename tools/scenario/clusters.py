@@ -1,0 +1,36 @@
+"""A fresh cluster with GPU nodes, Bireme's API and an open queue: what every story begins with."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from controlplane.cluster import Cluster
+from controlplane.nodes import fake_nodes
+from scenario.manifests import queue
+
+CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
+
+
+@contextmanager
+def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8) -> Iterator[Cluster]:
+    """``nodes`` nodes named ``gpu-00``, ... of ``gpus`` GPUs in two racks; gone afterwards."""
+    name = f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}"
+    with Cluster.start(name) as cluster:
+        cluster.add_nodes(fake_nodes(nodes, gpus=gpus, racks=min(2, nodes)))
+        install_api(cluster)
+        # The garbage collector looks for new kinds every 30 s only, and at its start.
+        controllers = cluster.component("kube-controller-manager")
+        controllers.stop()
+        controllers.start()
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
+        yield cluster
+
+
+def install_api(cluster: Cluster) -> None:
+    """Applies the CRDs and returns when objects of them are taken."""
+    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")

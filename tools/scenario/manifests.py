@@ -1,0 +1,155 @@
+"""Manifests as users write them, each argument a thing the test is about.
+
+Pods run on fake nodes: ``duration`` is how long they do (forever without it), ``fail_attempts``
+at which starts of the gang they fail instead of succeeding.
+"""
+
+from typing import Any, Final
+
+Manifest = dict[str, Any]
+
+GROUP: Final = "bireme.dev"
+API_VERSION: Final = "bireme.dev/v1alpha1"
+POD_GROUP_LABEL: Final = "bireme.dev/pod-group"
+PLAN_GATE: Final = "bireme.dev/plan"
+GPU: Final = "nvidia.com/gpu"
+
+
+def annotations(duration: str = "", fail_attempts: str = "", fail_message: str = "") -> Manifest:
+    """How fake nodes run a pod."""
+    given = {"duration": duration, "fail-attempts": fail_attempts, "fail-message": fail_message}
+    return {f"fake.bireme.dev/{name}": value for name, value in given.items() if value}
+
+
+def pod_spec(gpus: int = 1, cpu: str = "1", **fields: Any) -> Manifest:
+    """A pod spec with one container; ``fields`` are laid over it."""
+    resources: Manifest = {"requests": {"cpu": cpu}}
+    if gpus:
+        resources["limits"] = {GPU: str(gpus)}
+    container = {"name": "train", "image": "trainer", "resources": resources}
+    return {"containers": [container], **fields}
+
+
+def task(
+    name: str = "worker",
+    replicas: int = 1,
+    *,
+    role: str = "",
+    gpus: int = 1,
+    fake: Manifest | None = None,
+    spec: Manifest | None = None,
+    **fields: Any,
+) -> Manifest:
+    """A task whose role is its name unless told otherwise; ``fake`` comes of ``annotations``."""
+    template: Manifest = {"spec": spec or pod_spec(gpus)}
+    if fake:
+        template["metadata"] = {"annotations": fake}
+    return {
+        "name": name,
+        "role": role or name,
+        "replicas": replicas,
+        "template": template,
+        **fields,
+    }
+
+
+def training_job(name: str, *tasks: Manifest, **spec: Any) -> Manifest:
+    """A TrainingJob; a worker of one GPU unless ``tasks`` say otherwise."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"tasks": list(tasks) or [task()], **spec},
+    }
+
+
+def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
+    """A master and ``workers`` workers of one GPU that find each other by torch's variables.
+
+    ``run`` holds ``gpus`` and ``fake`` of every task, and fields of the spec.
+    """
+    shape = {key: run.pop(key) for key in ("gpus", "fake") if key in run}
+    tasks = (task("master", **shape), task("worker", workers, **shape))
+    return training_job(name, *tasks, **{"rendezvous": "torch", **run})
+
+
+def queue(name: str, **spec: Any) -> Manifest:
+    """A Queue."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
+    """A PodGroup for pods that others make."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": min_member, **spec},
+    }
+
+
+def priority_class(name: str, value: int) -> Manifest:
+    """A stock PriorityClass."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def pod(name: str, gpus: int = 1, *, fake: Manifest | None = None, **spec: Any) -> Manifest:
+    """An ordinary pod; the default scheduler's unless ``spec`` says otherwise."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": fake or {}},
+        "spec": {**pod_spec(gpus), "restartPolicy": "Never", **spec},
+    }
+
+
+def member_template(
+    group: str, gpus: int = 1, fake: Manifest | None = None, **spec: Any
+) -> Manifest:
+    """A pod template whose pods join the PodGroup ``group``: label, scheduler and gate."""
+    return {
+        "metadata": {"labels": {POD_GROUP_LABEL: group, "app": group}, "annotations": fake or {}},
+        "spec": {
+            **pod_spec(gpus),
+            "schedulerName": "bireme",
+            "schedulingGates": [{"name": PLAN_GATE}],
+            **spec,
+        },
+    }
+
+
+def batch_job(name: str, pods: int, template: Manifest) -> Manifest:
+    """A batch Job that runs all its ``pods`` at once."""
+    template = {**template, "spec": {"restartPolicy": "Never", **template["spec"]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+def stateful_set(name: str, pods: int, template: Manifest) -> Manifest:
+    """A StatefulSet that makes all its ``pods`` at once."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "serviceName": name,
+            "replicas": pods,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": name}},
+            "template": template,
+        },
+    }

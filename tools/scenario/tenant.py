@@ -1,0 +1,192 @@
+"""One namespace as its user sees it: create, read, wait, delete."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controlplane.cluster import Cluster
+from controlplane.errors import ControlPlaneError
+from scenario.manifests import Manifest
+from scenario.waiting import eventually
+
+PLURALS: Final = {
+    "TrainingJob": ("/apis/bireme.dev/v1alpha1", "trainingjobs"),
+    "PodGroup": ("/apis/bireme.dev/v1alpha1", "podgroups"),
+    "Pod": ("/api/v1", "pods"),
+    "Service": ("/api/v1", "services"),
+    "Event": ("/api/v1", "events"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+}
+CLUSTER_PLURALS: Final = {
+    "Queue": ("/apis/bireme.dev/v1alpha1", "queues"),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
+    "Node": ("/api/v1", "nodes"),
+}
+ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A namespace of ``cluster``; ``explain`` adds to every failed wait."""
+
+    cluster: Cluster
+    namespace: str
+    explain: Callable[[], str] = str
+
+    @classmethod
+    @contextmanager
+    def staying(cls, cluster: Cluster, explain: Callable[[], str] = str) -> Iterator["Tenant"]:
+        """A tenant with a new namespace, which is cleared at the end of the block."""
+        tenant = cls(cluster, cluster.create_namespace(f"tenant-{secrets.token_hex(3)}"), explain)
+        yield tenant
+        tenant.leave()
+
+    def leave(self) -> None:
+        """Clears the namespace and has it deleted."""
+        self.clear()
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+
+    def clear(self) -> None:
+        """Deletes what the tenant has, and returns when none of its pods is left."""
+        everything = ("--all", "-n", self.namespace, "--wait=false")
+        kinds = "trainingjobs,podgroups,jobs,statefulsets,services"
+        self.cluster.kubectl("delete", kinds, *everything, check=False)
+
+        def left() -> list[str]:
+            # By force: no kubelet confirms the end of a pod whose fake node is gone.
+            self.cluster.kubectl("delete", "pods", *everything, "--force", check=False)
+            return [pod["metadata"]["name"] for pod in self.pods()]
+
+        self.eventually(left, lambda names: not names)
+
+    # --- objects ---------------------------------------------------------------------------
+
+    def path(self, kind: str, name: str = "") -> str:
+        """The API path of a collection or of one object in it."""
+        if kind in CLUSTER_PLURALS:
+            group, plural = CLUSTER_PLURALS[kind]
+            base = f"{group}/{plural}"
+        else:
+            group, plural = PLURALS[kind]
+            base = f"{group}/namespaces/{self.namespace}/{plural}"
+        return f"{base}/{name}" if name else base
+
+    def create(self, *manifests: Manifest) -> Manifest:
+        """Creates objects in the given order; the last as the API server returned it."""
+        created: Manifest = {}
+        for manifest in manifests:
+            created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
+        return created
+
+    def refusal(self, manifest: Manifest) -> str:
+        """What the API server says against ``manifest``; empty when it took it."""
+        reply = self.cluster.api.request("POST", self.path(manifest["kind"]), manifest)
+        return str(reply.json()["message"]) if reply.status >= 400 else ""
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """The object, which must exist."""
+        return self.cluster.api.get(self.path(kind, name))
+
+    def find(self, kind: str, name: str) -> Manifest | None:
+        """The object, or None."""
+        reply = self.cluster.api.request("GET", self.path(kind, name))
+        if reply.status == 404:
+            return None
+        if reply.status != 200:
+            raise ControlPlaneError(f"{kind} {name}: {reply.status} {reply.body[:500]!r}")
+        return reply.json()
+
+    def all(self, kind: str, selector: str = "") -> list[Manifest]:
+        """All objects of a kind that carry the labels of ``selector``."""
+        query = f"?labelSelector={selector}" if selector else ""
+        items: list[Manifest] = self.cluster.api.get(self.path(kind) + query)["items"]
+        return items
+
+    def delete(self, kind: str, name: str, grace_seconds: int | None = None) -> None:
+        """Asks for the deletion of an object, of its dependents too, and waits for neither."""
+        options: Manifest = {"propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        reply = self.cluster.api.request("DELETE", self.path(kind, name), options)
+        if reply.status not in (200, 202, 404):
+            raise ControlPlaneError(f"delete {kind} {name}: {reply.status} {reply.body[:500]!r}")
+
+    def patch(self, kind: str, name: str, change: Manifest) -> None:
+        """Merges ``change`` into an object."""
+        scope = () if kind in CLUSTER_PLURALS else ("-n", self.namespace)
+        arguments = ("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+        self.cluster.kubectl(*arguments, *scope)
+
+    # --- what came of them -----------------------------------------------------------------
+
+    def status(self, name: str, kind: str = "TrainingJob") -> Manifest:
+        """The status of a job (or of another object), empty before it has any."""
+        status: Manifest = self.get(kind, name).get("status", {})
+        return status
+
+    def plan(self, name: str) -> Manifest | None:
+        """The plan of a PodGroup; None when there is none."""
+        group = self.find("PodGroup", name)
+        return None if group is None else group.get("status", {}).get("plan")
+
+    def pods(self, group: str = "") -> list[Manifest]:
+        """Pods of one gang, or all of the namespace."""
+        return self.all("Pod", f"bireme.dev/pod-group={group}" if group else "")
+
+    def eventually(
+        self,
+        read: Callable[[], Any],
+        is_right: Callable[[Any], object] = bool,
+        timeout_seconds: float = 20.0,
+    ) -> Any:
+        """See :func:`scenario.waiting.eventually`."""
+        return eventually(read, is_right, timeout_seconds, explain=self.explain)
+
+    def await_phase(self, name: str, phase: str, timeout_seconds: float = 20.0) -> Manifest:
+        """The status of a TrainingJob once it is in ``phase``."""
+        return self._await(name, "phase", phase, timeout_seconds)
+
+    def await_reason(self, name: str, reason: str, timeout_seconds: float = 10.0) -> Manifest:
+        """The status of a TrainingJob once ``reason`` is its reason."""
+        return self._await(name, "reason", reason, timeout_seconds)
+
+    def _await(self, name: str, field: str, value: str, timeout_seconds: float) -> Manifest:
+        found: Manifest = self.eventually(
+            lambda: self.status(name), lambda s: s.get(field) == value, timeout_seconds
+        )
+        return found
+
+    def await_gone(self, kind: str, name: str, timeout_seconds: float = 45.0) -> None:
+        """Returns when the object does not exist.
+
+        By default after as long as the garbage collector takes to learn of new CRDs.
+        """
+        self.eventually(lambda: self.find(kind, name), lambda o: o is None, timeout_seconds)
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """(type, reason, message) of the events about an object."""
+        return [
+            (event["type"], event["reason"], event["message"])
+            for event in self.all("Event")
+            if event["involvedObject"]["name"] == name
+        ]
+
+
+def nodes_of(pods: list[Manifest]) -> dict[str, str]:
+    """Pod name to node, for the pods that hold one."""
+    bound = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in pods}
+    return {name: node for name, node in bound.items() if node}
+
+
+def uids_of(pods: list[Manifest]) -> dict[str, str]:
+    """Pod name to UID."""
+    return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
+
+
+def environment(pod: Manifest) -> dict[str, str]:
+    """The variables of a pod's first container."""
+    return {v["name"]: v["value"] for v in pod["spec"]["containers"][0].get("env", ())}

@@ -1,0 +1,43 @@
+"""Waiting for what a distributed system promises: it will be so, soon, and not right now."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+POLL_SECONDS: Final = 0.1
+
+
+def eventually(
+    read: Callable[[], T],
+    is_right: Callable[[T], object] = bool,
+    timeout_seconds: float = 20.0,
+    *,
+    explain: Callable[[], str] = str,
+) -> T:
+    """The first value of ``read()`` that ``is_right``; it is read at least once.
+
+    Raises:
+        AssertionError: none was in time; shows the last value and what ``explain()`` adds.
+    """
+    deadline_seconds = time.monotonic() + timeout_seconds
+    while not is_right(value := read()):
+        if time.monotonic() > deadline_seconds:
+            raise AssertionError(f"after {timeout_seconds:g} s still {value!r}\n{explain()}")
+        time.sleep(POLL_SECONDS)
+    return value
+
+
+def always(
+    read: Callable[[], T], is_right: Callable[[T], object], seconds: float, *, what: str
+) -> None:
+    """Fails as soon as a value of ``read()`` within ``seconds`` is not right.
+
+    Raises:
+        AssertionError: names ``what`` did not hold, with the value.
+    """
+    deadline_seconds = time.monotonic() + seconds
+    while time.monotonic() < deadline_seconds:
+        if not is_right(value := read()):
+            raise AssertionError(f"not {what}: {value!r}")
+        time.sleep(POLL_SECONDS)
