@@ -1,0 +1,123 @@
+"""Building and caching: the key, what is kept, what a broken-off build leaves."""
+
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from controlplane import binaries
+from controlplane.binaries import BINARIES, Binary, build, cache_key, cache_root, module_version
+from controlplane.errors import ControlPlaneError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BIREME_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "controlplane"
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ``go`` that notes the package it is given and fails for those listed in ``broken``."""
+    go = tmp_path / "go"
+    go.write_text(
+        "#!/bin/sh\n"
+        f'for last; do :; done; echo "$last" >> {tmp_path}/calls\n'
+        f'if grep -qxF "$last" {tmp_path}/broken; then echo "cannot find it"; exit 1; fi\n'
+        'while [ "$1" != -o ]; do shift; done; sleep 0.05; echo built > "$2"\n'
+    )
+    go.chmod(go.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "broken").touch()
+    monkeypatch.setattr(binaries, "find_go", lambda _cache: go)
+    return tmp_path
+
+
+def test_versions_come_from_the_wrapper_modules() -> None:
+    assert module_version("kubernetes", "k8s.io/kubernetes") == "v1.37.1"
+    assert module_version("etcd", "go.etcd.io/etcd/server/v3") == "v3.6.14"
+    assert module_version("kwok", "sigs.k8s.io/kwok") == "v0.8.0"
+    assert module_version("helm", "helm.sh/helm/v4") == "v4.3.1"
+    with pytest.raises(
+        ControlPlaneError, match=r"go/kwok/go\.mod does not require k8s\.io/nothing"
+    ):
+        module_version("kwok", "k8s.io/nothing")
+
+
+def test_every_binary_is_static_trimmed_and_knows_its_version() -> None:
+    commands = {b.name: b.command(Path("go"), Path("out")) for b in BINARIES}
+    assert len(commands) == 8
+    assert all("-trimpath" in command for command in commands.values())
+    assert "gitVersion=v1.37.1" in commands["kube-apiserver"][3]
+    assert "consts.Version=v0.8.0" in commands["kwokctl"][3]
+
+
+def test_key_changes_with_a_sum_and_with_a_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = cache_key()
+    assert key.startswith("kubernetes-v1.37.1-")
+    flagged = (*BINARIES[:-1], Binary("helm", "helm", "x", (("a", "b"),)))
+    assert cache_key(flagged) != key
+
+    modules = tmp_path / "go"
+    shutil.copytree(binaries.MODULES, modules)
+    monkeypatch.setattr(binaries, "MODULES", modules)
+    assert cache_key() == key
+    with (modules / "etcd" / "go.sum").open("a") as sums:
+        sums.write("one more\n")
+    assert cache_key() != key
+
+
+def test_cache_folder_is_chosen_by_bireme_then_xdg_then_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("BIREME_CACHE", str(tmp_path / "own"))
+    assert cache_root() == tmp_path / "own"
+    monkeypatch.delenv("BIREME_CACHE")
+    assert cache_root() == tmp_path / "xdg" / "bireme"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == tmp_path / "home" / ".cache" / "bireme"
+
+
+def test_second_build_builds_nothing(cache: Path, stand_in: Path) -> None:
+    folder = build(report=lambda _line: None)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(b.name for b in BINARIES)
+    calls = (stand_in / "calls").read_text()
+    lines: list[str] = []
+    assert build(report=lines.append) == folder
+    assert (stand_in / "calls").read_text() == calls
+    assert lines == []
+
+
+def test_failed_build_says_why_and_the_next_one_goes_on_from_there(
+    cache: Path, stand_in: Path
+) -> None:
+    (stand_in / "broken").write_text(f"{BINARIES[3].package}\n")
+    with pytest.raises(ControlPlaneError, match=r"(?s)kube-scheduler .*status 1.*cannot find it"):
+        build(report=lambda _line: None)
+    assert not (cache / cache_key()).exists()
+
+    (stand_in / "broken").write_text("")
+    lines: list[str] = []
+    build(report=lines.append)
+    assert sum("kept from an earlier run" in line for line in lines) == 3
+    packages = (stand_in / "calls").read_text().split()
+    assert sorted(packages) == sorted([*(b.package for b in BINARIES), BINARIES[3].package])
+
+
+def test_two_builders_at_once_build_everything_once(cache: Path, stand_in: Path) -> None:
+    folders: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: folders.append(build(report=lambda _line: None)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert folders == [cache / cache_key()] * 2
+    assert len((stand_in / "calls").read_text().split()) == len(BINARIES)

@@ -1,0 +1,49 @@
+"""The configuration a cluster is started from."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.kwokctl import HEALTH_PATHS, Ports, configuration
+
+PORTS = Ports(1, 2, 3, 4, 5, 6)
+
+
+def documents(**options: Any) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(configuration(Path("/bin-folder"), PORTS, **options)))
+
+
+def test_everything_listens_on_loopback_and_on_ports_of_our_own() -> None:
+    options = documents()[0]["options"]
+    assert options["bindAddress"] == "127.0.0.1"
+    ports = {key: value for key, value in options.items() if key.endswith("Port")}
+    assert sorted(ports.values()) == [1, 2, 3, 4, 5, 6]
+    assert {port for _, port, _ in HEALTH_PATHS.values()} <= set(ports)
+
+
+def test_every_program_comes_from_the_built_folder() -> None:
+    options = documents()[0]["options"]
+    programs = [value for key, value in options.items() if key.endswith("Binary")]
+    assert len(programs) == 6
+    assert all(program.startswith("/bin-folder/") for program in programs)
+
+
+def test_own_stages_for_nodes_and_pods_are_included() -> None:
+    stages = [d for d in documents() if d["kind"] == "Stage"]
+    kinds = {stage["spec"]["resourceRef"]["kind"] for stage in stages}
+    assert kinds == {"Node", "Pod"}
+    names = [stage["metadata"]["name"] for stage in stages]
+    assert len(names) == len(set(names)) == 9
+
+
+def test_scheduler_gates_and_api_versions_are_options() -> None:
+    options = documents(
+        kube_scheduler=False,
+        feature_gates={"GenericWorkload": True, "Other": False},
+        runtime_config={"scheduling.k8s.io/v1beta1": True},
+    )[0]["options"]
+    assert options["disable"] == ["kube-scheduler"]
+    assert options["kubeFeatureGates"] == "GenericWorkload=true,Other=false"
+    assert options["kubeRuntimeConfig"] == "scheduling.k8s.io/v1beta1=true"
+    assert documents()[0]["options"]["disable"] == []
