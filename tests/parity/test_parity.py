@@ -1,0 +1,173 @@
+"""A cluster read from Kubernetes JSON is the cluster: same arrays, same gangs, same decisions.
+
+Each world is told twice (:mod:`kubeobjects.worlds`): summed up by hand as a snapshot, and written
+as the objects an API server would hold. Reading those through the wire types and ClusterState
+must give the very same snapshot, whatever the order of events, and the cycle must decide alike.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision
+from bireme.core.resources import Amounts
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import plans
+from bireme.kube.cluster_state import ClusterState
+from bireme.registry import make_policy
+from kubeobjects.facts import served
+from kubeobjects.strategies import LABELS, worlds
+from kubeobjects.worlds import NOW, World, feed
+from scenario.manifests import Manifest, pod_group
+
+EXAMPLES = 40
+
+
+def state_of(world: World) -> ClusterState:
+    """A state that was fed every object of ``world`` once."""
+    state = ClusterState(world.settings)
+    for collection, manifest in world.objects:
+        feed(state, collection, manifest)
+    return state
+
+
+def read(world: World, state: ClusterState) -> ClusterSnapshot:
+    return state.snapshot(NOW, world.reserved)
+
+
+def without_zeros(usage: Mapping[str, Amounts]) -> dict[str, dict[str, int]]:
+    held = {queue: {n: u for n, u in amounts.items() if u} for queue, amounts in usage.items()}
+    return {queue: amounts for queue, amounts in held.items() if amounts}
+
+
+def assert_same(found: ClusterSnapshot, expected: ClusterSnapshot) -> None:
+    """Every part of two snapshots is equal; arrays to the last element and type."""
+    assert found.nodes.names == expected.nodes.names
+    assert found.nodes.axis == expected.nodes.axis
+    assert found.nodes.taint_sets == expected.nodes.taint_sets
+    pairs = [
+        (found.nodes.allocatable, expected.nodes.allocatable),
+        (found.nodes.is_ready, expected.nodes.is_ready),
+        (found.nodes.taint_codes, expected.nodes.taint_codes),
+        (found.used, expected.used),
+        *zip(found.nodes.domains, expected.nodes.domains, strict=True),
+    ]
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other, strict=True)
+    for key in LABELS:
+        one_column, other_column = found.nodes.label(key), expected.nodes.label(key)
+        assert one_column.values == other_column.values
+        np.testing.assert_array_equal(one_column.codes, other_column.codes, strict=True)
+    gangs = {gang.uid: gang for gang in expected.waiting}
+    assert {gang.uid: gang for gang in found.waiting} == gangs
+    assert len(found.waiting) == len(gangs)
+    assert dict(found.queues) == dict(expected.queues)
+    assert without_zeros(found.queue_usage) == without_zeros(expected.queue_usage)
+
+
+def told(decision: Decision, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+    """A decision as plain values that can be compared."""
+    story = []
+    for action in decision.actions:
+        ranked = action.ranked
+        entry: dict[str, Any] = {
+            "gang": action.gang,
+            "reason": action.reason,
+            "message": action.message,
+            "score": ranked.score if ranked else None,
+            "factors": ranked.factors if ranked else None,
+        }
+        if isinstance(action, Admit):
+            entry["where"] = action.placement.by_task(snapshot.nodes)
+            entry["domain"] = (action.placement.level, action.placement.domain)
+        else:
+            entry["position"] = action.position
+        story.append(entry)
+    return [*story, {"fallback": decision.fallback}]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+def test_what_is_read_from_the_api_server_is_what_is_there(world: World) -> None:
+    assert_same(read(world, state_of(world)), world.snapshot())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+def test_the_operators_path_decides_as_the_core_does(world: World) -> None:
+    by_hand, as_read = world.snapshot(), read(world, state_of(world))
+    policy = make_policy(world.settings)
+    expected = told(run_cycle(by_hand, policy), by_hand)
+    assert told(run_cycle(as_read, policy), as_read) == expected
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.data())
+def test_neither_the_order_of_events_nor_their_repetition_matters(data: st.DataObject) -> None:
+    world = data.draw(worlds())
+    state = ClusterState(world.settings)
+    strangers = data.draw(worlds(most=2)).objects
+    for collection, manifest in data.draw(st.permutations([*world.objects, *strangers])):
+        feed(state, collection, manifest)
+        if data.draw(st.booleans()):
+            state.snapshot(NOW)  # looking in between leaves nothing behind
+    for collection, manifest in strangers:
+        feed(state, collection, manifest, delete=True)
+    for collection, manifest in data.draw(st.permutations(world.objects)):
+        feed(state, collection, manifest)
+    assert_same(read(world, state), world.snapshot())
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+def test_a_cluster_that_was_emptied_is_empty(world: World) -> None:
+    state = state_of(world)
+    state.snapshot(NOW)
+    kept = [(c, m) for c, m in world.objects if c == "node"]
+    for collection, manifest in world.objects:
+        if collection != "node":
+            feed(state, collection, manifest, delete=True)
+    assert_same(state.snapshot(NOW), World(world.nodes, world.settings, (), []).snapshot())
+    assert len(kept) == len(state.node_table)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds())
+def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: World) -> None:
+    state = state_of(world)
+    before = read(world, state)
+    decision = run_cycle(before, make_policy(world.settings))
+    expected = before.used.copy()
+    for admit in decision.admitted:
+        requests = {task.name: task.request for task in admit.gang.tasks}
+        for part in admit.placement.tasks:
+            request = before.nodes.axis.usage(requests[part.task])
+            expected[part.rows] += part.counts[:, None] * request
+        if admit.gang.kind == "TrainingJob":
+            feed(state, "group", planned(admit, before))
+    jobs = [a.gang for a in decision.admitted if a.gang.kind == "TrainingJob"]
+    after = read(world, state)
+    waiting = {gang.uid for gang in before.waiting} - {gang.uid for gang in jobs}
+    assert {gang.uid for gang in after.waiting} == waiting
+    if len(jobs) == len(decision.admitted):
+        np.testing.assert_array_equal(after.used, expected)
+
+
+def planned(admit: Admit, snapshot: ClusterSnapshot) -> Manifest:
+    """The PodGroup that carries the plan of an admission, as the operator writes it."""
+    gang = admit.gang
+    plan = plans.make_plan(
+        gang, admit.placement, snapshot.nodes, epoch=1, attempt=0, spec_hash="", now=NOW
+    )
+    owner = {"kind": "TrainingJob", "uid": gang.uid}
+    group = served(
+        pod_group(gang.name, 1, queue=gang.queue),
+        f"{gang.name}-group",
+        namespace=gang.namespace,
+        ownerReferences=[owner],
+    )
+    return {**group, "status": {"plan": plans.to_manifest(plan)}}

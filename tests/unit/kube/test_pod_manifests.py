@@ -1,0 +1,190 @@
+"""The pods of a planned job: what a tenant chose is kept, what is not theirs is set."""
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from bireme.kube import names, wire
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pod_manifests import PodFactory
+from bireme.kube.training_jobs import JobFacts
+from kubeobjects.facts import a_job, a_plan
+from scenario.manifests import pod_spec, task
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def made(job: JobFacts, plan: PlanFacts | None = None) -> list[dict[str, Any]]:
+    """The pods of ``job``; each must be readable as one."""
+    plan = plan or a_plan(job, ("n0", "n1"))
+    manifests = [PodFactory(job, plan).manifest(member) for member in plan.members]
+    for manifest in manifests:
+        msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Pod)
+    return manifests
+
+
+def templated(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A task whose template holds these fields."""
+    given = task(spec=pod_spec(1, **spec))
+    if metadata is not None:
+        given["template"]["metadata"] = metadata
+    return given
+
+
+def test_a_pod_carries_its_identity_in_labels_and_its_owner() -> None:
+    job = a_job(task("worker", 2))
+    pod = made(job, a_plan(job, ("n0",), epoch=3, attempt=2))[1]
+    assert pod["metadata"] == {
+        "name": "job-worker-1",
+        "namespace": "default",
+        "labels": {
+            names.JOB_LABEL: "job",
+            names.POD_GROUP_LABEL: "job",
+            names.TASK_LABEL: "worker",
+            names.ROLE_LABEL: "worker",
+            names.INDEX_LABEL: "1",
+            names.ATTEMPT_LABEL: "2",
+            names.PLAN_LABEL: "3.2",
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "bireme.dev/v1alpha1",
+                "kind": "TrainingJob",
+                "name": "job",
+                "uid": "job-uid",
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+def test_labels_and_annotations_of_a_tenant_are_kept_but_never_over_ours() -> None:
+    metadata = {
+        "labels": {"team": "a", names.POD_GROUP_LABEL: "stolen", names.PLAN_LABEL: "9.9"},
+        "annotations": {"note": "x"},
+    }
+    (pod,) = made(a_job(templated(metadata)))
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["labels"][names.POD_GROUP_LABEL] == "job"
+    assert pod["metadata"]["labels"][names.PLAN_LABEL] == "1.0"
+    assert pod["metadata"]["annotations"] == {"note": "x"}
+
+
+def test_what_a_tenant_may_not_choose_is_set_or_taken_away() -> None:
+    (pod,) = made(
+        a_job(
+            templated(
+                schedulerName="default-scheduler",
+                nodeName="theirs",
+                priority=2_000_000_000,
+                priorityClassName="system-node-critical",
+                schedulingGates=[{"name": "example.com/mine"}],
+            ),
+            priorityClassName="batch",
+        )
+    )
+    assert pod["spec"]["schedulerName"] == "bireme"
+    assert pod["spec"]["priorityClassName"] == "batch"
+    assert not pod["spec"].keys() & {"nodeName", "priority", "schedulingGates"}
+
+
+def test_a_job_without_a_class_has_pods_without_one_whatever_the_template_says() -> None:
+    (pod,) = made(a_job(templated(priorityClassName="system-node-critical")))
+    assert "priorityClassName" not in pod["spec"]
+
+
+def test_defaults_are_the_safer_ones_and_give_way_to_the_template() -> None:
+    (pod,) = made(a_job(task()))
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    (pod,) = made(a_job(templated(restartPolicy="OnFailure", automountServiceAccountToken=True)))
+    assert pod["spec"]["restartPolicy"] == "OnFailure"
+    assert pod["spec"]["automountServiceAccountToken"] is True
+
+
+def test_fields_nobody_here_knows_are_carried_through() -> None:
+    (pod,) = made(a_job(templated(futureField={"a": [1]}, hostname="mine")))
+    assert pod["spec"]["futureField"] == {"a": [1]}
+    assert pod["spec"]["hostname"] == "mine"
+
+
+def test_every_pod_is_pinned_to_its_own_node_within_the_tenants_own_terms() -> None:
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    ssd = {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}
+    affinity = {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [zone, ssd]}},
+        "podAffinity": {"kept": True},
+    }
+    given = task("worker", 2, spec=pod_spec(1, affinity=affinity))
+    for pod, node in zip(made(a_job(given)), ("n0", "n1"), strict=True):
+        pin = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        found = pod["spec"]["affinity"]
+        assert found["podAffinity"] == {"kept": True}
+        assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+            {**zone, "matchFields": pin},
+            {**ssd, "matchFields": pin},
+        ]
+
+
+def test_pods_of_a_scored_plan_carry_no_pin() -> None:
+    job = a_job(task())
+    (pod,) = made(job, a_plan(job, mode="Score"))
+    assert "affinity" not in pod["spec"]
+
+
+def test_rendezvous_variables_join_those_of_the_tenant_who_wins() -> None:
+    spec = pod_spec(1)
+    own = [{"name": "RANK", "value": "mine"}, {"name": "DATA", "value": "/d"}]
+    spec["containers"] = [
+        {**spec["containers"][0], "env": own},
+        {"name": "sidecar", "image": "any"},
+    ]
+    (pod,) = made(a_job(task(spec=spec), rendezvous="torch"))
+    first, second = ({v["name"]: v["value"] for v in c["env"]} for c in pod["spec"]["containers"])
+    assert (first["RANK"], first["DATA"], first["WORLD_SIZE"]) == ("mine", "/d", "1")
+    assert second["RANK"] == "0"
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("job-worker-0", "job")
+
+
+@pytest.mark.parametrize("rubbish", ["RANK=1", [1, 2], {"RANK": "1"}, [["RANK", "1"]]])
+def test_an_environment_that_is_none_is_left_for_the_api_server_to_refuse(rubbish: Any) -> None:
+    spec = pod_spec(1)
+    spec["containers"][0]["env"] = rubbish
+    (pod,) = made(a_job(task(spec=spec), rendezvous="torch"))
+    assert pod["spec"]["containers"][0]["env"] == rubbish
+
+
+def test_a_job_without_rendezvous_leaves_containers_as_they_are() -> None:
+    job = a_job(task())
+    (pod,) = made(job)
+    assert pod["spec"]["containers"] == job.raw_tasks[0]["template"]["spec"]["containers"]
+    assert "subdomain" not in pod["spec"]
+
+
+def test_making_pods_never_changes_the_template() -> None:
+    job = a_job(templated({"labels": {"a": "b"}}, affinity={"podAffinity": {}}), rendezvous="torch")
+    before = deepcopy(job.raw_tasks)
+    made(job)
+    assert job.raw_tasks == before
+
+
+def test_members_come_in_intra_job_order() -> None:
+    job = a_job(
+        task("worker", 2),
+        task("late", role="evaluator"),
+        task("ps", 2),
+        task("chief"),
+    )
+    plan = a_plan(job)
+    ordered = [(m.task, m.index) for m in PodFactory(job, plan).in_order()]
+    assert ordered == [
+        ("chief", 0),
+        ("ps", 0),
+        ("ps", 1),
+        ("worker", 0),
+        ("worker", 1),
+        ("late", 0),
+    ]

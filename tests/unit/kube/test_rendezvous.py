@@ -1,0 +1,174 @@
+"""How the replicas of a gang find each other."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.kube import rendezvous
+from bireme.kube.plans import PlanFacts
+from bireme.kube.rendezvous import Rendezvous
+from bireme.kube.training_jobs import JobFacts
+from kubeobjects.facts import a_job, a_plan
+from scenario.manifests import GPU, pod_spec, task
+
+
+def environments(job: JobFacts, plan: PlanFacts | None = None) -> Iterator[dict[str, str]]:
+    """The variables of every replica, in the order of the plan."""
+    plan = plan or a_plan(job)
+    made = Rendezvous(job, plan)
+    for member in plan.members:
+        yield made.environment(member.task, member.index)
+
+
+def torch(*tasks: dict[str, Any]) -> JobFacts:
+    return a_job(*tasks, rendezvous="torch")
+
+
+@st.composite
+def torch_jobs(draw: st.DrawFn) -> JobFacts:
+    """A job with or without a master and some worker tasks in any order and of any priority."""
+    workers = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    tasks = [
+        task(f"w{i}", n, role="worker", priority=draw(st.integers(0, 3)))
+        for i, n in enumerate(workers)
+    ]
+    if draw(st.booleans()):
+        tasks.append(task("lead", role="master", priority=draw(st.integers(0, 3))))
+    return torch(*draw(st.permutations(tasks)))
+
+
+@given(torch_jobs())
+def test_torch_ranks_are_unique_and_dense_and_the_master_is_rank_zero(job: JobFacts) -> None:
+    plan = a_plan(job)
+    made = list(environments(job, plan))
+    world = len(made)
+    assert sorted(int(e["RANK"]) for e in made) == list(range(world))
+    assert {e["WORLD_SIZE"] for e in made} == {str(world)}
+    assert [e["RANK"] for e in made] == [e["PET_NODE_RANK"] for e in made]
+    (address,) = {e["MASTER_ADDR"] for e in made}
+    first = next(m for m, e in zip(plan.members, made, strict=True) if e["RANK"] == "0")
+    assert address == f"job-{first.task}-{first.index}.job.default.svc"
+    if any(task.name == "lead" for task in job.tasks):
+        assert first.task == "lead"
+
+
+def test_ranks_within_a_task_follow_the_index_so_neighbours_stay_neighbours() -> None:
+    job = torch(task("worker", 3), task("master"))
+    ranks = {
+        (m.task, m.index): e["RANK"]
+        for m, e in zip(a_plan(job).members, environments(job), strict=True)
+    }
+    assert ranks == {
+        ("master", 0): "0",
+        ("worker", 0): "1",
+        ("worker", 1): "2",
+        ("worker", 2): "3",
+    }
+
+
+def test_a_gang_admitted_smaller_counts_only_those_that_were_planned() -> None:
+    job = torch(task("worker", 4, minReplicas=2))
+    plan = a_plan(job)
+    small = replace(plan, members=plan.members[:2])
+    assert {e["WORLD_SIZE"] for e in environments(job, small)} == {"2"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "processes"),
+    [
+        ({}, "1"),
+        ({"cpu": "64", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "1"),
+        ({"hugepages-2Mi": "512Mi", "memory": "1Gi"}, "1"),
+        ({GPU: "8"}, "8"),
+        ({GPU: "8", "vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5Gi"}, "8"),
+        ({"amd.com/gpu": "4", "rdma/hca": "8"}, "4"),
+        ({"google.com/tpu": "4"}, "4"),
+    ],
+)
+def test_torchrun_starts_one_process_per_device(resources: dict[str, str], processes: str) -> None:
+    spec = pod_spec(0)
+    spec["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+    (made,) = environments(torch(task(spec=spec)))
+    assert made["PET_NPROC_PER_NODE"] == processes
+    assert made["PET_NNODES"] == "1"
+
+
+def test_torch_tells_torchrun_the_same_meeting_point() -> None:
+    (made,) = environments(torch(task()))
+    assert made["MASTER_PORT"] == made["PET_MASTER_PORT"] == "29500"
+    assert made["MASTER_ADDR"] == made["PET_MASTER_ADDR"]
+    assert made["PET_RDZV_ID"] == "job-uid"
+
+
+def configs(job: JobFacts) -> list[dict[str, Any]]:
+    return [json.loads(e["TF_CONFIG"]) for e in environments(job)]
+
+
+def test_tensorflow_is_told_the_cluster_and_who_it_is() -> None:
+    job = a_job(
+        task("chief"), task("ps", 2), task("worker", 2), task("evaluator"), rendezvous="tensorflow"
+    )
+    found = configs(job)
+    cluster = {
+        "chief": ["job-chief-0.job.default.svc:2222"],
+        "ps": [f"job-ps-{i}.job.default.svc:2222" for i in range(2)],
+        "worker": [f"job-worker-{i}.job.default.svc:2222" for i in range(2)],
+    }
+    assert [c["cluster"] for c in found] == [cluster] * 6
+    assert [(c["task"]["type"], c["task"]["index"]) for c in found] == [
+        ("chief", 0),
+        ("ps", 0),
+        ("ps", 1),
+        ("worker", 0),
+        ("worker", 1),
+        ("evaluator", 0),
+    ]
+
+
+def test_two_tensorflow_tasks_of_one_role_share_its_numbering() -> None:
+    job = a_job(
+        task("big", 2, role="worker", priority=9),
+        task("small", 2, role="worker", priority=60),
+        task("ps"),
+        rendezvous="tensorflow",
+    )
+    found = configs(job)
+    for config in found:
+        own = config["task"]
+        assert own["index"] < len(config["cluster"][own["type"]])
+    addresses = found[0]["cluster"]["worker"]
+    assert [a.split(".")[0] for a in addresses] == [
+        "job-small-0",
+        "job-small-1",
+        "job-big-0",
+        "job-big-1",
+    ]
+    told = [addresses[c["task"]["index"]] for c in found if c["task"]["type"] == "worker"]
+    assert [t.split(".")[0] for t in told] == [
+        "job-big-0",
+        "job-big-1",
+        "job-small-0",
+        "job-small-1",
+    ]
+
+
+def test_a_job_without_rendezvous_gets_neither_variables_nor_a_service() -> None:
+    job = a_job(task("worker", 2))
+    assert list(environments(job)) == [{}, {}]
+    assert not Rendezvous(job, a_plan(job)).needs_service
+
+
+def test_the_service_is_headless_resolves_unready_replicas_and_dies_with_the_job() -> None:
+    manifest = rendezvous.service_manifest(torch(task()))
+    assert manifest["metadata"]["name"] == "job"
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+    assert manifest["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"bireme.dev/training-job": "job"},
+    }

@@ -1,0 +1,163 @@
+"""Queues, the namespaces they select, priority classes; and nodes: small manifests to facts."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.constraints import Taint
+from bireme.core.queues import Queue
+from bireme.core.reasons import Reason
+from bireme.kube import nodes, wire
+from bireme.kube.standing import Standing
+from kubeobjects.facts import through_the_wire
+from scenario.manifests import GPU, priority_class, queue
+
+
+class Told:
+    """A Standing, and how often it said that something changed."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.standing = Standing(self._count)
+
+    def _count(self) -> None:
+        self.times += 1
+
+    def queue(self, name: str, **spec: Any) -> Queue:
+        made = through_the_wire(queue(name, **spec), wire.Custom)
+        self.standing.put_queue(("", name), made)
+        return self.standing.queues[name]
+
+    def namespace(self, name: str, **labels: str) -> None:
+        manifest = {"metadata": {"name": name, "labels": labels}}
+        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.Namespace))
+
+    def priority(self, name: str, value: int, **fields: Any) -> None:
+        manifest = {**priority_class(name, value), **fields}
+        self.standing.put_priority_class(("", name), through_the_wire(manifest, wire.PriorityClass))
+
+
+def test_a_queue_without_a_spec_is_open_to_all_and_unlimited() -> None:
+    assert Told().queue("q") == Queue("q", wait_bound_seconds=86_400)
+
+
+def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> None:
+    limit = {"cpu": "1500m", "memory": "1Gi", GPU: "7.9"}
+    found = Told().queue("q", limit=limit, userPriority=90, waitBoundSeconds=60, state="Closed")
+    assert found == Queue(
+        "q",
+        limit={"cpu": 1500, "memory": 2**30, GPU: 7},
+        user_priority=90,
+        wait_bound_seconds=60,
+        is_open=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "spec", [{"limit": {"cpu": "many"}}, {"limit": {"cpu": "-1"}}, {"state": "Ajar"}, {"limit": 5}]
+)
+def test_a_queue_nobody_can_read_admits_nobody(spec: dict[str, Any]) -> None:
+    assert Told().queue("q", **spec) == Queue("q", is_open=False)
+
+
+def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
+    told = Told()
+    selects = {"matchLabels": {"team": "a"}}
+    assert told.queue("q", namespaceSelector=selects).namespaces == frozenset()
+    told.namespace("one", team="a")
+    told.namespace("two", team="b")
+    assert told.standing.queues["q"].namespaces == frozenset({"one"})
+    told.namespace("two", team="a")
+    assert told.standing.queues["q"].namespaces == frozenset({"one", "two"})
+    gone = wire.Namespace(metadata=wire.ObjectMeta(name="one"))
+    told.standing.delete_namespace(("", "one"), gone)
+    assert told.standing.queues["q"].namespaces == frozenset({"two"})
+
+
+def test_an_empty_selector_selects_every_namespace_that_exists() -> None:
+    told = Told()
+    told.namespace("one")
+    assert told.queue("q", namespaceSelector={}).namespaces == frozenset({"one"})
+
+
+def test_only_changes_that_matter_are_told() -> None:
+    told = Told()
+    told.queue("q")
+    assert told.times == 1
+    told.queue("q")
+    told.namespace("one", any="label")
+    assert told.times == 1
+    told.queue("q", userPriority=60)
+    assert told.times == 2
+    told.standing.delete_queue(("", "q"), told.standing.queue_manifests["q"])
+    assert (told.times, told.standing.queues) == (3, {})
+
+
+def test_a_priority_class_is_found_by_name_or_said_to_be_missing() -> None:
+    told = Told()
+    told.priority("high", 1000)
+    assert told.standing.priority("high") == (1000, None)
+    value, fault = told.standing.priority("higher")
+    assert value == 0
+    assert fault is not None
+    assert fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND
+    assert "'higher'" in fault[1]
+    told.standing.delete_priority_class(
+        ("", "high"), wire.PriorityClass(metadata=wire.ObjectMeta(name="high"))
+    )
+    assert told.standing.priority("high")[1] is not None
+
+
+def test_without_a_class_the_clusters_default_holds() -> None:
+    told = Told()
+    assert told.standing.priority(None) == (0, None)
+    told.priority("plain", 7)
+    assert told.standing.priority(None) == (0, None)
+    told.priority("usual", 50, globalDefault=True)
+    told.priority("also", 20, globalDefault=True)
+    assert told.standing.priority(None) == (20, None), "the lowest, as the API server has it"
+
+
+# --- nodes ------------------------------------------------------------------------------------
+
+
+def a_node(spec: dict[str, Any] | None = None, **status: Any) -> wire.Node:
+    manifest = {"metadata": {"name": "n"}, "spec": spec or {}, "status": status}
+    return through_the_wire(manifest, wire.Node)
+
+
+def ready(value: str) -> list[dict[str, str]]:
+    return [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": value}]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("True", True), ("False", False), ("Unknown", False)]
+)
+def test_a_node_is_ready_only_when_its_kubelet_says_so(value: str, expected: bool) -> None:
+    assert nodes.from_manifest(a_node(conditions=ready(value))).is_ready is expected
+    assert not nodes.from_manifest(a_node()).is_ready
+
+
+def test_a_node_that_is_being_deleted_is_not_ready() -> None:
+    manifest = {
+        "metadata": {"name": "n", "deletionTimestamp": "2030-01-01T00:00:00Z"},
+        "status": {"conditions": ready("True")},
+    }
+    assert not nodes.is_ready(through_the_wire(manifest, wire.Node))
+
+
+def test_a_node_never_offers_a_fraction_or_what_nobody_understands() -> None:
+    offers = {"cpu": "1999.9m", GPU: "7", "memory": "lots", "odd": "-1", "pods": 110}
+    found = nodes.from_manifest(a_node(allocatable=offers))
+    assert found.allocatable == {"cpu": 1999, GPU: 7, "memory": 0, "odd": 0, "pods": 110}
+
+
+def test_only_taints_that_repel_are_kept() -> None:
+    taints = [
+        {"key": "a", "effect": "NoSchedule"},
+        {"key": "b", "value": "x", "effect": "NoExecute"},
+        {"key": "c", "effect": "PreferNoSchedule"},
+    ]
+    found = nodes.from_manifest(a_node({"taints": taints, "unschedulable": True}))
+    assert found.taints == (Taint("a", "", "NoSchedule"), Taint("b", "x", "NoExecute"))
+    assert found.is_cordoned

@@ -1,0 +1,204 @@
+"""TrainingJobs to facts and gangs, whatever the object holds."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.gangs import AffinityMode, Role
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps, training_jobs, wire
+from bireme.kube.training_jobs import JobFacts
+from kubeobjects.facts import CREATED, a_job, through_the_wire
+from scenario.manifests import GPU, pod_spec, task
+
+
+def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:
+    job = a_job(
+        task("ps", spec=pod_spec(0, cpu="2")),
+        task("worker", 4, minReplicas=2, priority=7, gpus=2),
+        queue="research",
+        minAvailable=4,
+        roleAffinity={"mode": "Required", "topologyKey": "rack"},
+    )
+    gang = job.gang(500)
+    assert (gang.uid, gang.name, gang.namespace) == ("job-uid", "job", "default")
+    assert (gang.queue, gang.priority, gang.min_available) == ("research", 500, 4)
+    assert (gang.role_affinity.mode, gang.role_affinity.topology_key) == (
+        AffinityMode.REQUIRED,
+        "rack",
+    )
+    servers, workers = gang.tasks
+    assert (servers.role, servers.priority, servers.minimum) == (Role.PS, 90, 1)
+    assert (workers.replicas, workers.minimum, workers.priority) == (4, 2, 7)
+    assert dict(workers.request) == {"cpu": 1000, GPU: 2, "pods": 1}
+    assert (gang.arrived, gang.fault, gang.interrupted) == (CREATED, None, False)
+
+
+def test_a_job_that_waited_before_keeps_the_time_it_waited() -> None:
+    queued = timestamps.format(CREATED + 500)
+    job = a_job(status={"phase": "Restarting", "queuedTime": queued, "waitSeconds": 40})
+    gang = job.gang(0)
+    assert gang.arrived == CREATED + 460
+    assert gang.interrupted
+
+
+def test_a_verdict_of_the_spec_wins_over_one_from_outside() -> None:
+    given_fault = (Reason.PRIORITY_CLASS_NOT_FOUND, "no class")
+    assert a_job().gang(0, given_fault).fault == given_fault
+    broken = a_job(task(replicas=0)).gang(0, given_fault)
+    assert broken.fault is not None
+    assert broken.fault[0] is Reason.SPEC_INVALID
+
+
+def fault(job: JobFacts) -> tuple[Reason, str]:
+    assert job.fault is not None
+    assert job.tasks == ()
+    assert job.gang(0).fault == job.fault
+    return job.fault
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"tasks": []}, ["spec.tasks", "[]"]),
+        ({"tasks": [task(replicas=0)]}, ["spec.tasks.0.replicas", "is 0"]),
+        ({"tasks": [task(replicas=10**9)]}, ["spec.tasks.0.replicas", "1000000000"]),
+        ({"tasks": [task(role="boss")]}, ["spec.tasks.0.role", "'boss'"]),
+        ({"tasks": [task()], "queue": "NO\x00"}, ["spec.queue", r"\x00"]),
+        ({"tasks": "many"}, ["spec.tasks", "'many'"]),
+        ({}, ["spec.tasks", "Field required"]),
+        ({"tasks": [1, {}]}, ["spec.tasks.0", "more)"]),
+    ],
+)
+def test_a_spec_nobody_can_read_names_the_field_and_the_value(
+    spec: dict[str, Any], words: list[str]
+) -> None:
+    manifest = {"metadata": {"name": "job", "uid": "u"}, "spec": spec}
+    job = training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+    reason, message = fault(job)
+    assert reason is Reason.SPEC_INVALID
+    for word in words:
+        assert word in message
+    assert message.isascii()
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (pod_spec(1, restartPolicy="Always"), ["restartPolicy", "use Never or OnFailure"]),
+        (pod_spec(1, nodeSelector=["a"]), ["nodeSelector", "array"]),
+        (pod_spec(1, tolerations={"a": "b"}), ["tolerations"]),
+        (pod_spec(1, overhead={"cpu": "many"}), ["cpu", "'many'"]),
+        (pod_spec(1, affinity={"nodeAffinity": []}), ["nodeAffinity"]),
+        (
+            pod_spec(
+                1,
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+                            ]
+                        }
+                    }
+                },
+            ),
+            ["Near"],
+        ),
+    ],
+)
+def test_a_template_no_pod_can_have_names_its_task_and_the_problem(
+    spec: dict[str, Any], words: list[str]
+) -> None:
+    reason, message = fault(a_job(task("trainer", role="worker", spec=spec)))
+    assert reason is Reason.TEMPLATE_INVALID
+    assert message.startswith("spec.tasks[trainer].template.spec")
+    for word in words:
+        assert word in message
+    assert len(message) <= 512
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                (
+                    "tasks",
+                    "name",
+                    "role",
+                    "replicas",
+                    "template",
+                    "spec",
+                    "containers",
+                    "queue",
+                    "x",
+                )
+            )
+            | st.text(max_size=5),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(spec=st.dictionaries(st.sampled_from(("tasks", "queue", "minAvailable")), JSON))
+def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
+    manifest = {"metadata": {"name": "job"}, "spec": spec}
+    job = training_jobs.from_manifest(wire.Custom(metadata=wire.ObjectMeta(name="job"), spec=spec))
+    assert (job.fault is None) == bool(job.tasks), manifest
+    assert job.gang(0).name == "job"
+    assert len(job.spec_hash) == 16
+
+
+@given(template=JSON)
+def test_no_template_whatsoever_raises(template: Any) -> None:
+    given_task = {"name": "w", "role": "worker", "replicas": 1, "template": template}
+    custom = wire.Custom(metadata=wire.ObjectMeta(name="job"), spec={"tasks": [given_task]})
+    job = training_jobs.from_manifest(custom)
+    assert (job.fault is None) == bool(job.tasks)
+
+
+def test_the_digest_changes_with_the_tasks_and_with_nothing_else() -> None:
+    job = a_job(task("worker", 2))
+    same = a_job(task("worker", 2), queue="other", status={"phase": "Running"})
+    assert job.spec_hash == same.spec_hash
+    assert job.spec_hash != a_job(task("worker", 3)).spec_hash
+
+
+def test_a_status_that_is_missing_means_a_fresh_job() -> None:
+    job = a_job()
+    assert (job.phase, job.attempt, job.waited, job.is_finished) == ("Pending", 0, 0.0, False)
+    assert job.queued == CREATED
+    assert a_job(status={"queuedTime": "rubbish"}).queued == CREATED
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T00:00:10.500000Z", 10.5),
+        ("1970-01-01T01:00:10+01:00", 10.0),
+        ("", None),
+        (None, None),
+        ("soon", None),
+    ],
+)
+def test_times_are_read_in_every_form_kubernetes_writes(
+    text: str | None, seconds: float | None
+) -> None:
+    assert timestamps.parse(text) == seconds
+
+
+def test_times_are_written_as_kubernetes_does() -> None:
+    assert timestamps.format(0.9) == "1970-01-01T00:00:00Z"

@@ -1,0 +1,114 @@
+"""Which gangs a ClusterState says are waiting, and what it says has changed."""
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps, wire
+from kubeobjects.facts import CREATED, gated_pod
+from kubeobjects.fed import PLAN, Cluster, own_pod
+from scenario.manifests import Manifest
+
+
+def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:
+    cluster = Cluster()
+    cluster.job()
+    cluster.group(None)
+    assert len(cluster.waiting()) == 1
+    cluster.group(PLAN)
+    assert cluster.waiting() == []
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_job_does_not_wait(phase: str) -> None:
+    cluster = Cluster()
+    cluster.job(status={"phase": phase})
+    assert cluster.waiting() == []
+
+
+def test_a_suspended_job_does_not_wait() -> None:
+    cluster = Cluster()
+    cluster.job(runPolicy={"suspend": True})
+    assert cluster.waiting() == []
+
+
+def test_a_job_waits_for_the_pods_of_its_last_start_to_end() -> None:
+    cluster = Cluster()
+    cluster.job()
+    cluster.member(own_pod(0, deletionTimestamp=timestamps.format(CREATED)))
+    assert cluster.fault() == (Reason.STOPPING, "1 pods of the last start are still ending")
+    cluster.gone(own_pod(0))
+    (gang,) = cluster.waiting()
+    assert gang.fault is None
+
+
+def test_a_job_waits_for_the_group_of_an_earlier_one_and_complains_of_a_strangers() -> None:
+    cluster = Cluster()
+    cluster.job()
+    cluster.group(PLAN, owner="earlier-uid")
+    assert cluster.fault()[0] is Reason.STOPPING
+    cluster.group(None, owner="")
+    assert cluster.fault()[0] is Reason.SPEC_INVALID
+    assert "'job'" in cluster.fault()[1]
+
+
+def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
+    cluster = Cluster()
+    cluster.job(priorityClassName="missing")
+    verdict = (Reason.TEMPLATE_INVALID, "no")
+    (gang,) = cluster.state.waiting(faults={("default", "job"): verdict})
+    assert gang.fault == verdict
+    assert cluster.fault()[0] is Reason.PRIORITY_CLASS_NOT_FOUND
+
+
+def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> None:
+    cluster = Cluster()
+    cluster.group(None, "", "group")
+    cluster.member(gated_pod("a"))
+    cluster.member(gated_pod("stranger", schedulerName="default-scheduler"))
+    (gang,) = cluster.waiting()
+    assert gang.tasks[0].members == ("a-uid",)
+    narrowed = gated_pod("a", nodeSelector={"disk": "ssd"})
+    cluster.member(narrowed)
+    (gang,) = cluster.waiting()
+    assert gang.tasks[0].constraints.node_selector == (("disk", "ssd"),)
+    wish: Manifest = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    cluster.member(gated_pod("a", affinity=wish))
+    assert cluster.state.gated["default", "a"].spec.affinity is not None, "what the pin goes into"
+    released = gated_pod("a", schedulingGates=[])
+    cluster.member(released)
+    assert ("default", "a") not in cluster.state.gated
+
+
+def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
+    cluster = Cluster()
+    for name in ("one", "two"):
+        cluster.group(None, "", name)
+    cluster.member(gated_pod("a", "one"))
+    cluster.state.changed.clear()
+    cluster.member(gated_pod("a", "two"))
+    assert cluster.state.members_of(("default", "one")) == []
+    assert {("default", "one"), ("default", "two")} <= cluster.state.changed
+
+
+def test_changes_name_the_gang_they_are_about() -> None:
+    cluster = Cluster()
+    cluster.job()
+    cluster.group(PLAN)
+    cluster.state.changed.clear()
+    changes = cluster.changes
+    cluster.member(own_pod(0))
+    assert cluster.state.changed == {("default", "job")}
+    cluster.state.changed.clear()
+    cluster.member(own_pod(0))
+    assert (cluster.state.changed, cluster.changes) == (set(), changes + 1)
+
+
+def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
+    cluster = Cluster()
+    cluster.job()
+    gone = wire.Custom(metadata=wire.ObjectMeta(name="job", namespace="default"))
+    cluster.state.delete_job(("default", "job"), gone)
+    assert cluster.state.jobs == {}
+    cluster.group(PLAN)
+    cluster.state.delete_group(("default", "job"), gone)
+    assert cluster.gpus() == [0, 0]

@@ -1,0 +1,163 @@
+"""What remains to be done for a job in its recorded phase; a crash anywhere asks for it again."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from bireme.kube import timestamps
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.lifecycle import Chore, chore
+from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
+from scenario.manifests import task
+
+LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
+
+
+def asked(
+    job: JobFacts,
+    plan: PlanFacts | None,
+    pods: Sequence[PodFacts] = (),
+    *,
+    now: float = CREATED,
+    lost: Callable[[str], str] = lambda _: "",
+    group: GroupFacts | None = None,
+) -> Chore:
+    """What ``job`` asks for with this plan in its group and these pods there."""
+    group = group or a_group(job, plan)
+    view = a_view(job, plan, pods) if plan is not None and group.job_uid == job.uid else None
+    return chore(job, group, view, pods, now, lost)
+
+
+def a_pair(phase: str, **status: Any) -> tuple[JobFacts, PlanFacts]:
+    job = a_job(task("worker", 2), status={"phase": phase, **status})
+    return job, a_plan(job, ("n0", "n1"))
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Starting"])
+def test_pods_that_are_missing_are_created(phase: str) -> None:
+    job, plan = a_pair(phase)
+    there = [a_pod(job, plan, plan.members[0])]
+    assert asked(job, plan, there) == Chore(create=(plan.members[1],))
+
+
+def test_pods_missing_from_a_running_gang_are_not_replaced_one_by_one() -> None:
+    job, plan = a_pair("Running")
+    assert not asked(job, plan, [a_pod(job, plan, plan.members[0])])
+
+
+def test_nothing_is_asked_of_a_gang_that_is_whole() -> None:
+    job, plan = a_pair("Running")
+    assert not asked(job, plan, running(job, plan))
+
+
+def test_leftovers_go_before_anything_is_created() -> None:
+    job, plan = a_pair("Starting")
+    old = a_pod(job, a_plan(job, epoch=0), plan.members[0])
+    assert asked(job, plan, [old]) == Chore(delete_pods=(old,))
+
+
+def test_leftovers_that_are_ending_are_waited_for() -> None:
+    job, plan = a_pair("Starting")
+    old = a_pod(job, a_plan(job, epoch=0), plan.members[0], **LEAVING)
+    assert not asked(job, plan, [old])
+
+
+def test_an_ending_pod_on_a_lost_node_is_deleted_again() -> None:
+    job, plan = a_pair("Starting")
+    old = a_pod(job, a_plan(job, epoch=0), plan.members[0], **LEAVING)
+    nowhere = a_pod(job, a_plan(job, epoch=0), plan.members[1], "Pending", node="", **LEAVING)
+    assert asked(job, plan, [old, nowhere], lost=lambda _: "gone").delete_pods == (old,)
+
+
+@pytest.mark.parametrize(("phase", "attempt"), [("Restarting", 1), ("Pending", 1)])
+def test_a_gang_that_starts_again_loses_its_pods_and_its_old_plan(phase: str, attempt: int) -> None:
+    job = a_job(task("worker", 2), status={"phase": phase, "attempt": attempt})
+    plan = a_plan(job, attempt=0)
+    pods = running(job, plan)
+    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), clear_plan=True)
+
+
+def test_a_suspended_gang_loses_its_pods_and_its_plan() -> None:
+    job, plan = a_pair("Suspended")
+    pods = running(job, plan)
+    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), clear_plan=True)
+
+
+def test_pods_without_any_plan_are_deleted() -> None:
+    job, plan = a_pair("Pending")
+    pods = running(job, plan)
+    assert asked(job, None, pods) == Chore(delete_pods=tuple(pods))
+
+
+def test_the_plan_of_another_job_of_the_same_name_is_left_alone() -> None:
+    job, plan = a_pair("Pending")
+    earlier = a_job(task("worker", 2), metadata={"uid": "earlier"})
+    assert not asked(job, plan, group=a_group(earlier, plan))
+
+
+def test_a_leaving_or_unreadable_job_asks_for_nothing() -> None:
+    leaving = a_job(task("worker", 2), metadata=LEAVING)
+    plan = a_plan(leaving)
+    assert not asked(leaving, plan, running(leaving, plan))
+    unreadable = a_job(task(replicas=0))
+    assert not chore(unreadable, None, None, [], CREATED, lambda _: "")
+
+
+# --- after the end ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "deleted"), [("All", {0, 1, 2}), ("Running", {1}), ("None", set())]
+)
+def test_the_clean_up_policy_says_which_pods_go(policy: str, deleted: set[int]) -> None:
+    job = a_job(
+        task("ps"),
+        task("worker", 2),
+        status={"phase": "Succeeded"},
+        runPolicy={"cleanPodPolicy": policy},
+    )
+    plan = a_plan(job)
+    pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")
+    pods = [pods[1], pods[0], pods[2]]
+    wanted = Chore(delete_pods=tuple(pods[i] for i in sorted(deleted)), clear_plan=True)
+    assert asked(job, plan, pods) == wanted
+
+
+def test_a_finished_job_without_a_plan_and_running_pods_is_at_rest() -> None:
+    job, plan = a_pair("Failed")
+    pods = running(job, plan, worker_0="Failed", worker_1="Succeeded")
+    assert not asked(job, None, pods)
+
+
+def test_an_ending_pod_is_not_deleted_twice_after_the_end() -> None:
+    job, plan = a_pair("Succeeded")
+    pods = [a_pod(job, plan, member, **LEAVING) for member in plan.members]
+    assert not asked(job, None, pods)
+
+
+def test_a_finished_job_is_deleted_when_its_time_to_live_is_over() -> None:
+    ended = timestamps.format(CREATED)
+    job = a_job(
+        status={"phase": "Succeeded", "completionTime": ended},
+        runPolicy={"ttlSecondsAfterFinished": 30},
+    )
+    assert not asked(job, None, now=CREATED + 29)
+    assert asked(job, None, now=CREATED + 30) == Chore(delete_job=True)
+
+
+def test_a_finished_job_without_a_time_to_live_stays() -> None:
+    job = a_job(status={"phase": "Failed", "completionTime": timestamps.format(CREATED)})
+    assert not asked(job, None, now=CREATED + 1e9)
+
+
+def test_a_time_to_live_of_zero_deletes_at_once() -> None:
+    ended = timestamps.format(CREATED)
+    job = a_job(
+        status={"phase": "Failed", "completionTime": ended},
+        runPolicy={"ttlSecondsAfterFinished": 0},
+    )
+    assert asked(job, None).delete_job

@@ -1,0 +1,131 @@
+"""What a PodGroup of others says about itself, and what is remembered of refusals."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bireme.core.decision import Hold
+from bireme.core.reasons import Reason
+from bireme.kube import gang_views, plans, pod_groups, pods, timestamps, wire
+from bireme.kube.api.pod_group import PodGroupStatus
+from bireme.kube.gang_views import GangView
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts
+from bireme.testing import ManualClock, a_gang
+from bireme_operator import foreign
+from bireme_operator.actuator import GangRefused
+from bireme_operator.loop import Refusals
+from kubeobjects.facts import CREATED, a_job, gated_pod, served, through_the_wire
+from scenario.manifests import pod_group, task
+
+REQUEST = (("cpu", 1000), ("pods", 1))
+MEMBERS = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="b-uid"))
+PLAN = PlanFacts(1, 0, "", "Pinned", CREATED, {"pod": REQUEST}, {"pod": "worker"}, MEMBERS)
+
+
+def a_group(min_member: int = 2, **status: Any) -> GroupFacts:
+    manifest = served(pod_group("group", min_member), "group-uid")
+    return pod_groups.from_manifest(through_the_wire({**manifest, "status": status}, wire.Custom))
+
+
+def a_view(**where: tuple[str, str]) -> GangView:
+    """The plan's members that exist: name to (node, phase)."""
+    found = []
+    for name, (node, phase) in where.items():
+        made = gated_pod(name, schedulingGates=[], nodeName=node)
+        made["status"] = {"phase": phase}
+        found.append(pods.from_manifest(through_the_wire(made, wire.Pod)))
+    return gang_views.of_group(PLAN, found)
+
+
+def said(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
+    status = foreign.progress_status(group, view, CREATED)
+    PodGroupStatus.model_validate(status)
+    return status
+
+
+def test_a_group_runs_once_enough_of_it_is_on_nodes() -> None:
+    inqueue = a_group(phase="Inqueue", plan=plans.to_manifest(PLAN))
+    one = a_view(a=("n0", "Running"), b=("", "Pending"))
+    assert said(inqueue, one) == inqueue.status
+    both = a_view(a=("n0", "Running"), b=("n1", "Pending"))
+    status = said(inqueue, both)
+    assert (status["phase"], status["reason"]) == ("Running", "GangBound")
+    assert status["message"] == "2 members are on their nodes"
+
+
+def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
+    group = a_group(min_member=5, phase="Inqueue")
+    assert said(group, a_view(a=("n0", "Running")))["phase"] == "Running"
+
+
+def test_a_running_group_says_nothing_new_as_members_end() -> None:
+    group = a_group(phase="Running", reason="GangBound", message="2 members are on their nodes")
+    assert said(group, a_view(a=("n0", "Succeeded"), b=("n1", "Running"))) == group.status
+
+
+@pytest.mark.parametrize(
+    "there", [{}, {"a": ("n0", "Succeeded")}, {"a": ("n0", "Failed"), "b": ("n1", "Succeeded")}]
+)
+def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
+    there: dict[str, tuple[str, str]],
+) -> None:
+    group = a_group(phase="Running", plan=plans.to_manifest(PLAN))
+    status = said(group, a_view(**there))
+    assert (status["phase"], status["message"]) == ("Completed", "all members have ended")
+    assert "plan" not in status
+
+
+def test_a_waiting_group_says_why_in_clean_words() -> None:
+    hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "4 asked\x00 2 free", 2)
+    status = foreign.waiting_status(a_group(), hold, CREATED)
+    PodGroupStatus.model_validate(status)
+    assert (status["phase"], status["queuePosition"]) == ("Pending", 2)
+    assert status["message"] == "4 asked  2 free"
+    condition = status["conditions"][0]
+    assert (condition["type"], condition["status"]) == ("Admitted", "False")
+    assert condition["lastTransitionTime"] == timestamps.format(CREATED)
+
+
+def test_an_interrupted_group_stays_interrupted_while_it_waits_without_a_position() -> None:
+    hold = Hold(a_gang("group"), Reason.QUEUE_NOT_FOUND, "no queue")
+    status = foreign.waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED)
+    assert status["phase"] == "Interrupted"
+    assert "queuePosition" not in status
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+INVALID = GangRefused(Reason.TEMPLATE_INVALID, "bad image")
+REFUSED = GangRefused(Reason.PODS_REFUSED, "over quota")
+
+
+def test_an_invalid_template_is_remembered_until_the_spec_changes() -> None:
+    clock, job = ManualClock(), a_job()
+    refusals = Refusals(clock)
+    refusals.add(job.key, job.spec_hash, INVALID)
+    clock.advance(1e9)
+    verdict = {job.key: (Reason.TEMPLATE_INVALID, "bad image")}
+    assert refusals.current({job.key: job}) == verdict
+    edited = a_job(task("worker", 7))
+    assert refusals.current({job.key: edited}) == {}
+    assert refusals.current({job.key: job}) == {}, "forgotten for good"
+
+
+def test_a_refusal_that_may_pass_is_remembered_for_half_a_minute() -> None:
+    clock, job = ManualClock(), a_job()
+    refusals = Refusals(clock)
+    refusals.add(job.key, job.spec_hash, REFUSED)
+    clock.advance(29.9)
+    assert refusals.current({job.key: job})
+    clock.advance(0.1)
+    assert not refusals.current({job.key: job})
+
+
+def test_a_refusal_of_a_job_that_is_gone_is_forgotten() -> None:
+    job = a_job()
+    refusals = Refusals(ManualClock())
+    refusals.add(job.key, job.spec_hash, INVALID)
+    assert refusals.current({}) == {}
+    assert refusals.current({job.key: job}) == {}

@@ -1,0 +1,88 @@
+"""Which nodes can be trusted with what was planned on them."""
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import nodes, wire
+from bireme.kube.cluster_state import ClusterState
+from bireme.testing import ManualClock, a_node
+from bireme_operator.health import NodeHealth
+from kubeobjects.facts import through_the_wire
+from scenario.manifests import pod
+
+
+class World:
+    """A cluster of which each test changes one thing."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.state = ClusterState(SchedulingSettings())
+        self.health = NodeHealth(self.state, self.clock, lost_seconds=40)
+        self.put()
+
+    def put(self, *, is_ready: bool = True, is_cordoned: bool = False, gpus: int = 8) -> None:
+        node = a_node("n", gpus, is_ready=is_ready, is_cordoned=is_cordoned)
+        made = through_the_wire(nodes.to_manifest(node), wire.Node)
+        self.state.put_node(("", "n"), made)
+
+    def put_pod(self, gpus: int) -> None:
+        made = through_the_wire(pod("p", gpus, nodeName="n"), wire.Pod)
+        self.state.put_other_pod(("default", "p"), made)
+
+    def observe(self, after: float = 0.0) -> None:
+        self.clock.advance(after)
+        self.health.observe(self.state.snapshot(0.0))
+
+
+def test_a_healthy_node_is_neither_lost_nor_unusable() -> None:
+    world = World()
+    world.observe()
+    assert (world.health.lost("n"), world.health.unusable("n")) == ("", "")
+
+
+def test_a_deleted_node_is_lost_at_once() -> None:
+    assert World().health.lost("other") == "the node was deleted"
+
+
+def test_a_node_is_lost_when_it_was_not_ready_for_long_enough() -> None:
+    world = World()
+    world.put(is_ready=False)
+    world.observe()
+    world.observe(after=39)
+    assert world.health.lost("n") == ""
+    world.observe(after=1)
+    assert world.health.lost("n") == "the node has not been ready for 40 s"
+
+
+def test_a_node_that_came_back_in_between_starts_from_zero() -> None:
+    world = World()
+    for ready in (False, True, False):
+        world.put(is_ready=ready)
+        world.observe(after=30)
+    assert world.health.lost("n") == ""
+
+
+def test_a_cordoned_node_is_unusable_but_not_lost() -> None:
+    world = World()
+    world.put(is_cordoned=True)
+    assert "cordoned" in world.health.unusable("n")
+    assert world.health.lost("n") == ""
+
+
+def test_a_node_is_unusable_when_it_stays_overfull() -> None:
+    world = World()
+    world.put_pod(9)
+    world.observe()
+    assert world.health.unusable("n") == ""
+    world.observe(after=2)
+    assert world.health.unusable("n") == "the planned room was taken by another pod"
+    world.put_pod(8)
+    world.observe()
+    assert world.health.unusable("n") == ""
+
+
+def test_a_node_that_shrinks_below_what_runs_on_it_is_overfull() -> None:
+    world = World()
+    world.put_pod(8)
+    world.put(gpus=7)
+    world.observe()
+    world.observe(after=2)
+    assert world.health.unusable("n")

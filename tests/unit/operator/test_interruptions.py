@@ -1,0 +1,144 @@
+"""What interrupts a gang from outside, its deadline, and which change wins when several apply."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.lifecycle import Transition, transition
+from kubeobjects.facts import CREATED, a_pod, running
+from kubeobjects.lives import Pods, ended, failed, gang, moved, none, situation, unbound, without
+
+# --- interruptions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Starting", "Running"])
+def test_a_lost_node_takes_the_whole_gang_back(phase: str) -> None:
+    job, view = gang(phase)
+    move = transition(job, view, situation(lost="n1"))
+    assert move == Transition(
+        "Restarting",
+        Reason.NODE_LOST,
+        "replica 1 of worker on node n1: it is lost",
+        interruptions=1,
+    )
+
+
+def test_a_node_is_judged_where_the_replica_is_not_where_it_was_planned() -> None:
+    def elsewhere(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        return [a_pod(job, plan, member, node="n7") for member in plan.members]
+
+    job, view = gang(pods=elsewhere)
+    assert transition(job, view, situation(lost="n0")) is None
+    assert moved(job, view, situation(lost="n7")) == ("Restarting", Reason.NODE_LOST)
+
+
+def test_a_lost_node_is_nothing_to_a_replica_that_has_ended() -> None:
+    job, view = gang(pods=lambda j, p: running(j, p, worker_0="Succeeded"))
+    assert transition(job, view, situation(lost="n0")) is None
+    assert moved(job, view, situation(lost="n1")) == ("Restarting", Reason.NODE_LOST)
+
+
+def test_an_unusable_node_matters_only_before_the_replica_is_bound() -> None:
+    job, view = gang("Starting", pods=unbound)
+    assert moved(job, view, situation(unusable="n1")) == ("Restarting", Reason.NODE_LOST)
+    job, view = gang("Running")
+    assert transition(job, view, situation(unusable="n1")) is None
+
+
+def test_an_unusable_node_matters_before_the_pod_even_exists() -> None:
+    job, view = gang("Pending", pods=none)
+    assert moved(job, view, situation(unusable="n0")) == ("Restarting", Reason.NODE_LOST)
+
+
+def test_a_pod_deleted_while_running_is_lost() -> None:
+    job, view = gang("Running", pods=without(0))
+    assert moved(job, view) == ("Restarting", Reason.POD_LOST)
+    job, view = gang("Starting", pods=without(0))
+    assert transition(job, view, situation()) is None
+
+
+def test_a_pod_that_is_being_deleted_while_running_is_lost_already() -> None:
+    stamp = timestamps.format(CREATED)
+
+    def leaving(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        return [a_pod(job, plan, m, deletionTimestamp=stamp) for m in plan.members]
+
+    job, view = gang("Running", pods=leaving)
+    assert moved(job, view) == ("Restarting", Reason.POD_LOST)
+
+
+def test_a_gang_not_bound_in_time_is_planned_again() -> None:
+    job, view = gang("Starting", pods=unbound)
+    assert transition(job, view, situation(after=60.0)) is None
+    move = transition(job, view, situation(after=61.0))
+    assert move is not None
+    assert (move.reason, move.interruptions) == (Reason.GANG_NOT_BOUND_IN_TIME, 1)
+    assert move.message.startswith("2 of 2 replicas not on their nodes after 61 s")
+
+
+def test_a_bound_gang_that_is_slow_to_get_ready_is_left_in_peace() -> None:
+    def pulling(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        return [a_pod(job, plan, member, "Pending") for member in plan.members]
+
+    job, view = gang("Starting", pods=pulling)
+    assert transition(job, view, situation(after=1e6)) is None
+
+
+# --- deadlines and precedence -----------------------------------------------------------------
+
+
+def deadline(**more: Any) -> dict[str, Any]:
+    return {
+        "status": {"startTime": timestamps.format(CREATED), **more},
+        "runPolicy": {"activeDeadlineSeconds": 100},
+    }
+
+
+def test_a_job_fails_at_its_deadline_and_not_before() -> None:
+    job, view = gang(**deadline())
+    assert transition(job, view, situation(after=99.0)) is None
+    assert moved(job, view, situation(after=100.0)) == ("Failed", Reason.DEADLINE_EXCEEDED)
+
+
+def test_a_deadline_without_a_start_has_not_begun() -> None:
+    job, view = gang("Starting", pods=without(1), runPolicy={"activeDeadlineSeconds": 1})
+    assert transition(job, view, situation(after=50.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        (ended, ("Succeeded", Reason.SUCCEEDED)),
+        (failed(), ("Failed", Reason.DEADLINE_EXCEEDED)),
+        (without(0), ("Failed", Reason.DEADLINE_EXCEEDED)),
+    ],
+)
+def test_success_wins_over_the_deadline_which_wins_over_all_else(
+    pods: Pods, expected: tuple[str, Reason]
+) -> None:
+    job, view = gang(pods=pods, **deadline())
+    assert moved(job, view, situation(after=101.0, lost="n1")) == expected
+
+
+def test_a_failure_wins_over_a_lost_node() -> None:
+    job, view = gang(pods=failed(0))
+    assert moved(job, view, situation(lost="n1")) == ("Restarting", Reason.POD_FAILED)
+
+
+def test_an_interruption_wins_over_progress() -> None:
+    job, view = gang("Starting")
+    assert moved(job, view, situation(lost="n0")) == ("Restarting", Reason.NODE_LOST)
+
+
+def test_a_pod_of_a_stranger_is_not_looked_at() -> None:
+    def strangers(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        return [replace(pod, owner_uids=frozenset({"x"})) for pod in ended(job, plan)]
+
+    job, view = gang("Starting", pods=strangers)
+    assert transition(job, view, situation()) is None

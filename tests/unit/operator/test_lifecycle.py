@@ -1,0 +1,190 @@
+"""When a TrainingJob changes its phase: every branch, and which one wins when several apply."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.lifecycle import Transition, transition
+from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from kubeobjects.lives import (
+    TRAINING,
+    WORKERS,
+    ended,
+    failed,
+    gang,
+    moved,
+    none,
+    situation,
+    without,
+)
+from scenario.manifests import task
+
+# --- before a plan ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Starting", "Running", "Restarting"])
+def test_a_job_is_suspended_from_any_phase_with_or_without_a_plan(phase: str) -> None:
+    job, view = gang(phase, pods=ended, runPolicy={"suspend": True})
+    assert moved(job, view) == ("Suspended", Reason.SUSPENDED)
+    assert moved(job, None) == ("Suspended", Reason.SUSPENDED)
+
+
+def test_a_suspended_job_stays_until_it_is_resumed() -> None:
+    still, view = gang("Suspended", runPolicy={"suspend": True})
+    assert transition(still, view, situation()) is None
+    resumed, _ = gang("Suspended")
+    assert moved(resumed, None) == ("Pending", Reason.STOPPING)
+    assert moved(resumed, view) == ("Pending", Reason.STOPPING)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_job_never_moves_again(phase: str) -> None:
+    job, view = gang(phase, pods=failed(), runPolicy={"suspend": True})
+    assert transition(job, view, situation(lost="n0")) is None
+
+
+def test_a_leaving_or_unreadable_job_never_moves() -> None:
+    leaving = a_job(metadata={"deletionTimestamp": timestamps.format(CREATED)})
+    assert transition(leaving, a_view(leaving, a_plan(leaving), []), situation()) is None
+    unreadable = a_job(task(replicas=0))
+    assert unreadable.spec is None
+    assert transition(unreadable, None, situation()) is None
+
+
+def test_a_waiting_job_stays_as_it_is() -> None:
+    assert transition(a_job(), None, situation()) is None
+    assert transition(a_job(status={"phase": "Restarting"}), None, situation()) is None
+
+
+def test_a_plan_of_an_earlier_attempt_moves_nothing() -> None:
+    job = a_job(*WORKERS, status={"phase": "Restarting", "attempt": 1})
+    plan = a_plan(job, attempt=0)
+    view = a_view(job, plan, running(job, plan))
+    assert transition(job, view, situation(after=1e6, lost="n0")) is None
+
+
+# --- the good way -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Restarting"])
+def test_a_planned_gang_starts(phase: str) -> None:
+    job, view = gang(phase, pods=none)
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.phase, move.reason, move.starts_again) == ("Starting", Reason.ADMITTED, False)
+    assert move.message.startswith("2 replicas planned")
+
+
+def test_a_starting_gang_waits_for_its_last_replica() -> None:
+    job, view = gang("Starting", pods=without(1))
+    assert transition(job, view, situation()) is None
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Starting", "Restarting"])
+def test_a_gang_runs_once_every_replica_is_ready_or_done(phase: str) -> None:
+    job, view = gang(phase, pods=lambda j, p: running(j, p, worker_0="Succeeded"))
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.phase, move.reason) == ("Running", Reason.GANG_RUNNING)
+    assert move.message == "all 2 replicas run on 2 node(s)"
+
+
+def test_a_running_gang_that_is_well_stays() -> None:
+    job, view = gang()
+    assert transition(job, view, situation(after=1e6)) is None
+
+
+def test_a_job_succeeds_when_all_that_train_have_although_its_servers_run_on() -> None:
+    job, view = gang(tasks=TRAINING, pods=ended)
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.phase, move.reason) == ("Succeeded", Reason.SUCCEEDED)
+    assert move.message == "all 2 replicas succeeded"
+
+
+def test_a_job_does_not_succeed_while_one_that_trains_runs_or_is_missing() -> None:
+    job, view = gang(tasks=TRAINING, pods=lambda j, p: running(j, p, worker_0="Succeeded"))
+    assert transition(job, view, situation()) is None
+    job, view = gang("Starting", pods=lambda j, p: [a_pod(j, p, p.members[0], "Succeeded")])
+    assert transition(job, view, situation()) is None
+
+
+# --- failures ---------------------------------------------------------------------------------
+
+
+def test_a_failed_replica_restarts_the_gang_while_the_backoff_limit_allows() -> None:
+    job, view = gang(pods=failed(1), status={"restarts": 1}, runPolicy={"backoffLimit": 2})
+    move = transition(job, view, situation())
+    assert move == Transition(
+        "Restarting",
+        Reason.POD_FAILED,
+        "replica 1 of worker: container train exited with 3: no disk; restart 2 of at most 2",
+        restarts=1,
+    )
+
+
+@pytest.mark.parametrize(("restarts", "limit"), [(0, 0), (2, 2), (5, 2)])
+def test_a_failed_replica_fails_the_job_when_the_backoff_limit_is_used_up(
+    restarts: int, limit: int
+) -> None:
+    job, view = gang(
+        pods=failed(), status={"restarts": restarts}, runPolicy={"backoffLimit": limit}
+    )
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.phase, move.reason) == ("Failed", Reason.BACKOFF_LIMIT_EXCEEDED)
+    assert "exited with 3" in move.message
+    assert f"{restarts} of at most {limit} times" in move.message
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"reason": "Evicted"},
+        {"reason": "NodeShutdown"},
+        {"conditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ],
+)
+def test_a_disrupted_replica_is_not_the_jobs_failure(why: dict[str, Any]) -> None:
+    job, view = gang(pods=failed(0, **why), runPolicy={"backoffLimit": 0})
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.phase, move.reason) == ("Restarting", Reason.POD_LOST)
+    assert (move.restarts, move.interruptions) == (0, 1)
+
+
+def test_a_disruption_that_did_not_happen_is_no_excuse() -> None:
+    stale = [{"type": "DisruptionTarget", "status": "False"}]
+    job, view = gang(pods=failed(0, conditions=stale), runPolicy={"backoffLimit": 0})
+    assert moved(job, view) == ("Failed", Reason.BACKOFF_LIMIT_EXCEEDED)
+
+
+def test_a_failure_of_its_own_beside_a_disruption_counts_as_its_own() -> None:
+    def pods(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+        disrupted = failed(0, reason="Evicted")(job, plan)
+        return [disrupted[0], failed(1)(job, plan)[1]]
+
+    job, view = gang(pods=pods)
+    move = transition(job, view, situation())
+    assert move is not None
+    assert (move.reason, move.restarts) == (Reason.POD_FAILED, 1)
+    assert "replica 1" in move.message
+
+
+def test_a_replica_that_somebody_deletes_is_lost_not_failed() -> None:
+    job, view = gang(pods=failed(0, also_leaving=True), runPolicy={"backoffLimit": 0})
+    assert moved(job, view) == ("Restarting", Reason.POD_LOST)
+
+
+def test_a_failure_message_of_any_length_is_cut() -> None:
+    said = {"exitCode": 1, "message": "x" * 5000}
+    statuses = [{"name": "train", "state": {"terminated": said}}]
+    job, view = gang(pods=failed(0, containerStatuses=statuses))
+    move = transition(job, view, situation())
+    assert move is not None
+    assert len(move.message) < 800

@@ -1,0 +1,283 @@
+"""What a TrainingJob says about itself, and how soon it must say it."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.decision import Admit, Hold
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import Placement
+from bireme.core.policy import Factor, Ranked
+from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import timestamps
+from bireme.kube.api import TrainingJobStatus
+from bireme.kube.training_jobs import JobFacts
+from bireme.testing import racks
+from bireme_operator import status
+from bireme_operator.lifecycle import Transition
+from bireme_operator.status import Urgency
+from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from scenario.manifests import task
+
+NODES = NodeTable(racks(2, 4), SchedulingSettings().topology_levels)
+LATER = CREATED + 100
+
+
+def conditions(said: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    """Type to (status, reason, transition time); the whole must be what the CRD allows."""
+    TrainingJobStatus.model_validate(said)
+    return {
+        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in said["conditions"]
+    }
+
+
+def hold(
+    job: JobFacts, message: str = "waits", reason: Reason = Reason.WAITING_FOR_CAPACITY
+) -> Hold:
+    gang = job.gang(0)
+    factor = Factor("user", "50", 0.123456, 0.35)
+    return Hold(gang, reason, message, 3, Ranked(gang, 0.987654, (factor,)))
+
+
+# --- urgency ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, Urgency.NONE),
+        ({"message": "other"}, Urgency.NUMBERS),
+        ({"queuePosition": 2}, Urgency.NUMBERS),
+        ({"priority": {"score": 1}}, Urgency.NUMBERS),
+        ({"ready": "1/2"}, Urgency.COUNTS),
+        ({"tasks": []}, Urgency.COUNTS),
+        ({"placement": {}, "message": "other"}, Urgency.COUNTS),
+        ({"phase": "Running"}, Urgency.EVENT),
+        ({"reason": "NodeLost", "ready": "1/2"}, Urgency.EVENT),
+        ({"attempt": 1}, Urgency.EVENT),
+        ({"observedGeneration": 2}, Urgency.EVENT),
+    ],
+)
+def test_urgency_follows_the_most_important_difference(
+    change: dict[str, Any], expected: Urgency
+) -> None:
+    current = {"phase": "Pending", "reason": "X", "message": "m", "observedGeneration": 1}
+    assert status.urgency(current, {**current, **change}) is expected
+
+
+def test_a_field_that_vanishes_is_a_difference() -> None:
+    assert status.urgency({"queuePosition": 1}, {}) is Urgency.NUMBERS
+    assert status.urgency({"placement": {"nodes": 1}}, {}) is Urgency.COUNTS
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["\n", "\x00", "\x1b[31m", "\u2028", "\u202e", "\x7f", "\ud800"])
+def test_control_characters_never_reach_a_terminal(bad: str) -> None:
+    shown = status.cleaned(f"a{bad}b")
+    assert shown.isprintable()
+    assert (shown[0], shown[-1]) == ("a", "b")
+
+
+def test_letters_of_any_alphabet_are_kept() -> None:
+    assert status.cleaned("größe 大きい 🚀") == "größe 大きい 🚀"
+
+
+def test_a_long_message_is_cut_with_a_mark() -> None:
+    assert status.cleaned("x" * 1000) == "x" * 1000
+    assert status.cleaned("x" * 1001) == "x" * 999 + "…"
+
+
+# --- conditions -------------------------------------------------------------------------------
+
+
+def test_a_condition_keeps_its_transition_time_until_its_truth_changes() -> None:
+    said: dict[str, Any] = {}
+    status.with_condition(said, "Admitted", False, "WaitingForCapacity", "a", CREATED)
+    status.with_condition(said, "Admitted", False, "OverQueueLimit", "b", LATER)
+    first = timestamps.format(CREATED)
+    assert conditions(said) == {"Admitted": ("False", "OverQueueLimit", first)}
+    status.with_condition(said, "Admitted", True, "Admitted", "c", LATER)
+    assert conditions(said) == {"Admitted": ("True", "Admitted", timestamps.format(LATER))}
+
+
+def test_setting_a_condition_changes_neither_its_neighbours_nor_the_old_status() -> None:
+    before: dict[str, Any] = {}
+    status.with_condition(before, "Running", True, "GangRunning", "", CREATED)
+    copy = dict(before)
+    status.with_condition(copy, "Admitted", True, "Admitted", "", LATER)
+    assert [c["type"] for c in copy["conditions"]] == ["Admitted", "Running"]
+    assert [c["type"] for c in before["conditions"]] == ["Running"]
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
+    job = a_job(task("worker", 3, gpus=2))
+    said = status.waiting(job, hold(job, "8 asked\n4 free"), LATER)
+    assert (said["phase"], said["reason"]) == ("Pending", "WaitingForCapacity")
+    assert said["message"] == "8 asked 4 free"
+    assert (said["queuePosition"], said["gpus"], said["ready"]) == (3, 6, "0/3")
+    assert said["queuedTime"] == timestamps.format(CREATED)
+    factor = {"name": "user", "value": 0.1235, "weight": 0.35, "contribution": 0.0432}
+    assert said["priority"] == {"score": 0.9877, "factors": [factor]}
+    assert said["tasks"] == [
+        {"name": "worker", "replicas": 3}
+        | dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
+    ]
+    assert conditions(said)["Admitted"][:2] == ("False", "WaitingForCapacity")
+
+
+def test_a_restarting_job_keeps_its_phase_and_its_counters_while_it_waits() -> None:
+    job = a_job(status={"phase": "Restarting", "restarts": 2, "attempt": 2})
+    said = status.waiting(job, hold(job), LATER)
+    assert (said["phase"], said["restarts"], said["attempt"]) == ("Restarting", 2, 2)
+
+
+def test_a_position_that_no_longer_holds_is_taken_away() -> None:
+    job = a_job(status={"queuePosition": 1, "priority": {"score": 1}, "placement": {"nodes": 1}})
+    fault = Hold(job.gang(0), Reason.QUEUE_NOT_FOUND, "no such queue")
+    said = status.waiting(job, fault, LATER)
+    assert not said.keys() & {"queuePosition", "priority", "placement"}
+
+
+def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> None:
+    taken_back = a_job(
+        status={
+            "phase": "Starting",
+            "queuedTime": timestamps.format(CREATED),
+            "admittedTime": timestamps.format(CREATED + 50),
+            "waitSeconds": 50,
+        }
+    )
+    said = status.waiting(taken_back, hold(taken_back), LATER)
+    assert "admittedTime" not in said
+    again = a_job(status=said)
+    assert LATER - again.gang(0).arrived == 50
+
+
+def test_waiting_twice_says_the_same() -> None:
+    job = a_job()
+    once = status.waiting(job, hold(job), LATER)
+    job = a_job(status=once)
+    assert status.waiting(job, hold(job), LATER + 10) == once
+
+
+# --- admitted, counted ------------------------------------------------------------------------
+
+
+def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dict[str, Any]:
+    view = a_view(job, a_plan(job, nodes, planned=since), [])
+    admit = Admit(job.gang(0), Placement((), "", ""), Ranked(job.gang(0), 0.5), "")
+    return status.admitted(job, view, NODES, admit)
+
+
+def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
+    said = admitted(a_job(task("worker", 3)), ("r0-n0", "r0-n1"))
+    assert said["admittedTime"] == timestamps.format(LATER)
+    assert said["waitSeconds"] == 100
+    assert said["placement"] == {
+        "level": "rack",
+        "domain": "r0",
+        "nodes": 2,
+        "summary": "2 on r0-n0, 1 on r0-n1 (rack r0)",
+    }
+    assert conditions(said)["Admitted"] == ("True", "Admitted", timestamps.format(LATER))
+
+
+def test_a_wide_placement_is_summed_up() -> None:
+    said = admitted(a_job(task("worker", 8)), tuple(NODES.names))
+    assert said["placement"]["nodes"] == 8
+    assert said["placement"]["summary"].endswith("1 on r0-n3 and 4 more nodes (cluster)")
+
+
+def test_a_placement_on_nodes_that_are_gone_is_still_described() -> None:
+    said = admitted(a_job(), ("vanished",))
+    assert said["placement"]["summary"].startswith("1 on vanished")
+
+
+def test_waits_add_up_over_restarts() -> None:
+    queued = timestamps.format(CREATED + 60)
+    job = a_job(status={"phase": "Restarting", "queuedTime": queued, "waitSeconds": 7})
+    assert admitted(job, ("r0-n0",), CREATED + 90)["waitSeconds"] == 37
+
+
+def test_replicas_are_counted_by_how_far_they_have_come() -> None:
+    job = a_job(task("ps"), task("worker", 4))
+    plan = a_plan(job)
+    pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")[:4]
+    pods[3] = a_pod(job, plan, plan.members[3], "Pending", node="")
+    said = status.counted({}, job, a_view(job, plan, pods))
+    assert said["ready"] == "2/5"
+    assert said["tasks"][1] == {
+        "name": "worker",
+        "replicas": 4,
+        "planned": 4,
+        "bound": 2,
+        "ready": 0,
+        "succeeded": 1,
+        "failed": 1,
+    }
+
+
+# --- moved ------------------------------------------------------------------------------------
+
+HAS_RUN = {
+    "phase": "Running",
+    "startTime": timestamps.format(CREATED),
+    "admittedTime": timestamps.format(CREATED),
+    "placement": {"nodes": 1},
+    "restarts": 1,
+    "attempt": 2,
+}
+
+
+def test_a_restart_counts_itself_and_joins_the_queue_anew() -> None:
+    move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 2, 0)
+    assert said["queuedTime"] == timestamps.format(LATER)
+    assert said["startTime"] == timestamps.format(CREATED)
+    assert not said.keys() & {"admittedTime", "placement"}
+    truths = {name: c[0] for name, c in conditions(said).items()}
+    assert truths == {"Admitted": "False", "Running": "False"}
+
+
+def test_an_interruption_is_not_counted_as_a_restart() -> None:
+    move = Transition("Restarting", Reason.NODE_LOST, "gone", interruptions=1)
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 1, 1)
+
+
+def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
+    move = Transition("Running", Reason.GANG_RUNNING, "runs")
+    assert status.moved({}, a_job(), move, LATER)["startTime"] == timestamps.format(LATER)
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert said["startTime"] == timestamps.format(CREATED)
+    assert {name: c[0] for name, c in conditions(said).items()} == {
+        "Admitted": "True",
+        "Running": "True",
+    }
+
+
+@pytest.mark.parametrize(("phase", "well"), [("Succeeded", "True"), ("Failed", "False")])
+def test_a_finished_job_says_when_and_how_it_ended(phase: str, well: str) -> None:
+    reason = Reason.SUCCEEDED if phase == "Succeeded" else Reason.BACKOFF_LIMIT_EXCEEDED
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER)
+    assert said["completionTime"] == timestamps.format(LATER)
+    truths = {name: c[0] for name, c in conditions(said).items()}
+    assert truths == {"Running": "False", "Finished": "True", "Succeeded": well}
+    assert said["attempt"] == 2
+
+
+@pytest.mark.parametrize("phase", ["Suspended", "Pending"])
+def test_a_pause_gives_the_place_back_without_a_new_attempt(phase: str) -> None:
+    move = Transition(phase, Reason.SUSPENDED, "paused")
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert said["attempt"] == 2
+    assert not said.keys() & {"admittedTime", "placement"}
+    assert ("queuedTime" in said) == (phase == "Pending")
+    assert conditions(said)["Admitted"][0] == "False"

@@ -1,0 +1,146 @@
+"""PodGroups of users in a random world: members planned, in any state, and pods behind the gate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from bireme.core.gangs import Gang, Role, Task
+from bireme.core.reasons import Reason
+from bireme.core.resources import Request
+from bireme.kube import names, plans, timestamps
+from bireme.kube.plans import Member, PlanFacts
+from kubeobjects import encoding, facts, strategies
+from kubeobjects.facts import served
+from kubeobjects.worlds import CLASSES, NOW, World
+from scenario.manifests import Manifest, pod_group
+
+STYLES = st.integers(0, encoding.STYLES - 1)
+PLANNED_NODES = st.sampled_from(("n0", "n1", "n2", "gone"))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Equal pods of one task label."""
+
+    label: str
+    role: Role
+    request: Request
+    spec: Manifest
+    task: Task
+
+
+def _shapes(draw: st.DrawFn) -> list[_Shape]:
+    roles = draw(st.sampled_from(strategies.ROLES))
+    shapes = []
+    for index, role in enumerate(roles):
+        task = draw(strategies.tasks(f"t{index}", role))
+        task = replace(task, priority=role.default_priority, min_replicas=0)
+        spec = encoding.pod_spec(task.request, task.constraints, draw(STYLES))
+        shapes.append(_Shape(task.name, role, task.request, spec, task))
+    return shapes
+
+
+def _foreign_pod(group: str, shape: _Shape, number: int, node: str, is_gated: bool) -> Manifest:
+    labels = {names.TASK_LABEL: shape.label, names.ROLE_LABEL: shape.role.value}
+    pod = facts.gated_pod(f"{group}-{shape.label}-{number}", group, labels=labels)
+    pod["spec"] |= shape.spec
+    if not is_gated:
+        pod["spec"]["schedulingGates"] = []
+    if node:
+        pod["spec"]["nodeName"] = node
+    return pod
+
+
+def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
+    """A user's PodGroup: some members planned, in any state, and some waiting behind the gate."""
+    name, queue = f"group{index}", draw(st.sampled_from(("free", "small", "unknown")))
+    shapes = _shapes(draw)
+    plan, there = None, 0
+    if draw(st.booleans()):
+        plan, there = _planned_members(draw, world, name, queue, shapes)
+    gated = _gated_tasks(draw, world, name, shapes)
+    least = draw(st.integers(1, 5))
+    has_minima = draw(st.booleans()) and bool(gated)
+    minima = {gated[0].name: draw(st.integers(1, 3))} if has_minima else {}
+    status: Manifest = {"phase": draw(st.sampled_from(("Pending", "Interrupted")))}
+    if plan is not None:
+        status["plan"] = plans.to_manifest(plan)
+    spec = pod_group(name, least, queue=queue, minTaskMember=minima, priorityClassName="high")
+    created = timestamps.format(NOW - 60)
+    group = served(spec, f"{name}-uid", creationTimestamp=created)
+    world.add_object("group", {**group, "status": status})
+    if gated or not there:
+        interrupted = status["phase"] == "Interrupted"
+        gang = _foreign_gang(name, queue, gated, least, there, {} if there else minima)
+        world.waiting.append(replace(gang, interrupted=interrupted))
+
+
+def _foreign_gang(
+    name: str, queue: str, gated: list[Task], least: int, there: int, minima: dict[str, int]
+) -> Gang:
+    count = sum(task.replicas for task in gated)
+    fault = None
+    if least - there > count:
+        words = (
+            f"{count + there} of minMember {least} pods exist with label bireme.dev/pod-group, "
+            "schedulerName bireme and gate bireme.dev/plan"
+        )
+        fault = (Reason.WAITING_FOR_PODS, words)
+    tasks = tuple(
+        replace(task, min_replicas=min(minima.get(task.name, 1), task.replicas)) for task in gated
+    )
+    return Gang(
+        uid=f"{name}-uid",
+        name=name,
+        namespace="default",
+        queue=queue,
+        tasks=tasks,
+        arrived=NOW - 60,
+        priority=CLASSES["high"],
+        kind="PodGroup",
+        min_available=max(least - there, 1),
+        fault=fault,
+    )
+
+
+def _gated_tasks(draw: st.DrawFn, world: World, group: str, shapes: Sequence[_Shape]) -> list[Task]:
+    tasks = []
+    for shape in shapes:
+        count = draw(st.integers(0, 3))
+        pods = [_foreign_pod(group, shape, number, "", True) for number in range(count)]
+        for pod in pods:
+            world.add_object("member", pod)
+        uids = tuple(pod["metadata"]["uid"] for pod in pods)
+        if count:
+            tasks.append(replace(shape.task, replicas=count, members=uids))
+    if draw(st.booleans()):  # gated, but another scheduler's
+        stray = facts.gated_pod(f"{group}-stray", group, schedulerName="default-scheduler")
+        world.add_object("member", stray)
+    return tasks
+
+
+def _planned_members(
+    draw: st.DrawFn, world: World, group: str, queue: str, shapes: Sequence[_Shape]
+) -> tuple[PlanFacts, int]:
+    """The plan, and how many of its members are alive."""
+    members, there = [], 0
+    for shape in shapes:
+        for number in range(7, 7 + draw(st.integers(0, 2))):
+            node = draw(PLANNED_NODES)
+            members.append(Member(shape.label, node, uid=f"{group}-{shape.label}-{number}-uid"))
+            state = draw(st.sampled_from(("gone", "gated", "released", "bound", "Succeeded")))
+            if state == "gone":
+                continue
+            where = node if state in ("bound", "Succeeded") else ""
+            pod = _foreign_pod(group, shape, number, where, state == "gated")
+            pod["status"] = {"phase": "Succeeded" if state == "Succeeded" else "Pending"}
+            world.add_object("member", pod)
+            if state != "Succeeded":
+                there += 1
+                world.add_usage(node, shape.request)
+                world.add_demand(queue, shape.request)
+    world.add_demand(queue, ())
+    requests = {shape.label: shape.request for shape in shapes}
+    roles = {shape.label: shape.role.value for shape in shapes}
+    return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there

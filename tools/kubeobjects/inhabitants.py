@@ -1,0 +1,172 @@
+"""The gangs and pods that live in a random world, each told by hand and by manifests at once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from hypothesis import strategies as st
+
+from bireme.core.gangs import Gang
+from bireme.core.reasons import Reason
+from bireme.kube import plans, timestamps, training_jobs, wire
+from bireme.kube.gang_views import Promise
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.training_jobs import JobFacts
+from kubeobjects import encoding, facts, strategies
+from kubeobjects.facts import served, through_the_wire
+from kubeobjects.foreign_inhabitants import foreign_group
+from kubeobjects.worlds import CLASSES, NOW, World, job_manifest
+from scenario.manifests import Manifest, pod_group
+
+Inhabitant = Callable[[st.DrawFn, World, int], None]
+STYLES = st.integers(0, encoding.STYLES - 1)
+MEMBER_STATES = ("missing", "pending", "bound", "elsewhere", "Succeeded", "Failed")
+PLANNED_NODES = st.sampled_from(("n0", "n1", "n2", "gone"))
+
+
+def job_facts(manifest: Manifest) -> JobFacts:
+    """A TrainingJob manifest as the operator reads it; for making its pods only."""
+    return training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+
+
+# --- TrainingJobs -----------------------------------------------------------------------------
+
+
+def waiting_job(draw: st.DrawFn, world: World, index: int) -> None:
+    """A job without a plan: fresh, interrupted, with pods left over or an empty PodGroup."""
+    gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels))
+    phase = draw(st.sampled_from(("", "Pending", "Restarting")))
+    class_name = draw(st.sampled_from((None, "low", "high", "missing")))
+    status = {"phase": phase} if phase else {}
+    waited = draw(st.sampled_from((0, 30)))
+    manifest = job_manifest(gang, draw(STYLES), class_name, status, waited)
+    world.add_object("job", manifest)
+    if draw(st.booleans()):
+        world.add_object("group", _own_group(gang, None))
+    left = _leftovers(draw, world, manifest) if draw(st.booleans()) else 0
+    world.waiting.append(
+        replace(
+            gang,
+            priority=CLASSES.get(class_name or "", 0),
+            interrupted=phase == "Restarting",
+            fault=_fault(class_name, left),
+        )
+    )
+
+
+def _fault(class_name: str | None, left: int) -> tuple[Reason, str] | None:
+    if class_name == "missing":
+        return (
+            Reason.PRIORITY_CLASS_NOT_FOUND,
+            "PriorityClass 'missing' does not exist; create it or change spec.priorityClassName",
+        )
+    return (Reason.STOPPING, f"{left} pods of the last start are still ending") if left else None
+
+
+def _leftovers(draw: st.DrawFn, world: World, manifest: Manifest) -> int:
+    job = job_facts(manifest)
+    plan = facts.a_plan(job, ("n0", "n1"))
+    left = plan.members[: draw(st.integers(1, 2))]
+    for member in left:
+        phase = draw(st.sampled_from(("Running", "Succeeded")))
+        stamp = timestamps.format(NOW)
+        pod = facts.pod_manifest(job, plan, member, phase, deletionTimestamp=stamp)
+        world.add_object("member", pod)
+        if phase == "Running":
+            world.add_usage(member.node, plan.requests[member.task])
+    return len(left)
+
+
+def _own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
+    owner = {"kind": "TrainingJob", "name": gang.name, "uid": gang.uid}
+    group = served(
+        pod_group(gang.name, 1, queue=gang.queue),
+        f"{gang.name}-group",
+        namespace=gang.namespace,
+        ownerReferences=[owner],
+    )
+    return {**group, "status": {} if plan is None else {"plan": plans.to_manifest(plan)}}
+
+
+def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
+    """A job that holds places: promised, planned or running, its pods in any state."""
+    gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels, most=3))
+    manifest = job_manifest(gang, draw(STYLES), None, {"phase": "Starting"})
+    world.add_object("job", manifest)
+    job = job_facts(manifest)
+    where = draw(st.lists(PLANNED_NODES, min_size=1, max_size=4))
+    plan = facts.a_plan(job, where, planned=NOW)
+    key = (gang.namespace, gang.name)
+    if draw(st.booleans()):
+        world.reserved[key] = Promise(gang.queue, gang.uid, plan)
+        if draw(st.booleans()):
+            world.add_object("group", _own_group(gang, draw(st.sampled_from((None, plan)))))
+    else:
+        world.add_object("group", _own_group(gang, plan))
+    world.add_demand(gang.queue, ())
+    for member in plan.members:
+        _own_member(draw, world, job, plan, member)
+    if draw(st.booleans()):
+        _impostor(draw, world, job, plan)
+
+
+def _own_member(
+    draw: st.DrawFn, world: World, job: JobFacts, plan: PlanFacts, member: Member
+) -> None:
+    request = plan.requests[member.task]
+    state = draw(st.sampled_from(MEMBER_STATES))
+    node = {"missing": member.node, "pending": "", "elsewhere": "n3"}.get(state, member.node)
+    if state != "missing":
+        phase = state if state in ("Succeeded", "Failed") else "Pending"
+        world.add_object("member", facts.pod_manifest(job, plan, member, phase, node=node))
+    if state not in ("Succeeded", "Failed"):
+        world.add_usage(node or member.node, request)
+        world.add_demand(job.gang(0).queue, request)
+
+
+def _impostor(draw: st.DrawFn, world: World, job: JobFacts, plan: PlanFacts) -> None:
+    """A bound pod that carries the gang's label but belongs to somebody else."""
+    pod = facts.pod_manifest(job, plan, plan.members[0], node="n0", uid="impostor")
+    pod["metadata"] |= {"name": "impostor", "ownerReferences": [{"uid": "somebody"}]}
+    pod["metadata"]["name"] += draw(st.sampled_from(("", "-of-another")))
+    world.add_object("member", pod)
+    world.add_usage("n0", plan.requests[plan.members[0].task])
+
+
+def idle_job(draw: st.DrawFn, world: World, index: int) -> None:
+    """A job that wants nothing: finished, suspended or going away."""
+    gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels))
+    why = draw(st.sampled_from(("Succeeded", "Failed", "suspended", "leaving")))
+    status = {"phase": why} if why in training_jobs.FINISHED else {}
+    manifest = job_manifest(gang, draw(STYLES), None, status)
+    if why == "suspended":
+        manifest["spec"]["runPolicy"] = {"suspend": True}
+    if why == "leaving":
+        manifest["metadata"]["deletionTimestamp"] = timestamps.format(NOW)
+    world.add_object("job", manifest)
+
+
+# --- strangers --------------------------------------------------------------------------------
+
+
+def stranger(draw: st.DrawFn, world: World, index: int) -> None:
+    """A pod that is nobody's member, bound or not, perhaps ended."""
+    request = draw(strategies.requests())
+    spec = encoding.pod_spec(request, draw(strategies.constraints()), draw(STYLES))
+    node = draw(st.sampled_from(("", "n0", "n1", "gone")))
+    phase = draw(st.sampled_from(("Running", "Failed")))
+    if node:
+        spec["nodeName"] = node
+    pod = served({"metadata": {"name": f"stranger{index}"}, "spec": spec}, f"s{index}")
+    world.add_object("other_pod", {**pod, "status": {"phase": phase}})
+    if phase == "Running":
+        world.add_usage(node, request)
+
+
+KINDS: Final[tuple[Inhabitant, ...]] = (
+    waiting_job,
+    planned_job,
+    foreign_group,
+    stranger,
+    idle_job,
+)
