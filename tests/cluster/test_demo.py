@@ -1,0 +1,140 @@
+"""The demo as a stranger runs it, in its small variant, and the cluster that stays."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.cluster import Cluster, known_clusters
+from controlplane.process import ended, processes_from
+from demo.clusters import ROOT
+from scenario.waiting import eventually
+
+pytestmark = pytest.mark.cluster
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "SEED": "", "KEEP": ""}
+ENVIRONMENT.pop("SEED")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "demo", *arguments]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    name = f"stay-{os.getpid()}-{secrets.token_hex(2)}"
+    yield name
+    if name in known_clusters():
+        Cluster.find(name).stop()
+
+
+def test_small_demo_keeps_every_promise_and_leaves_nothing_running(tmp_path: Path) -> None:
+    before = set(known_clusters())
+    done = run(tmp_path, "run", "--small", "--seed=3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "demo-report.json").read_text())
+    assert report["ok"]
+    assert (report["seed"], report["nodes"], report["gpus"]) == (3, 4, 32)
+    assert [job["name"] for job in report["jobs"] if job["finished"] is None] == ["llm-175b"]
+    assert report["utilisation"]["peak"] == 1, "the cluster was full at least once"
+    assert (tmp_path / "demo-gantt.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((tmp_path / ".run/demo/jobs").iterdir())) == 8
+    assert "llm-175b        Pending    NeverFits: the cluster holds at most 3" in done.stdout
+    assert done.stdout.count("✓") == len(report["promises"])
+    assert "\x1b" not in done.stdout, "no colours where there is no terminal"
+    assert not {left for left in set(known_clusters()) - before if left.startswith("demo-")}
+
+
+@pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_demo_cleans_up(tmp_path: Path, order: signal.Signals) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        demo = subprocess.Popen(
+            command("run", "--small"),
+            cwd=tmp_path,
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            eventually(log.read_text, lambda text: "Running" in text or demo.poll(), 60)
+            demo.send_signal(order)
+            assert demo.wait(60) == 130, log.read_text()
+        finally:
+            demo.kill()
+            demo.wait(10)
+    assert "stopped; nothing is left running" in log.read_text()
+    assert f"demo-{demo.pid}" not in known_clusters()
+
+
+def test_cluster_stays_until_it_is_told_to_go(tmp_path: Path, name: str) -> None:
+    up = run(tmp_path, "up", f"--name={name}")
+    assert up.returncode == 0, up.stdout + up.stderr
+    cluster = Cluster.find(name)
+    assert f"export KUBECONFIG={cluster.kubeconfig}" in up.stdout
+    again = run(tmp_path, "up", f"--name={name}")
+    assert again.returncode == 1
+    assert "is up already; stop it with: make cluster-down" in again.stderr
+
+    cluster.kubectl("apply", "-f", str(ROOT / "manifests/examples/01-single-gpu.yaml"))
+    phase = ("get", "btj", "digits", "-o=jsonpath={.status.phase}")
+    eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running")
+
+    keeper = int((cluster.kubeconfig.parents[2] / "keeper.pid").read_text())
+    running = processes_from(cluster.kubeconfig.parents[2])
+    assert len(running) >= 5
+    down = run(tmp_path, "down", f"--name={name}")
+    assert down.returncode == 0, down.stdout + down.stderr
+    assert ended(keeper)
+    assert all(ended(pid) for pid in running)
+    assert name not in known_clusters()
+    late = run(tmp_path, "down", f"--name={name}")
+    assert late.returncode == 1
+    assert f"no cluster {name!r}" in late.stderr
+
+
+def test_keeper_brings_back_what_ends_and_goes_with_its_cluster(tmp_path: Path, name: str) -> None:
+    assert run(tmp_path, "up", f"--name={name}").returncode == 0
+    cluster = Cluster.find(name)
+    folder = cluster.kubeconfig.parents[2]
+    keeper = int((folder / "keeper.pid").read_text())
+    (operator,) = (pid for pid in children(keeper) if "bireme_operator" in words(pid))
+    os.kill(operator, signal.SIGKILL)
+    eventually(lambda: [p for p in children(keeper) if "bireme_operator" in words(p)],
+               lambda pids: pids and operator not in pids)  # fmt: skip
+    cluster.kubectl("apply", "-f", str(ROOT / "manifests/examples/01-single-gpu.yaml"))
+    phase = ("get", "btj", "digits", "-o=jsonpath={.status.phase}")
+    eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running", 40)
+    programs = children(keeper)
+    cluster.stop()
+    deadline_seconds = time.monotonic() + 30
+    while not all(ended(pid) for pid in (keeper, *programs)):
+        assert time.monotonic() < deadline_seconds, "the keeper outlives its cluster"
+        time.sleep(0.2)
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def words(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")

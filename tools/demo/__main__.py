@@ -1,0 +1,85 @@
+"""Command line of the demo. ``SEED`` and ``KEEP`` in the environment are defaults of the options.
+
+PYTHONPATH=tools python -m demo run [--seed 7] [--keep] [--small] [--output FOLDER]
+PYTHONPATH=tools python -m demo up
+PYTHONPATH=tools python -m demo down
+"""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from controlplane.errors import ControlPlaneError
+from demo import clusters
+from demo.performance import Options, perform, tell_what_next
+from demo.workload import full_workload, small_workload
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status: 130 after Ctrl-C, 1 after a broken promise."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    # Being told to end is like Ctrl-C: what was started is stopped on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(options, console)
+    except KeyboardInterrupt:
+        console.print("\nstopped; nothing is left running")
+        return 130
+    except (ControlPlaneError, RuntimeError, ValueError) as error:
+        Console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        return 1
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    match options.command:
+        case "up":
+            say = lambda line: console.print(f"  {line}", highlight=False)  # noqa: E731
+            tell_what_next(clusters.staying(options.name, 16, 4, say), console)
+        case "down":
+            clusters.down(options.name)
+            console.print("the cluster is gone")
+        case "keep":
+            clusters.keep(options.name)
+        case "run":
+            seed = int(options.seed)
+            make = small_workload if options.small else full_workload
+            chosen = Options(seed, options.keep, options.name, options.output)
+            return perform(make(seed), chosen, console)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="the whole demo")
+    run.add_argument("--seed", default=os.environ.get("SEED", "7"), type=_seed)
+    keeps = os.environ.get("KEEP", "") not in ("", "0")
+    run.add_argument("--keep", action="store_true", default=keeps, help="leave the cluster up")
+    run.add_argument("--small", action="store_true", help="8 jobs on 4 nodes, for tests")
+    run.add_argument("--output", type=Path, default=Path(), help="folder of report and picture")
+    commands.add_parser("up", help="the same cluster without jobs, until `down`")
+    commands.add_parser("down", help="stop what `up` or --keep left running")
+    commands.add_parser("keep", help="run Bireme on the cluster of `up`; started by `up` itself")
+    for command in commands.choices.values():
+        command.add_argument("--name", default=clusters.NAME, help="of the cluster that stays")
+    return parser
+
+
+def _seed(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"SEED is {text!r}; give a whole number, such as SEED=7"
+        ) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

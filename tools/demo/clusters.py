@@ -1,0 +1,142 @@
+"""The demo's cluster with Bireme on it: one that ends with this program, or one that stays.
+
+A cluster that stays (``up``, ``KEEP=1``) has a keeper: a program of its own that runs Bireme's
+processes, starts again what ends, as a kubelet would, and goes when the cluster goes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from controlplane.cluster import Cluster, clusters_folder
+from controlplane.errors import ControlPlaneError, tail
+from controlplane.nodes import fake_nodes
+from controlplane.process import command_line, ended
+from controlplane.stack import BiremeStack
+from controlplane.waiting import wait_until
+
+ROOT: Final = Path(__file__).parents[2]
+CRDS: Final = ROOT / "charts" / "bireme" / "crds"
+QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
+RUN: Final = Path(".run") / "demo"
+"""Logs, history and job files of the last run, below the folder it was started in."""
+NAME: Final = "bireme"
+"""The cluster that stays, unless it is given another name."""
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "BIREME_LEASE_DURATION_SECONDS": "5",
+    "BIREME_STATUS_REFRESH_SECONDS": "1",  # a live table lives from fresh positions
+}
+Say = Callable[[str], None]
+
+
+@contextmanager
+def passing(nodes: int, racks: int, say: Say) -> Iterator[Cluster]:
+    """A cluster with Bireme on it that is gone after the block."""
+    with Cluster.start(f"demo-{os.getpid()}") as cluster:
+        _furnish(cluster, nodes, racks, say)
+        with BiremeStack(cluster, RUN / "logs", ENVIRONMENT) as stack:
+            stack.start()
+            say("Bireme runs: operator, extender, and a second kube-scheduler")
+            yield cluster
+
+
+def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
+    """The same, until :func:`down`.
+
+    Raises:
+        ControlPlaneError: it runs already, or did not start.
+    """
+    if (clusters_folder() / name).exists():
+        raise ControlPlaneError(f"cluster {name!r} is up already; stop it with: make cluster-down")
+    cluster = Cluster.start(name, detached=True)
+    try:
+        _furnish(cluster, nodes, racks, say)
+        _start_keeper(name)
+    except BaseException:
+        down(name)
+        raise
+    say("Bireme runs: operator, extender, and a second kube-scheduler")
+    return cluster
+
+
+def down(name: str) -> None:
+    """Stop the cluster that stays, and its keeper.
+
+    Raises:
+        ControlPlaneError: there is none.
+    """
+    cluster = Cluster.find(name)
+    if (pid := _keeper(name)) is not None:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: ended(pid), 30, f"the keeper (pid {pid}) to end")
+    cluster.stop()
+
+
+def keep(name: str) -> None:
+    """Run Bireme's programs on the cluster that stays; ends with it, or when told to."""
+    signal.signal(signal.SIGTERM, _leave)
+    cluster = Cluster.find(name)
+    with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
+        stack.start()
+        _ready_path(name).touch()
+        while cluster.kubeconfig.exists():
+            for process in stack.processes:
+                if not process.running:
+                    process.start()
+            time.sleep(1)
+
+
+def _leave(_signal: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
+    say("Kubernetes runs: etcd, API server, controllers, scheduler")
+    cluster.add_nodes(fake_nodes(nodes, racks=racks))
+    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+    cluster.kubectl("apply", "-f", str(QUEUES))
+    say(f"{nodes} fake nodes of 8 GPUs in {racks} racks are ready, queues and CRDs in place")
+
+
+def _start_keeper(name: str) -> None:
+    log_path = clusters_folder() / name / "keeper.log"
+    with log_path.open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "demo", "keep", f"--name={name}"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+            start_new_session=True,
+        )
+    _pid_path(name).write_text(str(child.pid))
+
+    def ready() -> bool:
+        if child.poll() is not None:
+            raise ControlPlaneError(f"Bireme did not start:\n{tail(log_path.read_text())}")
+        return _ready_path(name).exists()
+
+    wait_until(ready, 90, "Bireme's programs to be ready")
+
+
+def _keeper(name: str) -> int | None:
+    """The pid of the running keeper."""
+    if not _pid_path(name).exists():
+        return None
+    pid = int(_pid_path(name).read_text())
+    return pid if command_line(pid)[1:4] == ["-m", "demo", "keep"] else None
+
+
+def _pid_path(name: str) -> Path:
+    return clusters_folder() / name / "keeper.pid"
+
+
+def _ready_path(name: str) -> Path:
+    return clusters_folder() / name / "keeper.ready"

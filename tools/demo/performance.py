@@ -1,0 +1,156 @@
+"""The demo from its first line to its exit status."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from controlplane.cluster import Cluster
+from demo import clusters, gantt, summary
+from demo.colours import Palette
+from demo.plain import Plain
+from demo.promises import judge
+from demo.report import Report, report_of
+from demo.screen import Screen
+from demo.submission import Submitter
+from demo.timeline import Timeline
+from demo.workload import NAMESPACE, Workload
+from history.amounts import GPU
+from history.recorder import Recorder
+from history.world import ENDED
+
+TIME_LIMIT_SECONDS: Final = 150.0
+REFRESH_SECONDS: Final = 0.25
+REPORT: Final = "demo-report.json"
+PICTURE: Final = "demo-gantt.png"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may choose."""
+
+    seed: int
+    keeps: bool
+    """Leave the cluster up."""
+    name: str
+    """Of the cluster, if it stays."""
+    output: Path
+    """Folder of report and picture."""
+
+
+def perform(workload: Workload, options: Options, console: Console) -> int:
+    """Run the demo; the exit status is 0 when every promise was kept."""
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {line}", highlight=False)
+
+    with _cluster(workload, options, say) as cluster:
+        history = clusters.RUN / "history.jsonl"
+        with Recorder(cluster.kubeconfig, history) as recorder:
+            timeline = Timeline()
+            palette = Palette(job.name for job in workload.submissions)
+            with Submitter(cluster, workload, clusters.RUN / "jobs") as submitter:
+                _follow(recorder, timeline, palette, submitter, options, console)
+            recorder.settle()
+            timeline.feed(recorder.records())
+            promises = judge(recorder.records(), timeline, workload)
+        report = report_of(timeline, promises, options.seed)
+        _write(report, timeline, palette, options)
+        summary.show(report, console)
+        console.print(f"\nPicture {PICTURE}, report {REPORT}, history {history}", highlight=False)
+        console.print(f"The jobs, as they went in: {clusters.RUN / 'jobs'}", highlight=False)
+        if options.keeps:
+            tell_what_next(cluster, console)
+    return 0 if report["ok"] else 1
+
+
+@contextmanager
+def _cluster(workload: Workload, options: Options, say: clusters.Say) -> Iterator[Cluster]:
+    """The cluster; one that is kept goes as well when the demo does not reach its end."""
+    if not options.keeps:
+        with clusters.passing(workload.nodes, workload.racks, say) as cluster:
+            yield cluster
+        return
+    cluster = clusters.staying(options.name, workload.nodes, workload.racks, say)
+    try:
+        yield cluster
+    except BaseException:
+        clusters.down(options.name)
+        raise
+
+
+def _follow(
+    recorder: Recorder,
+    timeline: Timeline,
+    palette: Palette,
+    submitter: Submitter,
+    options: Options,
+    console: Console,
+) -> None:
+    """Show what happens until nothing more will, or the time is over."""
+    limits = _limits(recorder)
+    screen = Screen(timeline, palette, options.seed, limits)
+    plain = Plain(timeline, lambda line: console.print(line, highlight=False, soft_wrap=True))
+    settled_at: float | None = None
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while recorder.elapsed_seconds < TIME_LIMIT_SECONDS:
+            now = recorder.elapsed_seconds
+            timeline.feed(recorder.records(), None if console.is_terminal else plain.take)
+            if console.is_terminal:
+                live.update(screen.draw(now, console), refresh=True)
+            else:
+                plain.totals(now)
+            if submitter.failure is not None:
+                raise submitter.failure
+            if submitter.is_done and _is_over(timeline):
+                settled_at = settled_at or now
+                if now > settled_at + 1.0:
+                    return
+            time.sleep(REFRESH_SECONDS)
+
+
+def _is_over(timeline: Timeline) -> bool:
+    """Whether every job has ended or never will."""
+    stories = timeline.stories.values()
+    return all(s.phase in ENDED or s.status.get("reason") == "NeverFits" for s in stories)
+
+
+def _limits(recorder: Recorder) -> dict[str, int]:
+    limits = {}
+    for queue in recorder.objects("Queue"):
+        limit = queue["spec"].get("limit", {}).get(GPU)
+        if limit is not None:
+            limits[queue["metadata"]["name"]] = int(limit)
+    return limits
+
+
+def _write(report: Report, timeline: Timeline, palette: Palette, options: Options) -> None:
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    title = f"{len(report['jobs'])} training jobs on {report['gpus']} GPUs, seed {report['seed']}"
+    gantt.draw(timeline, palette, options.output / PICTURE, title)
+
+
+def tell_what_next(cluster: Cluster, console: Console) -> None:
+    """How to look around a cluster that stays."""
+    lines = (
+        "",
+        "[bold]The cluster stays up.[/] In a shell:",
+        f"  export KUBECONFIG={cluster.kubeconfig}",
+        f"  export PATH={cluster.binary('kubectl').parent}:$PATH",
+        "  kubectl get btj -A                   # every job: phase, queue, priority, reason",
+        "  kubectl get bq                       # the queues",
+        f"  kubectl describe btj -n {NAMESPACE} llm-175b # why it never starts",
+        f"  kubectl get events -n {NAMESPACE}           # the whole story",
+        "  kubectl apply -f manifests/examples/01-single-gpu.yaml     # a job of your own",
+        "  make cluster-down                    # stop everything",
+    )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

@@ -1,0 +1,50 @@
+"""The live view where there is no terminal: a line per thing that happened, totals now and then."""
+
+from collections.abc import Callable
+from typing import Final
+
+from demo.timeline import Timeline
+from demo.words import about
+from history.records import Key, Record
+from history.world import ENDED
+
+TOTALS_SECONDS: Final = 5.0
+
+
+class Plain:
+    """Tells ``say`` lines about records; remembers what it has told."""
+
+    def __init__(self, timeline: Timeline, say: Callable[[str], None]) -> None:
+        self._timeline = timeline
+        self._say = say
+        self._told: dict[Key, tuple[str, str]] = {}
+        self._totals_at = 0.0
+
+    def take(self, record: Record) -> None:
+        """Tell of a record that the timeline has just taken in, if it is news about a job."""
+        if record.kind != "TrainingJob" or record.change == "DELETED":
+            return
+        story = self._timeline.stories[record.key]
+        status = record.manifest.get("status", {})
+        what = (status.get("phase") or "submitted", status.get("reason") or "")
+        if self._told.get(record.key) == what:
+            return
+        self._told[record.key] = what
+        words = about(story, record.seconds)
+        if not status:
+            words = f"{story.gpus} GPUs, queue {story.queue}"
+        self._say(f"{record.seconds:5.1f} s  {story.name:15} {what[0]:10} {words}")
+
+    def totals(self, now: float) -> None:
+        """Tell how many jobs are where, when it is time again."""
+        if now - self._totals_at < TOTALS_SECONDS:
+            return
+        self._totals_at = now
+        phases = [story.phase for story in self._timeline.stories.values()]
+        waiting = sum(phase in ("Pending", "Restarting") for phase in phases)
+        ended = sum(phase in ENDED for phase in phases)
+        busy = self._timeline.usage[-1].total if self._timeline.usage else 0
+        self._say(
+            f"{now:5.1f} s  --- {waiting} waiting, {len(phases) - waiting - ended} running, "
+            f"{ended} finished; {busy} of {self._timeline.gpus} GPUs busy"
+        )

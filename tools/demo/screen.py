@@ -1,0 +1,155 @@
+"""The live view on a terminal: the cluster as a map, the jobs as a table, 120 columns by 40 lines.
+
+Rows keep their place, so that the eye can follow one job; on a low terminal finished jobs give
+way first.
+"""
+
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from demo.colours import QUEUES, Palette
+from demo.gpu_map import GpuMap
+from demo.timeline import JobStory, Timeline
+from demo.words import about
+from demo.workload import RACK
+from history.world import ENDED
+
+SPARKS: Final = " ▁▂▃▄▅▆▇█"
+PHASES: Final = {
+    "Pending": "yellow",
+    "Starting": "cyan",
+    "Running": "bold cyan",
+    "Restarting": "bold magenta",
+    "Succeeded": "green",
+    "Failed": "bold red",
+}
+_WIDE_COLUMNS: Final = 115
+"""From this width on a GPU of the map takes two columns."""
+
+
+class Screen:
+    """Draws a Timeline; keeps the map between two drawings. ``limits`` are GPUs by queue."""
+
+    def __init__(
+        self, timeline: Timeline, palette: Palette, seed: int, limits: dict[str, int]
+    ) -> None:
+        self._timeline = timeline
+        self._palette = palette
+        self._seed = seed
+        self._limits = limits
+        self._map = GpuMap()
+        self._busy: list[float] = []
+
+    def draw(self, now: float, console: Console) -> RenderableType:
+        """The picture at ``now``, seconds of the recorder's clock, for this console."""
+        self._map.update(self._timeline.world, RACK)
+        usage = self._timeline.usage[-1].gpus if self._timeline.usage else {}
+        gpus = max(1, self._timeline.gpus)
+        if int(now) >= len(self._busy):
+            self._busy.append(sum(usage.values()) / gpus)
+        stories = list(self._timeline.stories.values())
+        return Group(
+            self._header(now, stories, sum(usage.values()), gpus),
+            self._racks(2 if console.width >= _WIDE_COLUMNS else 1),
+            self._jobs(now, stories, max(3, console.height - self._other_lines)),
+            self._queues(usage),
+        )
+
+    @property
+    def _other_lines(self) -> int:
+        """Everything but the jobs: three lines of text, the map, and a line for the cursor."""
+        return 4 + 2 + max((len(nodes) for nodes in self._map.racks.values()), default=0)
+
+    def _header(self, now: float, stories: list[JobStory], busy: int, gpus: int) -> Text:
+        phases = [story.phase for story in stories]
+        waiting = sum(phase in ("Pending", "Restarting") for phase in phases)
+        ended = sum(phase in ENDED for phase in phases)
+        running = len(phases) - waiting - ended
+        text = Text(no_wrap=True, overflow="crop")
+        text.append(" Bireme ", style="bold reverse")
+        text.append(f" {now:4.0f} s   seed {self._seed}   ", style="dim")
+        text.append(f"{waiting} waiting", style=PHASES["Pending"])
+        text.append(f"   {running} running", style=PHASES["Running"])
+        text.append(f"   {ended} finished", style=PHASES["Succeeded"])
+        text.append(f"   {busy:3d} of {gpus} GPUs busy ")
+        text.append("".join(_spark(share) for share in self._busy[-40:]), style="cyan")
+        return text
+
+    def _racks(self, columns: int) -> Table:
+        grid = Table.grid(expand=False, padding=(0, 1))
+        panels = []
+        for rack, nodes in self._map.racks.items():
+            lines = [self._node(name, columns) for name in nodes]
+            panels.append(Panel(Group(*lines), title=rack, border_style="dim", padding=(0, 1)))
+            grid.add_column()
+        grid.add_row(*panels)
+        return grid
+
+    def _node(self, name: str, columns: int) -> Text:
+        line = Text(f"{name} ", style="dim")
+        for job in self._map.slots[name]:
+            if job:
+                style = f"bold #111111 on {self._palette.colour(job)}"
+                line.append(self._palette.letter(job).ljust(columns), style=style)
+            else:
+                line.append("·".ljust(columns), style="dim not bold")
+        return line
+
+    def _jobs(self, now: float, stories: list[JobStory], most: int) -> Table:
+        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold dim")
+        table.add_column("", width=2)
+        table.add_column("JOB", width=15, no_wrap=True)
+        table.add_column("QUEUE", width=10)
+        table.add_column("PRIO", width=4, justify="right")
+        table.add_column("GPUS", width=4, justify="right")
+        table.add_column("READY", width=5, justify="right")
+        table.add_column("POS", width=3, justify="right")
+        table.add_column("PHASE", width=10)
+        table.add_column("WHAT IS GOING ON", ratio=1, no_wrap=True, overflow="ellipsis")
+        for story in _shown(stories, most):
+            self._row(table, story, now)
+        return table
+
+    def _row(self, table: Table, story: JobStory, now: float) -> None:
+        status, style = story.status, PHASES.get(story.phase, "")
+        colour = self._palette.colour(story.name)
+        position = status.get("queuePosition")
+        over = story.phase in ENDED
+        table.add_row(
+            Text(f"{self._palette.letter(story.name)} ", style=f"bold #111111 on {colour}"),
+            Text(story.name, style="dim" if over else "bold"),
+            Text(story.queue, style=QUEUES.get(story.queue, "")),
+            f"{story.score:.2f}" if story.score else "",
+            str(story.gpus),
+            str(status.get("ready") or ""),
+            "" if position is None else str(position),
+            Text(story.phase, style=style),
+            Text(about(story, now), style="dim" if over else ""),
+        )
+
+    def _queues(self, usage: dict[str, int]) -> Text:
+        text = Text(no_wrap=True, overflow="crop")
+        text.append(" GPUs by queue: ", style="dim")
+        for queue, colour in QUEUES.items():
+            limit = f" of at most {self._limits[queue]}" if queue in self._limits else ""
+            text.append(f" {queue} {usage.get(queue, 0)}{limit}  ", style=colour)
+        text.append("   map: a letter is a GPU held by that job, · a free one", style="dim")
+        return text
+
+
+def _shown(stories: list[JobStory], most: int) -> list[JobStory]:
+    """At most so many jobs, in order of submission; the longest finished are left out first."""
+    surplus = len(stories) - most
+    if surplus <= 0:
+        return stories
+    ended = sorted((s for s in stories if s.finished is not None), key=lambda s: s.finished or 0.0)
+    gone = {story.key for story in ended[:surplus]}
+    return [story for story in stories if story.key not in gone][:most]
+
+
+def _spark(share: float) -> str:
+    return SPARKS[min(len(SPARKS) - 1, round(share * (len(SPARKS) - 1)))]

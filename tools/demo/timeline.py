@@ -1,0 +1,178 @@
+"""What happened, as stories of jobs: folded from the recorder's records while they arrive.
+
+The same stories feed the live view, the summary, the report and the picture, so that these can
+never tell different tales. Times are seconds of the recorder's clock.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from history.amounts import GPU
+from history.records import Key, Manifest, Record
+from history.world import ENDED, World, phase_of, planned_nodes
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt: from the plan that gave the gang its nodes to the end of its replicas."""
+
+    attempt: int
+    began: float
+    nodes: tuple[str, ...]
+    ended: float | None = None
+    outcome: str = ""
+    """Succeeded, Failed, or why it was interrupted; empty while it goes on."""
+
+
+@dataclass(slots=True)
+class JobStory:
+    """One TrainingJob from submission to its end."""
+
+    key: Key
+    submitted: float
+    job: Manifest
+    runs: list[Run] = field(default_factory=list)
+    finished: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @property
+    def queue(self) -> str:
+        return str(self.job["spec"].get("queue", "default"))
+
+    @property
+    def phase(self) -> str:
+        return phase_of(self.job)
+
+    @property
+    def status(self) -> Manifest:
+        status: Manifest = self.job.get("status", {})
+        return status
+
+    @property
+    def score(self) -> float:
+        """The combined priority it was last ordered by."""
+        return float(self.status.get("priority", {}).get("score") or 0)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that all its replicas ask for together."""
+        return sum(task["replicas"] * _gpus(task["template"]) for task in self.job["spec"]["tasks"])
+
+    @property
+    def started(self) -> float | None:
+        """When it was first given its nodes."""
+        return self.runs[0].began if self.runs else None
+
+    def waited_seconds(self, now: float) -> float:
+        """How long it has been without nodes until its end, over all attempts."""
+        until = self.finished if self.finished is not None else now
+        held = sum((run.ended if run.ended is not None else until) - run.began for run in self.runs)
+        return max(0.0, until - self.submitted - held)
+
+    def end_run(self, seconds: float, outcome: str) -> None:
+        """The last run, if it goes on, ends now."""
+        if self.runs and self.runs[-1].ended is None:
+            self.runs[-1].ended = seconds
+            self.runs[-1].outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPUs held from ``seconds`` on, by queue."""
+
+    seconds: float
+    gpus: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.gpus.values())
+
+
+class Timeline:
+    """All stories so far; ``feed`` it every record once."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.stories: dict[Key, JobStory] = {}
+        self.usage: list[Usage] = []
+        self._fed = 0
+
+    def feed(self, records: list[Record], then: Callable[[Record], None] | None = None) -> None:
+        """Take in what is new in ``records``, which only ever grow; ``then`` sees each after it."""
+        new = records[self._fed :]
+        self._fed = len(records)
+        for record in new:
+            if record.change == "GAP":
+                continue
+            self.world.apply(record)
+            if record.kind == "TrainingJob" and record.change != "DELETED":
+                self._job(record)
+            elif record.kind == "PodGroup":
+                self._plan(record)
+            elif record.kind == "Pod":
+                self._count(record.seconds)
+            if then is not None:
+                then(record)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        nodes = self.world.objects.get("Node", {}).values()
+        return sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes)
+
+    def in_order_of_start(self) -> list[JobStory]:
+        """The jobs that got nodes, first start first."""
+        begun = [story for story in self.stories.values() if story.runs]
+        return sorted(begun, key=lambda story: (story.runs[0].began, -story.score))
+
+    def _job(self, record: Record) -> None:
+        story = self.stories.get(record.key)
+        if story is None:
+            story = JobStory(record.key, record.seconds, record.manifest)
+            self.stories[record.key] = story
+        was, story.job = story.phase, record.manifest
+        if story.phase != was and story.phase in (*ENDED, "Restarting", "Suspended"):
+            reason = str(story.status.get("reason"))
+            story.end_run(record.seconds, story.phase if story.phase in ENDED else reason)
+        if story.phase in ENDED and story.finished is None:
+            story.finished = record.seconds
+
+    def _plan(self, record: Record) -> None:
+        story, plan = self.stories.get(record.key), self.world.plan(record.key)
+        if story is None:
+            return
+        if plan is None:  # taken back before the job could say that it holds nodes
+            story.end_run(record.seconds, "TakenBack")
+            return
+        attempt = int(plan["attempt"])
+        if not story.runs or story.runs[-1].attempt != attempt:
+            nodes = tuple(sorted(set(planned_nodes(plan).values())))
+            story.runs.append(Run(attempt, record.seconds, nodes))
+
+    def _count(self, seconds: float) -> None:
+        gpus: dict[str, int] = {}
+        for gang, pods in self.world.gangs.items():
+            held = int(sum(pod.request.get(GPU, 0) for pod in pods.values() if pod.holds_node))
+            if held:
+                queue = self.world.queue_of(gang)
+                gpus[queue] = gpus.get(queue, 0) + held
+        if not self.usage or self.usage[-1].gpus != gpus:
+            self.usage.append(Usage(seconds, gpus))
+
+
+def mean_busy(usage: Iterable[Usage], began: float, ended: float) -> float:
+    """GPUs held on average between two times."""
+    steps = [step for step in usage if step.seconds < ended]
+    area = 0.0
+    for number, step in enumerate(steps):
+        until = steps[number + 1].seconds if number + 1 < len(steps) else ended
+        area += step.total * max(0.0, min(until, ended) - max(step.seconds, began))
+    return area / (ended - began) if ended > began else 0.0
+
+
+def _gpus(template: Manifest) -> int:
+    containers = template["spec"]["containers"]
+    return sum(int(c.get("resources", {}).get("limits", {}).get(GPU, 0)) for c in containers)
