@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from controlplane.cluster import Cluster, known_clusters
@@ -18,12 +20,22 @@ from demo.clusters import ROOT
 from scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "SEED": "", "KEEP": ""}
-ENVIRONMENT.pop("SEED")
+CHOICES = ("SEED", "KEEP")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in CHOICES}
+ENVIRONMENT["PYTHONPATH"] = str(ROOT / "tools")
 
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "demo", *arguments]
+
+
+def operators(keeper: int) -> list[int]:
+    """The operators that the keeper runs."""
+    found = []
+    for program in psutil.Process(keeper).children():
+        with suppress(psutil.NoSuchProcess):  # as which a zombie counts, too
+            found += [program.pid] if "bireme_operator" in program.cmdline() else []
+    return found
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,25 +128,15 @@ def test_keeper_brings_back_what_ends_and_goes_with_its_cluster(tmp_path: Path, 
     cluster = Cluster.find(name)
     folder = cluster.kubeconfig.parents[2]
     keeper = int((folder / "keeper.pid").read_text())
-    (operator,) = (pid for pid in children(keeper) if "bireme_operator" in words(pid))
+    (operator,) = operators(keeper)
     os.kill(operator, signal.SIGKILL)
-    eventually(lambda: [p for p in children(keeper) if "bireme_operator" in words(p)],
-               lambda pids: pids and operator not in pids)  # fmt: skip
+    eventually(lambda: operators(keeper), lambda pids: pids and operator not in pids)
     cluster.kubectl("apply", "-f", str(ROOT / "manifests/examples/01-single-gpu.yaml"))
     phase = ("get", "btj", "digits", "-o=jsonpath={.status.phase}")
     eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running", 40)
-    programs = children(keeper)
+    programs = [program.pid for program in psutil.Process(keeper).children()]
     cluster.stop()
     deadline_seconds = time.monotonic() + 30
     while not all(ended(pid) for pid in (keeper, *programs)):
         assert time.monotonic() < deadline_seconds, "the keeper outlives its cluster"
         time.sleep(0.2)
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def words(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")

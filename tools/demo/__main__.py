@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="the whole demo")
-    run.add_argument("--seed", default=os.environ.get("SEED", "7"), type=_seed)
+    run.add_argument("--seed", default=os.environ.get("SEED") or "7", type=_seed)
     keeps = os.environ.get("KEEP", "") not in ("", "0")
     run.add_argument("--keep", action="store_true", default=keeps, help="leave the cluster up")
     run.add_argument("--small", action="store_true", help="8 jobs on 4 nodes, for tests")

@@ -20,7 +20,7 @@ from demo.report import Report, report_of
 from demo.screen import Screen
 from demo.submission import Submitter
 from demo.timeline import Timeline
-from demo.workload import NAMESPACE, Workload
+from demo.workload import Workload
 from history.amounts import GPU
 from history.recorder import Recorder
 from history.world import ENDED
@@ -145,12 +145,12 @@ def tell_what_next(cluster: Cluster, console: Console) -> None:
         "[bold]The cluster stays up.[/] In a shell:",
         f"  export KUBECONFIG={cluster.kubeconfig}",
         f"  export PATH={cluster.binary('kubectl').parent}:$PATH",
-        "  kubectl get btj -A                   # every job: phase, queue, priority, reason",
-        "  kubectl get bq                       # the queues",
-        f"  kubectl describe btj -n {NAMESPACE} llm-175b # why it never starts",
-        f"  kubectl get events -n {NAMESPACE}           # the whole story",
-        "  kubectl apply -f manifests/examples/01-single-gpu.yaml     # a job of your own",
-        "  make cluster-down                    # stop everything",
+        "  kubectl get btj -A                      # every job: phase, queue, priority, reason",
+        "  kubectl get bq                          # the queues",
+        "  kubectl get events -A --sort-by=.metadata.creationTimestamp    # the whole story",
+        "  kubectl apply -f manifests/examples/01-single-gpu.yaml         # a job of your own",
+        "  kubectl describe btj digits             # where it is, and why",
+        "  make cluster-down                       # stop everything",
     )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

@@ -32,7 +32,7 @@ class Plain:
         self._told[record.key] = what
         words = about(story, record.seconds)
         if not status:
-            words = f"{story.gpus} GPUs, queue {story.queue}"
+            words = f"{story.gpus} GPU{'s' * (story.gpus != 1)}, queue {story.queue}"
         self._say(f"{record.seconds:5.1f} s  {story.name:15} {what[0]:10} {words}")
 
     def totals(self, now: float) -> None:
