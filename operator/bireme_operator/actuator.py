@@ -24,12 +24,12 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_manifests import PodFactory
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts, Key
+from bireme_operator.back_offs import BackOffs
 from bireme_operator.lifecycle import Chore
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
-_RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class GangRefused(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
@@ -48,19 +48,15 @@ class Actuator:
     watches: Watches
     writes: Writes
     epoch: int
-    clock: Callable[[], float]
+    back_offs: BackOffs
     on_done: Callable[[], None]
     on_refused: Callable[[Key, GangRefused], None]
     busy: dict[Key, Promise | None] = field(default_factory=dict)
-    _not_before: dict[Key, tuple[float, int]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def is_free(self, key: Key) -> bool:
         """Whether work on the gang may be started now."""
-        if key in self.busy:
-            return False
-        waits_until, _ = self._not_before.get(key, (0.0, 0))
-        return self.clock() >= waits_until
+        return key not in self.busy and self.back_offs.are_over(key)
 
     def promises(self) -> dict[Key, Promise]:
         """What gangs under way were promised."""
@@ -79,14 +75,13 @@ class Actuator:
         self.writes.turns.take()
         try:
             await work
-            self._not_before.pop(key, None)
+            self.back_offs.end(key)
         except GangRefused as refusal:
             self.on_refused(key, refusal)
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:
-            retry_after = error.retry_after_seconds or 0.0
-            self._back_off(key, error, error.is_conflict, retry_after)
+            self._back_off(key, error)
         except Exception as error:  # noqa: BLE001  # one gang that trips over a bug of ours stops no other
             _log.exception("work on a gang failed", gang=key)
             self._back_off(key, error)
@@ -95,15 +90,10 @@ class Actuator:
             self.state.changed.add(key)
             self.on_done()
 
-    def _back_off(
-        self, key: Key, error: Exception, is_conflict: bool = False, retry_after: float = 0.0
-    ) -> None:
-        _, failures = self._not_before.get(key, (0.0, 0))
-        pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
-        if is_conflict:  # somebody else wrote first; the cache is about to say what
-            pause = min(pause, 0.05 * 2**failures)
-        pause = max(pause, retry_after)
-        self._not_before[key] = (self.clock() + pause, failures + 1)
+    def _back_off(self, key: Key, error: Exception) -> None:
+        job, group = self.state.jobs.get(key), self.state.groups.get(key)
+        versions = tuple(facts.resource_version for facts in (job, group) if facts is not None)
+        pause = self.back_offs.add(key, error, (versions, len(self.state.members_of(key))))
         asyncio.get_running_loop().call_later(pause, self.wake, key)
         _log.info("will try again", gang=key, seconds=pause, error=str(error))
 
@@ -111,10 +101,6 @@ class Actuator:
         """Have the gang looked at again."""
         self.state.changed.add(key)
         self.on_done()
-
-    def forget(self, keys: set[Key]) -> None:
-        """Drop what is remembered of gangs that are gone; ``keys`` are those that exist."""
-        self._not_before = {key: x for key, x in self._not_before.items() if key in keys}
 
     async def close(self) -> None:
         """Stop all work under way."""

@@ -100,6 +100,7 @@ class Operator:
             duration_seconds=self._settings.lease_duration_seconds,
         )
         client.fence = self._lease.fence
+        self._metrics.show_writes(client.write_counts)
         if self._settings.metrics_port:
             await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
 

@@ -23,7 +23,7 @@ from bireme_operator.reports import Reports
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
-_STARTING_SECONDS = 3.0
+_STARTING_SECONDS = 5.0
 """A gang that runs within this time after its pods were made is reported once, as Running."""
 _CHECKS_AT_ONCE = 4
 

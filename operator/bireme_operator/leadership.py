@@ -16,6 +16,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import Key
 from bireme.registry import make_policy
 from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.back_offs import BackOffs
 from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
 from bireme_operator.loop import Refusals, SchedulingLoop
@@ -54,7 +55,13 @@ class Term:
         events = Events(writes, identity, wall_clock)
         self._refusals = Refusals(clock)
         self._actuator = Actuator(
-            self.state, self.watches, writes, epoch, clock, self._changed, self._refused
+            self.state,
+            self.watches,
+            writes,
+            epoch,
+            BackOffs(clock),
+            self._changed,
+            self._refused,
         )
         self._reports = Reports(
             writes,

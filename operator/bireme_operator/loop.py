@@ -135,7 +135,7 @@ class SchedulingLoop:
         self._health.observe(snapshot)
         if sweeps:
             self._swept_at = self._clock()
-            self._actuator.forget({*self._state.jobs, *self._state.groups})
+            self._actuator.back_offs.forget({*self._state.jobs, *self._state.groups})
             alive = {job.uid for job in self._state.jobs.values()}
             alive |= {group.uid for group in self._state.groups.values()}
             self._reports.forget(alive)

@@ -1,6 +1,10 @@
 """Prometheus metrics of the operator. No per-job labels: job names are tenants' data."""
 
+from collections.abc import Iterator, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from bireme.core.decision import Admit
 from bireme.core.snapshot import ClusterSnapshot
@@ -30,7 +34,6 @@ class Metrics:
         self.transitions = Counter(
             "bireme_job_transitions", "Changes of phase", ["phase", "reason"], registry=r
         )
-        self.writes = Gauge("bireme_api_writes", "Writes sent", ["verb", "resource"], registry=r)
         self.fallbacks = Counter(
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
@@ -39,3 +42,19 @@ class Metrics:
         """A gang was handed to the actuator."""
         self.admitted.labels(admit.gang.queue).inc()
         self.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
+
+    def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
+        self.registry.register(_Writes(counts))
+
+
+class _Writes(Collector):
+    def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        labels = ["verb", "resource"]
+        family = CounterMetricFamily("bireme_api_writes", "Writes sent", labels=labels)
+        for (verb, resource), count in self._counts.items():
+            family.add_metric([verb, resource], count)
+        yield family

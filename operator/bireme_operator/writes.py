@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from bireme.kube import names
+from bireme.kube import envelope, names
 from bireme.kube.client import ApiClient
 from bireme.kube.training_jobs import JobFacts, Key
 from bireme_operator.turns import Turns
 
 _REPORT_SLOTS = 4
+_PATIENT_SLOTS = 2
 
 
 class _Written(msgspec.Struct):
@@ -35,6 +36,8 @@ def version_of(answer: bytes) -> int:
     """The resource version in an answer; 0 where it carries none."""
     try:
         return int(_DECODER.decode(answer).metadata.resource_version or 0)
+    except RecursionError:  # the answer is the whole object, however deep
+        return version_of(envelope.cut(answer))
     except (msgspec.DecodeError, ValueError):
         return 0
 
@@ -46,6 +49,7 @@ class Writes:
         self._client = client
         self.turns = Turns(concurrency)
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
+        self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
     async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
         """POST one pod."""
@@ -101,10 +105,17 @@ class Writes:
     async def write_job_status(
         self, job: JobFacts, status: Mapping[str, Any], *, can_wait: bool = False
     ) -> int:
-        """PUT a TrainingJob's status over exactly the version that was read."""
+        """PUT a TrainingJob's status over exactly the version that was read.
+
+        One that ``can_wait`` lets the gangs admitted before it be written first, and then leaves
+        most of the API server to the scheduler, which is still binding them.
+        """
         path = f"{names.path('trainingjobs', *job.key)}/status"
         body = _status_body("TrainingJob", job.key, job.resource_version, status)
-        async with self.turns if can_wait else self._report_slots:
+        if can_wait:
+            async with self._patient_slots, self.turns:
+                return version_of(await self._client.replace(path, body))
+        async with self._report_slots:
             return version_of(await self._client.replace(path, body))
 
     async def write_queue_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:

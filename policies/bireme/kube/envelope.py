@@ -3,11 +3,12 @@
 Objects stay raw, so that one that cannot be decoded spoils nothing around it. That includes depth:
 the API server stores objects nested 10000 levels deep, decoders here give up at about a thousand
 with a RecursionError, and one such object would make a whole page, or a watch, unreadable for
-ever. So a slow path puts a mark in place of everything below a depth, and only the object with
-the mark in it is bad.
+ever. So a slow path puts a mark in place of everything below a depth. Where the mark stands in a
+typed field, that one object is bad; where plain data is kept, :func:`is_too_deep` finds it.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARK: Final = b'"\\u0000nested too deeply to be read"'
+_CUT: Final = msgspec.json.decode(_MARK)
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _T = TypeVar("_T")
 
@@ -105,11 +107,25 @@ def decode(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
     """A raw object in its own type.
 
     Raises:
-        UNDECODABLE: it does not fit, or it was nested too deeply.
+        UNDECODABLE: it does not fit.
     """
-    if _MARK in bytes(raw):
-        raise msgspec.ValidationError("nested too deeply to be read")
     return decoder.decode(raw)
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether plain data is nested too deeply to be worked with, or was cut because it was."""
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        if _CUT in level:
+            return True
+        level = [child for item in level for child in _children(item)]
+    return bool(level)
+
+
+def _children(item: object) -> Iterable[object]:
+    if isinstance(item, dict):
+        return item.values()
+    return item if isinstance(item, list | tuple) else ()
 
 
 def _open(body: bytes, type_: type[_T]) -> _T:

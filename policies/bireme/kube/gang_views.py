@@ -153,6 +153,11 @@ def in_the_way(
         for index in range(task.replicas)
     }
     left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in needed]
+    stranger = next((p for p in left if not p.owner_uids and not p.is_leaving), None)
+    if stranger is not None:
+        return Reason.PODS_REFUSED, (
+            f"a pod {stranger.key[1]!r} exists that is not this job's; delete it or rename the job"
+        )
     if left:
         return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
     return None

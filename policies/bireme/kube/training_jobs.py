@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.reasons import Reason
-from bireme.kube import names, pods, timestamps, wire
+from bireme.kube import envelope, names, pods, timestamps, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 from bireme.kube.plans import spec_digest
 
@@ -103,15 +103,9 @@ def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> Jo
     without any, all are taken.
     """
     meta = job.metadata
-    spec: TrainingJobSpec | None = None
     tasks: tuple[Task, ...] = ()
-    fault: tuple[Reason, str] | None = None
-    given = job.spec.get("tasks")
-    raw_tasks = tuple(given) if isinstance(given, list) else ()
-    try:
-        spec = TrainingJobSpec.model_validate(job.spec, extra="ignore")
-    except ValidationError as error:
-        fault = (Reason.SPEC_INVALID, _first_problem(error))
+    spec, fault = _spec(job.spec)
+    raw_tasks = tuple(job.spec["tasks"]) if spec is not None else ()
     if spec is not None:
         try:
             tasks = tuple(_task(t, raw) for t, raw in zip(spec.tasks, raw_tasks, strict=True))
@@ -153,6 +147,16 @@ def _affinity_fault(
             "Preferred"
         )
     return None
+
+
+def _spec(given: dict[str, Any]) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
+    if envelope.is_too_deep(given):
+        limit = f"spec is nested more than {envelope.DEPTH_LIMIT} levels deep; flatten its template"
+        return None, (Reason.SPEC_INVALID, limit)
+    try:
+        return TrainingJobSpec.model_validate(given, extra="ignore"), None
+    except ValidationError as error:
+        return None, (Reason.SPEC_INVALID, _first_problem(error))
 
 
 def _first_problem(error: ValidationError) -> str:
