@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from faultproxy import FaultProxy
 from scenario.clusters import gpu_cluster
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.cluster
 OUTAGE_SECONDS = 20.0
 RECOVERY_SECONDS = 90.0
 """kube-scheduler tries to watch again only every 30 s after a long outage."""
-SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "12"}
+SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "8"}
 SHORT_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "3"}
 LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "120"}
 
@@ -39,7 +38,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
-        cluster = enter(gpu_cluster("outages", nodes=2))
+        cluster = enter(gpu_cluster("outages", nodes=3))
         folder = tmp_path_factory.mktemp("stack")
         enter(kept_promises(cluster, folder))
         proxy = enter(FaultProxy(cluster.kubeconfig))
@@ -127,10 +126,10 @@ def blind(site: Site) -> Iterator[Site]:
 
 
 def test_capacity_freed_while_the_watches_expired_is_given_out(blind: Site, tenant: Tenant) -> None:
-    fillers = [pod(f"filler-{n}", gpus=8) for n in range(2)]
+    fillers = [pod(f"filler-{n}", gpus=8) for n in range(3)]
     tenant.create(*fillers)
-    tenant.eventually(lambda: len(nodes_of(tenant.pods())) == 2)
-    tenant.create(training_job("next", task(replicas=16)))
+    tenant.eventually(lambda: len(nodes_of(tenant.pods())) == 3)
+    tenant.create(training_job("next", task(replicas=24)))
     tenant.await_reason("next", "WaitingForCapacity")
     pid = blind.stack.operator().pid
     blind.proxy.hold()
@@ -165,10 +164,7 @@ def test_gang_planned_on_a_node_deleted_while_the_watches_expired_is_planned_aga
             RECOVERY_SECONDS,
         )
     said = tenant.await_phase("moved", "Running", RECOVERY_SECONDS)
-    # One more where the extender, blind as well, refused the new pods at first.
-    assert said["interruptions"] in (1, 2)
+    assert said["interruptions"] >= 1
     assert said.get("restarts", 0) == 0
     assert len(nodes_of(tenant.pods("moved"))) == 4
     assert node not in nodes_of(tenant.pods("moved")).values()
-    (lost,) = [n for n in fake_nodes(2, racks=2) if n["metadata"]["name"] == node]
-    tenant.cluster.add_nodes([lost])

@@ -156,8 +156,19 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
         if not in_list:
             for raw in (poison, fine):
                 api.watch_send(JOBS, b'{"type":"ADDED","object":' + raw + b"}")
-        await until(lambda: mirror.names == {"fine"})
-    assert mirror.bad == [(("team", "deep"), "nested too deeply to be read")]
+        await until(lambda: mirror.names == {"deep", "fine"})
+    deep_one, fine_one = (mirror.reflector.objects["team", name] for name in ("deep", "fine"))
+    assert envelope.is_too_deep(deep_one.spec)
+    assert not envelope.is_too_deep(fine_one.spec)
+    assert mirror.bad == []
+
+
+@pytest.mark.parametrize("levels", [1, 256, 257, 900])
+def test_depth_counts_where_nothing_had_to_be_cut(levels: int) -> None:
+    value: object = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    assert envelope.is_too_deep(value) == (levels > envelope.DEPTH_LIMIT)
 
 
 def test_cutting_keeps_everything_above_the_limit() -> None:

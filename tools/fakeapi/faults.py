@@ -5,6 +5,7 @@ Shared by the fake API server and by the fault proxy in front of a real one, so 
 written against the one runs against the other.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -76,3 +77,9 @@ def watches(method: str, path: str, watch: bool) -> bool:  # noqa: ARG001  # a M
 def lists(method: str, path: str, watch: bool) -> bool:  # noqa: ARG001  # a Match
     """Match: reads that are no watches."""
     return method == "GET" and not watch
+
+
+def every(number: int, match: Match = writes) -> Match:
+    """Match: every ``number``-th of the requests that ``match`` does."""
+    counts = itertools.count(1)
+    return lambda *request: match(*request) and next(counts) % number == 0

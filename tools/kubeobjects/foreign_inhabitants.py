@@ -54,13 +54,16 @@ def _foreign_pod(group: str, shape: _Shape, number: int, node: str, is_gated: bo
 
 def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
     """A user's PodGroup: some members planned, in any state, and some waiting behind the gate."""
-    name, queue = f"group{index}", draw(st.sampled_from(("free", "small", "unknown")))
+    name, queue = (
+        f"group{index}",
+        draw(st.sampled_from(("free", "free", "free", "small", "unknown"))),
+    )
     shapes = _shapes(draw)
     plan, there = None, 0
     if draw(st.booleans()):
         plan, there = _planned_members(draw, world, name, queue, shapes)
     gated = _gated_tasks(draw, world, name, shapes)
-    least = draw(st.integers(1, 5))
+    least = draw(st.sampled_from((1, 1, 2, 3, 5)))
     has_minima = draw(st.booleans()) and bool(gated)
     minima = {gated[0].name: draw(st.integers(1, 3))} if has_minima else {}
     status: Manifest = {"phase": draw(st.sampled_from(("Pending", "Interrupted")))}

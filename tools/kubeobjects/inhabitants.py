@@ -36,14 +36,15 @@ def waiting_job(draw: st.DrawFn, world: World, index: int) -> None:
     """A job without a plan: fresh, interrupted, with pods left over or an empty PodGroup."""
     gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels))
     phase = draw(st.sampled_from(("", "Pending", "Restarting")))
-    class_name = draw(st.sampled_from((None, "low", "high", "missing")))
+    class_name = draw(st.sampled_from((None, None, "low", "low", "high", "high", "missing")))
     status = {"phase": phase} if phase else {}
     waited = draw(st.sampled_from((0, 30)))
     manifest = job_manifest(gang, draw(STYLES), class_name, status, waited)
     world.add_object("job", manifest)
     if draw(st.booleans()):
         world.add_object("group", _own_group(gang, None))
-    left = _leftovers(draw, world, manifest) if draw(st.booleans()) else 0
+    has_leftovers = draw(st.sampled_from((False, False, False, True)))
+    left = _leftovers(draw, world, manifest) if has_leftovers else 0
     world.waiting.append(
         replace(
             gang,
@@ -107,7 +108,7 @@ def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
     for member in plan.members:
         _own_member(draw, world, job, plan, member)
     if draw(st.booleans()):
-        _impostor(draw, world, job, plan)
+        _impostor(world, job, plan)
 
 
 def _own_member(
@@ -119,16 +120,16 @@ def _own_member(
     if state != "missing":
         phase = state if state in ("Succeeded", "Failed") else "Pending"
         world.add_object("member", facts.pod_manifest(job, plan, member, phase, node=node))
-    if state not in ("Succeeded", "Failed"):
+    if state != "Succeeded":  # what failed keeps its room until the gang starts again, or ends
         world.add_usage(node or member.node, request)
         world.add_demand(job.gang(0).queue, request)
 
 
-def _impostor(draw: st.DrawFn, world: World, job: JobFacts, plan: PlanFacts) -> None:
+def _impostor(world: World, job: JobFacts, plan: PlanFacts) -> None:
     """A bound pod that carries the gang's label but belongs to somebody else."""
     pod = facts.pod_manifest(job, plan, plan.members[0], node="n0", uid="impostor")
-    pod["metadata"] |= {"name": "impostor", "ownerReferences": [{"uid": "somebody"}]}
-    pod["metadata"]["name"] += draw(st.sampled_from(("", "-of-another")))
+    owners = [{"kind": "TrainingJob", "name": job.key[1], "uid": "somebody"}]
+    pod["metadata"] |= {"name": f"impostor-of-{job.key[1]}", "ownerReferences": owners}
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])
 
@@ -164,6 +165,8 @@ def stranger(draw: st.DrawFn, world: World, index: int) -> None:
 
 
 KINDS: Final[tuple[Inhabitant, ...]] = (
+    waiting_job,
+    waiting_job,
     waiting_job,
     planned_job,
     foreign_group,

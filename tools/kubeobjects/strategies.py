@@ -36,28 +36,40 @@ LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, ZONE))
 
 
 def requests() -> st.SearchStrategy[Request]:
-    """What a replica asks, the pod itself included."""
-    return st.fixed_dictionaries(
+    """What a replica asks, the pod itself included: mostly modest, sometimes anything."""
+    modest = st.fixed_dictionaries(
+        {"pods": st.just(1), "cpu": st.sampled_from((500, 1000)), GPU: st.sampled_from((0, 1, 2))}
+    )
+    anything = st.fixed_dictionaries(
         {"pods": st.just(1)},
         optional={
-            "cpu": st.sampled_from((1, 500, 1000, 1999, 4000)),
+            "cpu": st.sampled_from((1, 1999, 4000)),
             "memory": st.sampled_from((1, 2**30, 10**9, 2**53)),
-            GPU: st.sampled_from((1, 2, 4, 8)),
+            GPU: st.sampled_from((4, 8)),
             "hugepages-2Mi": st.just(2**21),
             "example.com/fpga": st.just(1),
         },
-    ).map(request_of)
+    )
+    return st.one_of(modest, modest, anything).map(request_of)
 
 
 def _node(name: str) -> st.SearchStrategy[Node]:
-    offers = st.fixed_dictionaries(
+    roomy = st.fixed_dictionaries(
         {
-            "cpu": st.sampled_from((0, 1, 4000, 96_000)),
-            "memory": st.sampled_from((2**30, 64 * 2**30, 2**53)),
-            "pods": st.sampled_from((1, 3, 110)),
+            "cpu": st.sampled_from((4000, 96_000)),
+            "memory": st.sampled_from((4 * 2**30, 64 * 2**30)),
+            "pods": st.sampled_from((3, 110)),
+            GPU: st.sampled_from((4, 8)),
+        }
+    )
+    anything = st.fixed_dictionaries(
+        {
+            "cpu": st.sampled_from((0, 1, 4000)),
+            "memory": st.sampled_from((2**30, 2**53)),
+            "pods": st.sampled_from((1, 3)),
         },
         optional={
-            GPU: st.sampled_from((0, 1, 4, 8)),
+            GPU: st.sampled_from((0, 1)),
             "ephemeral-storage": st.just(10**9),
             "hugepages-2Mi": st.just(2**22),
         },
@@ -66,12 +78,13 @@ def _node(name: str) -> st.SearchStrategy[Node]:
         {HOST: st.just(name)},
         optional={key: st.sampled_from(values) for key, values in LABELS.items()},
     )
+    taints = st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple)
     return st.builds(
         Node,
         st.just(name),
-        offers,
+        st.one_of(roomy, roomy, anything),
         labels,
-        st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple),
+        st.one_of(st.just(()), st.just(()), taints),
         is_ready=st.sampled_from((True, True, True, False)),
         is_cordoned=st.sampled_from((False, False, False, True)),
     )
@@ -79,7 +92,9 @@ def _node(name: str) -> st.SearchStrategy[Node]:
 
 def nodes() -> st.SearchStrategy[tuple[Node, ...]]:
     """Up to five nodes n0, n1, ..."""
-    return st.integers(0, 5).flatmap(lambda n: st.tuples(*(_node(f"n{i}") for i in range(n))))
+    return st.sampled_from((0, 1, 2, 3, 4, 5, 5)).flatmap(
+        lambda n: st.tuples(*(_node(f"n{i}") for i in range(n)))
+    )
 
 
 def _requirements() -> st.SearchStrategy[Requirement]:
@@ -119,6 +134,7 @@ def constraints() -> st.SearchStrategy[NodeConstraints]:
         st.lists(_names(), max_size=1).map(tuple),
     )
     return st.one_of(
+        st.just(ANYWHERE),
         st.just(ANYWHERE),
         st.builds(
             NodeConstraints,
@@ -166,7 +182,9 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
         uid=f"{name}-uid",
         name=name,
         namespace=draw(st.sampled_from(("default", "team"))),
-        queue=draw(st.sampled_from(("free", "free", "small", "closed", "team", "unknown"))),
+        queue=draw(
+            st.sampled_from(("free", "free", "free", "small", "small", "closed", "team", "unknown"))
+        ),
         tasks=given,
         arrived=NOW - draw(st.sampled_from((0, 10, 50, 100_000))),
         min_available=draw(st.sampled_from((0, 0, sum(task.replicas for task in given)))),

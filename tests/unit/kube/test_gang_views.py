@@ -49,12 +49,19 @@ def test_a_bound_pod_takes_its_room_itself_wherever_it_is() -> None:
     assert view.missing == (PLAN.members[0], PLAN.members[3])
 
 
-def test_members_that_have_ended_ask_for_nothing_more() -> None:
-    view = seen(*running(JOB, PLAN, worker_0="Succeeded", worker_1="Failed"))
-    assert view.demand["pods"] == 2
-    assert not view.is_ready
+def test_members_that_succeeded_ask_for_nothing_more() -> None:
+    view = seen(*running(JOB, PLAN, worker_0="Succeeded"))
+    assert view.demand["pods"] == 3
+    assert list(view.usage()) == []
+    assert view.is_ready
+
+
+def test_members_that_failed_keep_their_room_until_the_plan_is_given_back() -> None:
+    view = seen(*running(JOB, PLAN, worker_0="Failed"))
+    assert view.demand["pods"] == 4
+    assert len(list(view.usage())) == 1
     assert view.is_bound
-    assert seen(*running(JOB, PLAN, worker_0="Succeeded")).is_ready
+    assert not view.is_ready
 
 
 def test_replicas_are_counted_by_task() -> None:

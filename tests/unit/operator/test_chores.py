@@ -73,18 +73,17 @@ def test_an_ending_pod_on_a_lost_node_is_deleted_again() -> None:
     assert asked(job, plan, [old, nowhere], lost=lambda _: "gone").delete_pods == (old,)
 
 
-@pytest.mark.parametrize(("phase", "attempt"), [("Restarting", 1), ("Pending", 1)])
-def test_a_gang_that_starts_again_loses_its_pods_and_its_old_plan(phase: str, attempt: int) -> None:
+@pytest.mark.parametrize(
+    ("phase", "attempt"), [("Restarting", 1), ("Pending", 1), ("Suspended", 0)]
+)
+def test_a_gang_that_stops_keeps_its_room_until_its_last_pod_is_gone(
+    phase: str, attempt: int
+) -> None:
     job = a_job(task("worker", 2), status={"phase": phase, "attempt": attempt})
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
-    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), clear_plan=True)
-
-
-def test_a_suspended_gang_loses_its_pods_and_its_plan() -> None:
-    job, plan = a_pair("Suspended")
-    pods = running(job, plan)
-    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), clear_plan=True)
+    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods))
+    assert asked(job, plan, []) == Chore(clear_plan=True)
 
 
 def test_pods_without_any_plan_are_deleted() -> None:

@@ -1,0 +1,284 @@
+"""Whatever a tenant writes: the object says what is wrong within 10 s, and other jobs go on.
+
+Every test submits a good job beside the bad input and wants it running in the end.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.stack import BiremeStack
+from scenario.clusters import gpu_cluster, install_api
+from scenario.manifests import (
+    Manifest,
+    annotations,
+    pod,
+    pod_spec,
+    queue,
+    task,
+    torch_job,
+    training_job,
+)
+from scenario.tenant import Tenant
+
+pytestmark = pytest.mark.cluster
+
+SOON_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    folder = tmp_path_factory.mktemp("stack")
+    with (
+        gpu_cluster("badinput", nodes=2) as cluster,
+        BiremeStack(cluster, folder) as stack,
+    ):
+        yield stack.start()
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    operator = stack.operator()
+    pid, said = operator.pid, len(operator.log_path.read_text())
+    with Tenant.staying(stack.cluster, operator.log_tail) as tenant:
+        yield tenant
+    assert operator.running
+    assert operator.pid == pid, "the operator was not started again"
+    assert "Traceback" not in operator.log_path.read_text()[said:]
+
+
+def with_container(rendezvous: str = "none", **fields: object) -> Manifest:
+    spec = pod_spec()
+    spec["containers"][0] |= fields
+    return training_job("bad", task(spec=spec), rendezvous=rendezvous)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (task(replicas=0), "should be greater than or equal to 1"),
+        (task(replicas=10**9), "should be less than or equal to 10000"),
+        (task(replicas=2, minReplicas=3), "minReplicas 3 is above replicas 2: lower minReplicas"),
+        (task("Worker!", role="worker"), "spec.tasks[0].name"),
+    ],
+)
+def test_impossible_shape_is_refused_by_the_api_server_in_plain_words(
+    tenant: Tenant, bad: Manifest, words: str
+) -> None:
+    assert words in tenant.refusal(training_job("bad", bad))
+    assert tenant.find("TrainingJob", "bad") is None
+
+
+REFUSED_TEMPLATES = {
+    "a mount without a volume": (
+        with_container(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+        "TemplateInvalid",
+        'volumeMounts[0].name: Not found: "data"',
+    ),
+    "environment as a map": (
+        with_container("torch", env={"LR": "0.1"}),
+        "TemplateInvalid",
+        "env",
+    ),
+    "environment as strings": (
+        with_container("torch", env=["LR=0.1"]),
+        "TemplateInvalid",
+        "env",
+    ),
+    "a number for an image": (with_container(image=5), "TemplateInvalid", "image"),
+    "a restart policy that never ends": (
+        training_job("bad", task(spec=pod_spec(restartPolicy="Always"))),
+        "TemplateInvalid",
+        "restartPolicy: Always never ends; use Never or OnFailure",
+    ),
+    "an affinity operator that does not exist": (
+        training_job(
+            "bad",
+            task(
+                spec=pod_spec(
+                    affinity={
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {
+                                "nodeSelectorTerms": [
+                                    {"matchExpressions": [{"key": "gpu", "operator": "Like"}]}
+                                ]
+                            }
+                        }
+                    }
+                )
+            ),
+        ),
+        "TemplateInvalid",
+        "Like",
+    ),
+    "a quantity nobody has": (
+        with_container(resources={"limits": {"nvidia.com/gpu": "1E30"}}),
+        "SpecInvalid",
+        "quantity '1E30' is above the largest amount, 9007199254740992; write a smaller one",
+    ),
+    "an unknown queue": (training_job("bad", queue="nowhere"), "QueueNotFound", "'nowhere'"),
+    "a missing priority class": (
+        training_job("bad", priorityClassName="nobody"),
+        "PriorityClassNotFound",
+        "'nobody'",
+    ),
+    "a megabyte of environment": (
+        with_container(env=[{"name": f"V{n}", "value": "x" * 1000} for n in range(1000)]),
+        "",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_TEMPLATES)
+def test_bad_job_says_what_is_wrong_and_a_good_one_runs(tenant: Tenant, name: str) -> None:
+    bad, reason, words = REFUSED_TEMPLATES[name]
+    tenant.create(bad, training_job("good"))
+    if reason:
+        said = tenant.await_reason("bad", reason, SOON_SECONDS)
+        assert words in said["message"]
+        assert tenant.pods("bad") == []
+    else:
+        tenant.await_phase("bad", "Running", SOON_SECONDS)
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+@pytest.mark.parametrize("levels", [300, 950, 3000])
+def test_template_nested_too_deeply_is_said_to_be_so(tenant: Tenant, levels: int) -> None:
+    # As text and with kubectl: Python's own coders give up at about a thousand.
+    deep = '{"a":' * levels + "1" + "}" * levels
+    text = json.dumps(with_container(deep="DEEP")).replace('"DEEP"', deep)
+    tenant.cluster.kubectl(
+        "create", "--validate=false", "-n", tenant.namespace, "-f", "-", input=text
+    )
+    tenant.create(training_job("good"))
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+    said = tenant.cluster.kubectl(
+        *("wait", "btj/bad", "--for=jsonpath={.status.reason}=SpecInvalid", "--timeout=10s"),
+        *("-n", tenant.namespace),
+    )
+    assert "condition met" in said
+    message = tenant.cluster.kubectl(
+        *("get", "btj", "bad", "-n", tenant.namespace, "-o", "jsonpath={.status.message}")
+    )
+    assert message == "spec is nested more than 256 levels deep; flatten its template"
+
+
+def test_job_too_large_for_pods_with_their_own_environment_says_so(tenant: Tenant) -> None:
+    huge = [{"name": f"V{n}", "value": "x" * 1000} for n in range(1450)]
+    bad = with_container(env=huge)
+    tenant.create(bad | {"spec": bad["spec"] | {"rendezvous": "torch"}}, training_job("good"))
+    tenant.eventually(
+        lambda: tenant.status("bad"),
+        lambda said: said.get("phase") == "Running" or said.get("reason") == "TemplateInvalid",
+        SOON_SECONDS,
+    )
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+def test_control_characters_of_a_failed_pod_reach_no_terminal(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    evil = '\x1b[31mred\x1b[0m \u202eleft\u202c 模型 \x00\x07 {"event": "forged"}\n{"a": 1}'
+    fake = annotations(duration="300ms", fail_attempts="0", fail_message=evil)
+    job = training_job("bad", task(fake=fake), runPolicy={"backoffLimit": 0})
+    tenant.create(job, training_job("good"))
+    said = tenant.await_phase("bad", "Failed", SOON_SECONDS)
+    assert said["reason"] == "BackoffLimitExceeded"
+    assert "模型" in said["message"]
+    texts = [said["message"], *(c["message"] for c in said["conditions"])]
+    texts += [message for _, _, message in tenant.events("bad")]
+    assert all(text.isprintable() for text in texts)
+    lines = stack.operator().log_path.read_text().splitlines()
+    assert all("\x1b" not in line for line in lines)
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+def test_names_in_unicode_are_refused_or_escaped(tenant: Tenant) -> None:
+    assert "Invalid value" in tenant.refusal(training_job("modèle"))
+    tagged = training_job("tagged")
+    tagged["metadata"]["annotations"] = {"note": "\x1b[2J模型\u202e"}
+    tenant.create(tagged)
+    tenant.await_phase("tagged", "Running", SOON_SECONDS)
+
+
+def test_pod_of_a_planned_name_made_by_somebody_else_is_left_alone_and_named(
+    tenant: Tenant,
+) -> None:
+    squatter = pod("victim-worker-0", gpus=0)
+    squatter["metadata"]["labels"] = {
+        "bireme.dev/pod-group": "victim",
+        "bireme.dev/training-job": "victim",
+        "bireme.dev/task": "worker",
+        "bireme.dev/index": "0",
+        "bireme.dev/plan": "1.0",
+    }
+    uid = tenant.create(squatter)["metadata"]["uid"]
+    tenant.create(training_job("victim", task(replicas=2)), training_job("good"))
+    said = tenant.await_reason("victim", "PodsRefused", SOON_SECONDS)
+    assert "a pod 'victim-worker-0' exists that is not this job's" in said["message"]
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+    assert tenant.get("Pod", "victim-worker-0")["metadata"]["uid"] == uid
+    tenant.delete("Pod", "victim-worker-0", grace_seconds=0)
+    assert tenant.await_phase("victim", "Running", SOON_SECONDS)["ready"] == "2/2"
+
+
+def test_pod_of_a_planned_name_without_any_label_is_named(tenant: Tenant) -> None:
+    uid = tenant.create(pod("taken-worker-1", gpus=0))["metadata"]["uid"]
+    tenant.create(training_job("taken", task(replicas=2)), training_job("good"))
+    said = tenant.await_reason("taken", "PodsRefused", SOON_SECONDS)
+    assert "a pod 'taken-worker-1' exists that is not this job's" in said["message"]
+    tenant.eventually(lambda: tenant.plan("taken"), lambda plan: plan is None)
+    tenant.eventually(lambda: tenant.pods("taken"), lambda pods: pods == [])
+    assert tenant.get("Pod", "taken-worker-1")["metadata"]["uid"] == uid
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+def test_pod_group_of_a_planned_name_made_by_somebody_else_is_named(tenant: Tenant) -> None:
+    group = {
+        "apiVersion": "bireme.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "mine"},
+        "spec": {"minMember": 1},
+    }
+    tenant.create(group, training_job("mine"), training_job("good"))
+    said = tenant.await_reason("mine", "SpecInvalid", SOON_SECONDS)
+    assert "a PodGroup 'mine' exists that is not this job's" in said["message"]
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+def test_quota_that_refuses_a_pod_is_said_and_nothing_of_the_gang_stays(tenant: Tenant) -> None:
+    quota: Manifest = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": "2"}},
+    }
+    tenant.cluster.kubectl("apply", "-n", tenant.namespace, "-f", "-", input=json.dumps(quota))
+    tenant.eventually(
+        lambda: tenant.cluster.kubectl(
+            "get", "quota", "few", "-n", tenant.namespace, "-o", "jsonpath={.status.hard.pods}"
+        ),
+        lambda hard: hard == "2",
+    )
+    tenant.create(torch_job("many", workers=3))
+    said = tenant.await_reason("many", "PodsRefused", SOON_SECONDS)
+    assert "exceeded quota" in said["message"]
+    tenant.eventually(lambda: tenant.pods("many"), lambda pods: pods == [])
+    tenant.create(training_job("good", task(replicas=2)))
+    tenant.await_phase("good", "Running", SOON_SECONDS)
+
+
+def test_crds_removed_while_jobs_run_are_survived(stack: BiremeStack, tenant: Tenant) -> None:
+    tenant.create(torch_job("lost"))
+    tenant.await_phase("lost", "Running")
+    crds = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
+    tenant.cluster.kubectl("delete", "-f", str(crds), "--timeout=60s")
+    tenant.eventually(tenant.pods, lambda pods: pods == [], 45)
+    install_api(tenant.cluster)
+    tenant.create(queue("default"))
+    tenant.create(torch_job("again"))
+    tenant.await_phase("again", "Running", 30)
+    assert stack.operator().running

@@ -1,0 +1,142 @@
+"""The operator under an API server that fails, forgets and is written to by others."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakeapi import FakeApi, Fault, writes
+from fakeapi.faults import every
+from fakeapi.mirror import until
+from kubeobjects.kubelets import FakeKubelets
+from kubeobjects.terms import (
+    GROUPS,
+    JOBS,
+    furnish,
+    leading,
+    phases,
+    status,
+    submit,
+    written,
+)
+from scenario.manifests import task, torch_job, training_job
+
+JOBS_OF_ALL_KINDS = (
+    torch_job("torch", 3),
+    training_job("wide", task("worker", 6)),
+    training_job("small"),
+)
+
+
+async def converges(api: FakeApi, folder: Path, timeout_seconds: float = 20) -> FakeKubelets:
+    furnish(api)
+    submit(api, *JOBS_OF_ALL_KINDS)
+    async with FakeKubelets(api) as kubelets, leading(api, folder):
+        await until(lambda: set(phases(api)) == {"Succeeded"}, timeout_seconds)
+    assert set(kubelets.created.values()) == {1}
+    assert kubelets.violations == []
+    assert all(status(api, job["metadata"]["name"])["attempt"] == 0 for job in JOBS_OF_ALL_KINDS)
+    return kubelets
+
+
+@pytest.mark.parametrize(
+    ("fault", "number"),
+    [
+        (Fault(status=409, reason="Conflict"), 2),
+        (Fault(status=500, reason="InternalError"), 3),
+        (Fault(status=503, reason="ServiceUnavailable", retry_after_seconds=0), 3),
+        (Fault(drop=True), 3),
+        (Fault(drop_answer=True), 3),
+        (Fault(delay_seconds=0.05), 1),
+    ],
+    ids=["conflict", "error", "unavailable", "dropped", "answer lost", "slow"],
+)
+async def test_jobs_succeed_although_many_writes_fail(
+    api: FakeApi, tmp_path: Path, fault: Fault, number: int
+) -> None:
+    api.faults.add(fault, every(number), times=None)
+    await converges(api, tmp_path)
+
+
+async def test_an_overloaded_server_is_left_in_peace_for_as_long_as_it_asks(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, *JOBS_OF_ALL_KINDS, training_job("never", task(gpus=9)))
+    busy = Fault(status=429, reason="TooManyRequests", retry_after_seconds=1)
+    api.faults.add(busy, writes, times=None)
+    async with FakeKubelets(api), leading(api, tmp_path):
+        await asyncio.sleep(0.9)
+        first = written(api)
+        assert first <= 8, "one try for each gang, one report and the queue's, and no more"
+        await asyncio.sleep(0.8)
+        assert written(api) <= first + 8
+        api.faults.clear()
+        await until(lambda: phases(api).count("Succeeded") == len(JOBS_OF_ALL_KINDS))
+
+
+async def test_watches_that_break_again_and_again_lose_nothing(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async def cut() -> None:
+        while True:
+            api.watch_cut()
+            await asyncio.sleep(0.03)
+
+    task_ = asyncio.create_task(cut())
+    await converges(api, tmp_path)
+    task_.cancel()
+
+
+async def test_a_history_that_is_forgotten_loses_nothing(api: FakeApi, tmp_path: Path) -> None:
+    async def forget() -> None:
+        while True:
+            api.compact()
+            api.watch_cut()
+            await asyncio.sleep(0.05)
+
+    task_ = asyncio.create_task(forget())
+    await converges(api, tmp_path)
+    task_.cancel()
+
+
+@asynccontextmanager
+async def meddling(api: FakeApi, pause_seconds: float) -> Any:
+    """Somebody who writes to every job and PodGroup all the time."""
+
+    async def meddle() -> None:
+        for turn in itertools.count():
+            for resource in (JOBS, GROUPS):
+                for key, stored in list(api.store.collection(resource).objects.items()):
+                    note = {"annotations": {"turn": str(turn)}}
+                    api.store.update(
+                        resource, key, {**stored, "metadata": {**stored["metadata"], **note}}
+                    )
+            await asyncio.sleep(pause_seconds)
+
+    task_ = asyncio.create_task(meddle())
+    try:
+        yield
+    finally:
+        task_.cancel()
+        with suppress(asyncio.CancelledError):
+            await task_
+
+
+async def test_jobs_succeed_in_a_storm_of_conflicts(api: FakeApi, tmp_path: Path) -> None:
+    async with meddling(api, 0.01):
+        await converges(api, tmp_path)
+
+
+async def test_a_hopeless_conflict_is_retried_ever_more_slowly(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, training_job("job"))
+    api.faults.add(Fault(status=409, reason="Conflict"), writes, times=None)
+    async with leading(api, tmp_path):
+        await asyncio.sleep(2)
+        assert written(api) <= 20

@@ -1,0 +1,45 @@
+"""What a case is: a name, a question, and a coroutine that answers it with numbers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measurements import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The circumstances of one run of a case.
+
+    Attributes:
+        workdir: A folder of its own, for logs.
+        is_quick: Small sizes and one repetition: does it work at all?
+        say: Called with a line of progress.
+    """
+
+    workdir: Path
+    is_quick: bool
+    say: Callable[[str], None]
+
+    def pick(self, full: int, quick: int) -> int:
+        """The size for this run."""
+        return quick if self.is_quick else full
+
+    @property
+    def repetitions(self) -> int:
+        """How often each side is measured."""
+        return self.pick(3, 1)
+
+    def sides(self) -> list[str]:
+        """Both sides in alternation, each first as often as the other, give or take one."""
+        pairs = [("stock", "bireme"), ("bireme", "stock")]
+        return [side for number in range(self.repetitions) for side in pairs[number % 2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement. ``question`` is the heading of its table."""
+
+    name: str
+    question: str
+    measure: Callable[[Run], Awaitable[Result]]

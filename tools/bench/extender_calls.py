@@ -1,0 +1,137 @@
+"""The extender's round trip, beside a bare server that returns the same bytes.
+
+The extender is the real program with a full cache (from a fake API server); requests are what
+kube-scheduler sends. Servers run on one core, the client on the other, and they are asked in turn
+over kept connections.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import round_trips
+from bench.cases import Run
+from bench.measurements import Pairs, Result, Row, Sample, at_most
+from bench.populated_api import PopulatedApi
+from bench.workloads import Manifest
+from controlplane.ports import free_ports
+from controlplane.process import Process
+from fakeapi import FakeApi
+
+_MODES: Final = ("Pinned", "Score")
+_VERBS: Final = ("filter", "prioritize")
+_SERVER_CORE: Final = 0
+_CLIENT_CORE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: its verb, the kind of pod and how many nodes are asked about."""
+
+    verb: str
+    mode: str
+    names: int
+
+    @property
+    def text(self) -> str:
+        """How the table calls it."""
+        pod = "planned pod" if self.mode == "Pinned" else "pod in score mode"
+        return f"{self.verb}, {pod}, {self.names} names"
+
+
+async def measure_extender(run: Run) -> Result:
+    """Filter and prioritize at 1, 500 and 5000 names."""
+    nodes, gangs = run.pick(5000, 100), run.pick(500, 10)
+    sizes = [1, run.pick(500, 10), nodes]
+    questions = [Question(v, m, n) for m in _MODES for v in _VERBS for n in sizes]
+    async with FakeApi() as api:
+        cluster = PopulatedApi(api, nodes)
+        for number in range(gangs):
+            cluster.add_gang(f"gang-{number}", cluster.nodes[number::gangs][:8], 2)
+        pods = {
+            mode: cluster.plan_gang(mode.lower(), [cluster.nodes[0]], 1, mode)[0] for mode in _MODES
+        }
+        extender = _extender(run.workdir, api.kubeconfig(run.workdir))
+        try:
+            await asyncio.to_thread(extender.start)
+            await asyncio.to_thread(extender.wait_ready, 60)
+            rows = [
+                row
+                for question in questions
+                for row in await _ask(run, extender, question, pods, cluster.nodes)
+            ]
+        finally:
+            await asyncio.to_thread(extender.terminate)
+    note = "The bare server (uvloop, httptools, no framework) parses HTTP but not the body."
+    return Result(baseline="bare server", rows=tuple(rows), notes=(note,))
+
+
+def _extender(workdir: Path, kubeconfig: Path) -> Process:
+    (port,) = free_ports(1)
+    return Process(
+        "extender",
+        [sys.executable, "-m", "bireme_extender"],
+        log_path=workdir / "extender.log",
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        env={"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port)},
+    )
+
+
+async def _ask(
+    run: Run, extender: Process, question: Question, pods: dict[str, Manifest], nodes: Sequence[str]
+) -> list[Row]:
+    body = {"Pod": pods[question.mode], "Nodes": None, "NodeNames": nodes[: question.names]}
+    sent = round_trips.request(f"/{question.verb}", msgspec.json.encode(body))
+    port = int(extender.env["BIREME_EXTENDER_PORT"])
+    reply = await asyncio.to_thread(round_trips.reply_of, port, sent)
+    bare = _bare_server(run.workdir, reply)
+    pairs = Pairs()
+    try:
+        await asyncio.to_thread(bare.start)
+        await asyncio.to_thread(bare.wait_ready, 20)
+        for _ in range(run.repetitions):
+            ours, theirs = await asyncio.to_thread(_timed, run, extender, bare, sent)
+            pairs.add("bireme", _percentiles(ours))
+            pairs.add("bare server", _percentiles(theirs))
+    finally:
+        await asyncio.to_thread(bare.terminate)
+    middle = pairs.row("p50", "ms", at_most(1.3, "ratio"))
+    run.say(f"{question.text}: {middle.bireme.median:.3f} ms, ratio {middle.ratio:.2f}")
+    return [
+        middle.titled(f"{question.text}: p50"),
+        pairs.row("p99", "ms", at_most(5.0)).titled(f"{question.text}: p99"),
+    ]
+
+
+def _bare_server(workdir: Path, reply: bytes) -> Process:
+    (port,) = free_ports(1)
+    path = workdir / "reply.json"
+    path.write_bytes(reply)
+    return Process(
+        "bare server",
+        [sys.executable, "-m", "bench.bare_server", str(port), str(path)],
+        log_path=workdir / "bare-server.log",
+        ready_url=f"http://127.0.0.1:{port}/",
+        env={"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+
+
+def _timed(run: Run, extender: Process, bare: Process, sent: bytes) -> list[list[float]]:
+    ports = [int(extender.env["BIREME_EXTENDER_PORT"]), int(bare.command[-2])]
+    for process in (extender, bare):
+        round_trips.pin(process.pid, _SERVER_CORE)
+    round_trips.pin(0, _CLIENT_CORE)
+    try:
+        return round_trips.timed(ports, sent, rounds=run.pick(100, 5))
+    finally:
+        round_trips.free(0)
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    sample = Sample.of(1000 * value for value in seconds)
+    return {"p50": sample.percentile(50), "p99": sample.percentile(99)}

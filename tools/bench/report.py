@@ -1,0 +1,168 @@
+"""Results as files: one JSON per case with every number, and tables drawn from the JSON files.
+
+A run of one case renews that case's two files and the index; the others stay as they are, each
+with the date, machine and revision of its own run.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.measurements import Aim, Result, Row, Table
+
+INDEX: Final = "README.md"
+_ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One case as it was run. ``failure`` says why there is no result."""
+
+    case: str
+    question: str
+    command: str
+    date: str
+    took_seconds: float
+    repetitions: int
+    machine: dict[str, str]
+    result: Result | None = None
+    failure: str = ""
+
+
+def write(folder: Path, report: Report) -> None:
+    """Write the two files of a case, and the index over all that lie in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(report), indent=1)
+    (folder / f"{report.case}.json").write_bytes(encoded + b"\n")
+    (folder / f"{report.case}.md").write_text(markdown(report))
+    reports = [
+        msgspec.json.decode(path.read_bytes(), type=Report) for path in folder.glob("*.json")
+    ]
+    (folder / INDEX).write_text(index(sorted(reports, key=lambda one: one.case)))
+
+
+def markdown(report: Report) -> str:
+    """The tables of one case."""
+    lines = [f"# {report.question}", ""]
+    if report.result is None:
+        lines += ["The measurement failed:", "", "```", report.failure, "```"]
+    else:
+        result = report.result
+        lines += _comparison(result)
+        for note in result.notes:
+            lines += ["", note]
+        for table in result.tables:
+            lines += ["", f"## {table.title}", "", *_table(table)]
+    lines += ["", "## How it was measured", "", *_facts(report)]
+    return "\n".join(lines) + "\n"
+
+
+def index(reports: Sequence[Report]) -> str:
+    """All rows that have an aim, over all cases."""
+    lines = [
+        "# Measurements",
+        "",
+        "Written by `make bench`; do not edit. Every case stands alone and may be renewed by",
+        "`PYTHONPATH=tools python -m bench NAME`. Rivals are measured in the same run, on the same",
+        "cluster, in alternation; medians, and a row counts as reached only if its median does.",
+        "",
+        *_header(("case", "", "Bireme", "aim", "reached", "date")),
+    ]
+    for report in reports:
+        link = f"[{report.case}]({report.case}.md)"
+        if report.result is None:
+            lines.append(_line((link, "failed", "", "", "no", report.date)))
+            continue
+        for row in report.result.rows:
+            if row.aim is not None:
+                found = _judged(row, row.aim)
+                lines.append(
+                    _line((link, row.what, found, _aim(row.aim), _reached(row), report.date))
+                )
+    return "\n".join(lines) + "\n"
+
+
+def summary(report: Report) -> Iterable[str]:
+    """A case in lines for the screen."""
+    if report.result is None:
+        yield f"  FAILED: {report.failure.strip().splitlines()[-1]}"
+        return
+    for row in report.result.rows:
+        against = f", ratio {row.ratio:.2f}" if row.ratio is not None else ""
+        aim = f", aim {_aim(row.aim)}: {_reached(row)}" if row.aim is not None else ""
+        yield f"  {row.what}: {number(row.bireme.median)} {row.unit}{against}{aim}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    return f"{value:.{decimals}f}"
+
+
+def _comparison(result: Result) -> list[str]:
+    has_baseline = any(row.baseline is not None for row in result.rows)
+    columns = [c.format(result.baseline) for c in _ROW_COLUMNS]
+    keep = [at for at in range(len(columns)) if has_baseline or at not in (4, 5, 6)]
+    lines = _header([columns[at] for at in keep])
+    for row in result.rows:
+        cells = _cells(row)
+        lines.append(_line([cells[at] for at in keep]))
+    return lines
+
+
+def _cells(row: Row) -> list[str]:
+    theirs = ["", ""]
+    if row.baseline is not None:
+        theirs = [number(row.baseline.median), _range(row.baseline.values)]
+    ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
+    ours = [number(row.bireme.median), _range(row.bireme.values)]
+    aim = _aim(row.aim) if row.aim is not None else ""
+    return [row.what, row.unit, *ours, *theirs, ratio, aim, _reached(row)]
+
+
+def _judged(row: Row, aim: Aim) -> str:
+    if aim.of == "ratio" and row.ratio is not None:
+        return f"{row.ratio:.2f}x ({number(row.bireme.median)} {row.unit})"
+    return f"{number(row.bireme.median)} {row.unit}".strip()
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
+
+
+def _aim(aim: Aim) -> str:
+    sign, bound = ("<=", aim.at_most) if aim.at_most is not None else (">=", aim.at_least)
+    return f"{sign} {bound:g}{'x' if aim.of == 'ratio' else ''}"
+
+
+def _reached(row: Row) -> str:
+    return {None: "", True: "yes", False: "**no**"}[row.is_reached]
+
+
+def _table(table: Table) -> list[str]:
+    lines = _header(table.columns)
+    for row in table.rows:
+        lines.append(_line([cell if isinstance(cell, str) else number(cell) for cell in row]))
+    return lines
+
+
+def _facts(report: Report) -> list[str]:
+    facts: Mapping[str, str] = {
+        "command": f"`{report.command}`",
+        "date": report.date,
+        "repetitions": str(report.repetitions),
+        "took": f"{report.took_seconds:.0f} s",
+        **report.machine,
+    }
+    return [*_header(("", "")), *(_line(pair) for pair in facts.items())]
+
+
+def _header(columns: Sequence[str]) -> list[str]:
+    return [_line(columns), _line(["---"] * len(columns))]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
