@@ -60,22 +60,13 @@ def a_group(
         {"node": node, "task": task, members: which if job_uid else which.split()}
         for task, node, which in places
     ]
-    tasks = [
-        {
-            "name": task,
-            "role": "ps" if task == "ps" else "worker",
-            "requests": {**requests, "pods": "1"},
-            "replicas": 1,
-        }
-        for task in dict.fromkeys(task for task, _, _ in places)
-    ]
     plan = {
         "epoch": epoch,
         "attempt": attempt,
         "specHash": "0123456789abcdef",
         "mode": mode,
         "plannedTime": "2030-01-01T00:00:00Z",
-        "tasks": tasks,
+        "tasks": [_planned_task(t, requests) for t in dict.fromkeys(t for t, _, _ in places)],
         "placements": placements,
     }
     owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "name": name, "uid": job_uid}
@@ -87,6 +78,11 @@ def a_group(
         "spec": {"minMember": 1, "queue": "default"},
         "status": {"plan": plan} if is_planned else {},
     }
+
+
+def _planned_task(name: str, requests: Mapping[str, str]) -> Manifest:
+    role = "ps" if name == "ps" else "worker"
+    return {"name": name, "role": role, "requests": {**requests, "pods": "1"}, "replicas": 1}
 
 
 def a_pod(

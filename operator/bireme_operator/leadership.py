@@ -55,13 +55,7 @@ class Term:
         events = Events(writes, identity, wall_clock)
         self._refusals = Refusals(clock)
         self._actuator = Actuator(
-            self.state,
-            self.watches,
-            writes,
-            epoch,
-            BackOffs(clock),
-            self._changed,
-            self._refused,
+            self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
         self._reports = Reports(
             writes,
@@ -73,16 +67,20 @@ class Term:
             self._actuator.wake,
         )
         self._jobs = Jobs(
-            self._actuator,
-            self._reports,
-            events,
-            metrics,
-            settings,
-            clock,
-            self._refused,
+            self._actuator, self._reports, events, metrics, settings, clock, self._refused
         )
         self._queue_reports = QueueReports(self.state, writes)
-        self.loop = SchedulingLoop(
+        self.loop = self._make_loop(settings, scheduling, metrics, fence)
+        self.state.on_change = self._changed
+
+    def _make_loop(
+        self,
+        settings: OperatorSettings,
+        scheduling: SchedulingSettings,
+        metrics: Metrics,
+        fence: Callable[[], None],
+    ) -> SchedulingLoop:
+        return SchedulingLoop(
             state=self.state,
             policy=make_policy(scheduling),
             actuator=self._actuator,
@@ -94,9 +92,8 @@ class Term:
             refusals=self._refusals,
             fence=fence,
             now=wall_clock,
-            clock=clock,
+            clock=time.monotonic,
         )
-        self.state.on_change = self._changed
 
     def _changed(self) -> None:
         self.loop.dirty.set()

@@ -60,117 +60,103 @@ class Refusals:
         return {key: verdict for key, (_, _, verdict) in self._known.items()}
 
 
+@dataclass(kw_only=True)
 class SchedulingLoop:
     """Runs until cancelled. ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
 
-    def __init__(
-        self,
-        *,
-        state: ClusterState,
-        policy: Policy,
-        actuator: Actuator,
-        reports: Reports,
-        jobs: Jobs,
-        queue_reports: QueueReports,
-        metrics: Metrics,
-        settings: OperatorSettings,
-        refusals: Refusals,
-        fence: Callable[[], None],
-        now: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        self.dirty = asyncio.Event()
-        self.finished_at = clock()
-        """When the last turn ended; the liveness probe watches it."""
-        self._state = state
-        self._policy = policy
-        self._actuator = actuator
-        self._foreign = ForeignGangs(actuator)
-        self._reports = reports
-        self._jobs = jobs
-        self._queue_reports = queue_reports
-        self._metrics = metrics
-        self._settings = settings
-        self._refusals = refusals
-        self._fence = fence
-        self._now = now
-        self._clock = clock
-        self._health = NodeHealth(state, clock, settings.node_lost_seconds)
-        self._swept_at = float("-inf")
+    state: ClusterState
+    policy: Policy
+    actuator: Actuator
+    reports: Reports
+    jobs: Jobs
+    queue_reports: QueueReports
+    metrics: Metrics
+    settings: OperatorSettings
+    refusals: Refusals
+    fence: Callable[[], None]
+    now: Callable[[], float]
+    clock: Callable[[], float]
+    dirty: asyncio.Event = field(default_factory=asyncio.Event)
+    finished_at: float = field(init=False)
+    """When the last turn ended; the liveness probe watches it."""
+    _swept_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.finished_at = self.clock()
+        self._foreign = ForeignGangs(self.actuator)
+        self._health = NodeHealth(self.state, self.clock, self.settings.node_lost_seconds)
 
     async def run(self) -> None:
         """Turn after turn, at the latest every ``sweep_interval_seconds``."""
         while True:
             try:
-                async with asyncio.timeout(self._settings.sweep_interval_seconds):
+                async with asyncio.timeout(self.settings.sweep_interval_seconds):
                     await self.dirty.wait()
-                await asyncio.sleep(self._settings.cycle_debounce_seconds)
+                await asyncio.sleep(self.settings.cycle_debounce_seconds)
             except TimeoutError:
                 pass
             self.dirty.clear()
-            began = self._clock()
+            began = self.clock()
             await self.turn()
-            self.finished_at = self._clock()
+            self.finished_at = self.clock()
             await asyncio.sleep(_REST * (self.finished_at - began))
 
     async def turn(self) -> None:
         """Look at what changed, or at everything when a sweep is due, and decide."""
-        self._fence()
-        sweeps = self._clock() - self._swept_at >= self._settings.sweep_interval_seconds
-        changed, self._state.changed = self._state.changed, set()
-        keys = {*self._state.jobs, *self._state.groups} if sweeps else changed
+        self.fence()
+        sweeps = self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
+        changed, self.state.changed = self.state.changed, set()
+        keys = {*self.state.jobs, *self.state.groups} if sweeps else changed
         at = lifecycle.Situation(
-            now=self._now(),
-            bind_timeout_seconds=self._settings.bind_timeout_seconds,
+            now=self.now(),
+            bind_timeout_seconds=self.settings.bind_timeout_seconds,
             lost_node=self._health.lost,
             unusable_node=self._health.unusable,
         )
-        refused = self._refusals.current(self._state.jobs)
+        refused = self.refusals.current(self.state.jobs)
         for key in keys:
             self._tend(key, at, key in refused)
         waiting = self._waiting(refused)
         if not (waiting or sweeps):
             return  # most turns only follow what gangs that have their places do
-        snapshot = self._state.snapshot(at.now, self._actuator.promises(), waiting)
+        snapshot = self.state.snapshot(at.now, self.actuator.promises(), waiting)
         self._health.observe(snapshot)
         if sweeps:
-            self._swept_at = self._clock()
-            self._actuator.back_offs.forget({*self._state.jobs, *self._state.groups})
-            alive = {job.uid for job in self._state.jobs.values()}
-            alive |= {group.uid for group in self._state.groups.values()}
-            self._reports.forget(alive)
-            self._jobs.forget(alive)
-            self._queue_reports.offer(snapshot)
+            self._swept_at = self.clock()
+            self.actuator.back_offs.forget({*self.state.jobs, *self.state.groups})
+            alive = {job.uid for job in self.state.jobs.values()}
+            alive |= {group.uid for group in self.state.groups.values()}
+            self.reports.forget(alive)
+            self.jobs.forget(alive)
+            self.queue_reports.offer(snapshot)
         if snapshot.waiting:
             await self._decide(snapshot)
 
     def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
-        if not self._actuator.is_free(key):
+        if not self.actuator.is_free(key):
             return
-        job, group = self._state.jobs.get(key), self._state.groups.get(key)
+        job, group = self.state.jobs.get(key), self.state.groups.get(key)
         if job is not None and is_refused and group is not None and group.plan is not None:
-            self._actuator.start(key, self._actuator.take_back(job))
+            self.actuator.start(key, self.actuator.take_back(job))
         elif job is not None:
-            self._jobs.tend(job, group, at)
+            self.jobs.tend(job, group, at)
         elif group is not None and not group.job_uid and group.plan is not None:
-            view = self._state.view(key)
+            view = self.state.view(key)
             if view is not None and not group.is_leaving:
                 self._foreign.tend(group, view, at)
 
     def _waiting(self, refused: dict[Key, tuple[Reason, str]]) -> list[Gang]:
         """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
-        known = (*self._state.jobs, *self._state.groups)
-        return self._state.waiting(
-            {key for key in known if not self._actuator.is_free(key)}, refused
-        )
+        known = (*self.state.jobs, *self.state.groups)
+        return self.state.waiting({key for key in known if not self.actuator.is_free(key)}, refused)
 
     async def _decide(self, snapshot: ClusterSnapshot) -> None:
-        jobs, groups = dict(self._state.jobs), dict(self._state.groups)
-        with self._metrics.cycles.time():
-            decision = await asyncio.to_thread(run_cycle, snapshot, self._policy)
-        self._fence()
+        jobs, groups = dict(self.state.jobs), dict(self.state.groups)
+        with self.metrics.cycles.time():
+            decision = await asyncio.to_thread(run_cycle, snapshot, self.policy)
+        self.fence()
         if decision.fallback:
-            self._metrics.fallbacks.inc()
+            self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)
         for admit in decision.admitted:
             self._admit(admit, snapshot, jobs, groups)
@@ -187,17 +173,17 @@ class SchedulingLoop:
     ) -> None:
         key = (admit.gang.namespace, admit.gang.name)
         if admit.gang.kind == "PodGroup":
-            current = self._state.groups.get(key)
+            current = self.state.groups.get(key)
             if current is not None and current is groups.get(key):
-                plan = self._jobs.plan(admit, snapshot, 0, "")
-                self._metrics.count_admission(admit, snapshot)
-                self._foreign.admit(current, admit, plan, self._now())
+                plan = self.jobs.plan(admit, snapshot, 0, "")
+                self.metrics.count_admission(admit, snapshot)
+                self._foreign.admit(current, admit, plan, self.now())
             return
-        job, seen = self._state.jobs.get(key), jobs.get(key)
+        job, seen = self.state.jobs.get(key), jobs.get(key)
         # The objects may have changed while the cycle ran; the next turn decides on what is new.
         if job is not None and seen is not None and _same_demand(job, seen):
-            self._metrics.count_admission(admit, snapshot)
-            self._jobs.admit(job, admit, snapshot)
+            self.metrics.count_admission(admit, snapshot)
+            self.jobs.admit(job, admit, snapshot)
 
     def _hold(
         self,
@@ -208,22 +194,22 @@ class SchedulingLoop:
     ) -> None:
         key = (hold.gang.namespace, hold.gang.name)
         if hold.gang.kind == "PodGroup":
-            group = self._state.groups.get(key)
+            group = self.state.groups.get(key)
             if group is not None and group is groups.get(key) and group.plan is None:
-                self._reports.offer_group(group, foreign.waiting_status(group, hold, now))
+                self.reports.offer_group(group, foreign.waiting_status(group, hold, now))
             return
-        job = self._state.jobs.get(key)
+        job = self.state.jobs.get(key)
         if job is not None and job is jobs.get(key):
-            self._reports.offer_job(job, status.waiting(job, hold, now))
-            self._jobs.check_template(job, hold)
+            self.reports.offer_job(job, status.waiting(job, hold, now))
+            self.jobs.check_template(job, hold)
 
     def _count(self, decision: Decision) -> None:
-        self._metrics.held.clear()
+        self.metrics.held.clear()
         counts: dict[str, int] = {}
         for hold in decision.held:
             counts[hold.reason] = counts.get(hold.reason, 0) + 1
         for reason, count in counts.items():
-            self._metrics.held.labels(reason).set(count)
+            self.metrics.held.labels(reason).set(count)
 
 
 def _same_demand(job: JobFacts, seen: JobFacts) -> bool:

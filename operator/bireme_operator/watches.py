@@ -11,72 +11,57 @@ from typing import Any
 import structlog
 
 from bireme.kube import names, wire
-from bireme.kube.client import ApiClient, Params
+from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.reflector import Reflector
 
 _log = structlog.get_logger(__name__)
-_HOLDS_A_NODE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_PODS = "/api/v1/pods"
+_MEMBERS = {"labelSelector": names.POD_GROUP_LABEL}
+_OTHERS = {
+    "labelSelector": f"!{names.POD_GROUP_LABEL}",
+    "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
+}
 
 
 class Watches:
     """All reflectors of one leading operator."""
 
     def __init__(self, client: ApiClient, state: ClusterState) -> None:
-        standing = state.standing
-
         def mirror(
             path: str,
             kind: type[Any],
             put: Callable[..., None],
             delete: Callable[..., None],
-            name: str,
-            params: Params | None = None,
+            **options: Any,
         ) -> Reflector[Any]:
-            return Reflector(
-                client, path, kind, on_put=put, on_delete=delete, params=params, name=name
-            )
+            return Reflector(client, path, kind, on_put=put, on_delete=delete, **options)
 
-        self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node, "nodes")
+        standing, custom = state.standing, wire.Custom
+        self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
         self.members = mirror(
-            "/api/v1/pods",
-            wire.Pod,
-            state.put_member,
-            state.delete_member,
-            "member pods",
-            {"labelSelector": names.POD_GROUP_LABEL},
+            _PODS, wire.Pod, state.put_member, state.delete_member, params=_MEMBERS, name="members"
         )
         self.others = mirror(
-            "/api/v1/pods",
+            _PODS,
             wire.Pod,
             state.put_other_pod,
             state.delete_other_pod,
-            "other pods",
-            {"labelSelector": f"!{names.POD_GROUP_LABEL}", "fieldSelector": _HOLDS_A_NODE},
+            params=_OTHERS,
+            name="other pods",
         )
-        custom = wire.Custom
-        self.jobs = mirror(
-            names.path("trainingjobs"), custom, state.put_job, state.delete_job, "trainingjobs"
-        )
-        self.groups = mirror(
-            names.path("podgroups"), custom, state.put_group, state.delete_group, "podgroups"
-        )
-        self.queues = mirror(
-            names.path("queues"), custom, standing.put_queue, standing.delete_queue, "queues"
-        )
+        jobs, groups, queues = map(names.path, ("trainingjobs", "podgroups", "queues"))
+        self.jobs = mirror(jobs, custom, state.put_job, state.delete_job)
+        self.groups = mirror(groups, custom, state.put_group, state.delete_group)
+        self.queues = mirror(queues, custom, standing.put_queue, standing.delete_queue)
         self.namespaces = mirror(
-            "/api/v1/namespaces",
-            wire.Namespace,
-            standing.put_namespace,
-            standing.delete_namespace,
-            "namespaces",
+            "/api/v1/namespaces", wire.Namespace, standing.put_namespace, standing.delete_namespace
         )
         self.priorities = mirror(
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             wire.PriorityClass,
             standing.put_priority_class,
             standing.delete_priority_class,
-            "priorityclasses",
         )
 
     @property
