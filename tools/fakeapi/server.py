@@ -192,7 +192,9 @@ class FakeApi:
             case "POST":
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))
-                return json_answer(self.store.create(at.resource, key, content), 201)
+                tried = request.query.get("dryRun") == "All"
+                created = self.store.create(at.resource, key, content, dry_run=tried)
+                return json_answer(created, 201)
             case "PUT":
                 return json_answer(self.store.update(at.resource, at.key, content, at.subresource))
             case "PATCH":

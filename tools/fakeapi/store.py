@@ -68,8 +68,8 @@ class Store:
             raise Refusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
         return found
 
-    def create(self, resource: str, key: Key, body: Object) -> Object:
-        """Store a new object with uid, version and generation 1."""
+    def create(self, resource: str, key: Key, body: Object, *, dry_run: bool = False) -> Object:
+        """Store a new object with uid, version and generation 1; or only try to."""
         collection = self.collection(resource)
         if key in collection.objects:
             plural = resource.rpartition("/")[2]
@@ -86,7 +86,7 @@ class Store:
             meta["namespace"] = key[0]
         new.setdefault("kind", collection.kind)
         new.setdefault("apiVersion", collection.api_version)
-        return self._commit(collection, key, None, new)
+        return new if dry_run else self._commit(collection, key, None, new)
 
     def update(self, resource: str, key: Key, body: Object, subresource: str = "") -> Object:
         """Replace an object, or only its status; preconditions in ``body`` must hold."""

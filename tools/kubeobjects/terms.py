@@ -72,9 +72,9 @@ def job(api: FakeApi, name: str = "job") -> Object:
 
 
 def status(api: FakeApi, name: str = "job", resource: str = JOBS) -> Object:
-    """The status of a job (or of another object), empty before it has any."""
-    found: Object = api.store.get(resource, ("default", name)).get("status") or {}
-    return found
+    """The status of a job (or of another object), empty before it has any or even exists."""
+    stored = api.store.collection(resource).objects.get(("default", name), {})
+    return stored.get("status") or {}
 
 
 def pods(api: FakeApi) -> list[Object]:

@@ -1,0 +1,197 @@
+"""How an admission is carried out: what is written in which order, and what is found there."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import names
+from bireme.kube.client import ApiError
+from bireme_operator.actuator import group_manifest, refusal_of
+from fakeapi import FakeApi, Fault, writes
+from fakeapi.faults import WRITES
+from fakeapi.mirror import until
+from fakeapi.store import Object
+from kubeobjects.facts import a_job
+from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.terms import GROUPS, PODS, furnish, leading, phases, pods, status, submit
+from scenario.manifests import task, training_job
+
+TEAM = (task("worker", 2), task("evaluator"), task("ps", 2), task("chief"))
+
+
+def recorded(api: FakeApi) -> list[str]:
+    """Writes about gangs from now on, as ``POST pods/job-ps-0`` where the name is in the path."""
+    story: list[str] = []
+
+    def note(method: str, path: str, watch: bool) -> bool:
+        if method in WRITES and "queues" not in path and "events" not in path:
+            story.append(f"{method} {path.rpartition('/default/')[2]}")
+        return False
+
+    api.faults.add(Fault(), note, times=None)
+    return story
+
+
+async def test_the_plan_is_written_before_the_service_and_that_before_any_pod(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, training_job("job", *TEAM, rendezvous="tensorflow"))
+    story = recorded(api)
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: phases(api) == ["Running"])
+        await until(lambda: status(api, "job", GROUPS).get("phase") == "Running")
+    assert story[:3] == ["POST podgroups", "PUT podgroups/job/status", "POST services"]
+    assert story[3:9] == ["POST pods"] * 6
+    assert set(story[9:]) == {"PUT trainingjobs/job/status", "PUT podgroups/job/status"}
+
+
+async def test_pods_are_created_in_intra_job_order(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api)
+    submit(api, training_job("job", *TEAM))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, write_concurrency=1):
+        await until(lambda: phases(api) == ["Running"])
+    by_age = sorted(pods(api), key=lambda p: int(p["metadata"]["uid"].partition("-")[2]))
+    assert [p["metadata"]["name"].removeprefix("job-") for p in by_age] == [
+        "chief-0",
+        "ps-0",
+        "ps-1",
+        "worker-0",
+        "worker-1",
+        "evaluator-0",
+    ]
+
+
+async def test_a_pod_sits_where_the_plan_says(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 3)
+    submit(api, training_job("job", task("worker", 3, gpus=8)))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, epoch=7):
+        await until(lambda: phases(api) == ["Running"])
+    plan = status(api, "job", GROUPS)["plan"]
+    planned = {p["indices"]: p["node"] for p in plan["placements"]}
+    bound = {p["metadata"]["labels"][names.INDEX_LABEL]: p["spec"]["nodeName"] for p in pods(api)}
+    assert planned == bound
+    assert {p["metadata"]["labels"][names.PLAN_LABEL] for p in pods(api)} == {"7.0"}
+    assert status(api)["placement"]["nodes"] == 3
+
+
+async def test_a_pod_whose_creation_went_unanswered_is_recognised(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    submit(api, training_job("job", task("worker", 3)))
+    api.faults.add(
+        Fault(drop_answer=True), lambda m, p, _: m == "POST" and p.endswith("/pods"), times=3
+    )
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        await until(lambda: phases(api) == ["Running"])
+    assert set(kubelets.created.values()) == {1}
+    assert status(api).get("attempt") == 0
+
+
+async def test_an_old_pod_of_the_job_is_waited_for_and_then_replaced(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """It carries the owner but not the label, so that no cache knows of it."""
+    furnish(api)
+    submit(api, training_job("job"))
+    uid = api.store.get(names.path("trainingjobs"), ("default", "job"))["metadata"]["uid"]
+    old = {
+        "metadata": {"name": "job-worker-0", "ownerReferences": [{"uid": uid}]},
+        "spec": {"containers": []},
+    }
+    api.put("/api/v1/namespaces/default/pods/job-worker-0", old)
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: "plan" in status(api, "job", GROUPS))
+        assert phases(api) != ["Running"]
+        api.store.delete(PODS, ("default", "job-worker-0"), {})
+        await until(lambda: phases(api) == ["Running"])
+    assert pods(api)[0]["metadata"]["labels"][names.PLAN_LABEL] == "1.0"
+
+
+async def test_two_gangs_for_the_last_room_are_not_both_admitted_while_the_first_is_written(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, *(training_job(name, task("worker", 4, gpus=2)) for name in "abc"))
+    api.faults.add(Fault(delay_seconds=0.05), writes, times=None)
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        await until(lambda: sorted(phases(api)) == ["Pending", "Pending", "Running"])
+    assert kubelets.violations == []
+    assert len(pods(api)) == 4
+
+
+async def test_a_large_gang_that_fills_its_nodes_is_not_taken_for_an_intruder(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """Pods are bound while others are still being created; none of them counts twice."""
+
+    def slow(method: str, path: str, _: bool) -> bool:
+        return method == "POST" and path.endswith("/pods")
+
+    furnish(api, 2)
+    submit(api, training_job("job", task("worker", 16)))
+    api.faults.add(Fault(delay_seconds=0.4), slow, times=None)
+    async with FakeKubelets(api, runs), leading(api, tmp_path, write_concurrency=2) as term:
+        seen: list[Object] = []
+
+        def overfull() -> bool:
+            snapshot = term.state.snapshot(0, term._actuator.promises())
+            if (snapshot.used > snapshot.nodes.allocatable).any():
+                seen.append({"used": snapshot.used.tolist()})
+            return phases(api) == ["Running"]
+
+        await until(overfull, 15)
+    assert seen == []
+    assert status(api).get("interruptions", 0) == 0
+
+
+async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    blind = Fault(silent=True)
+    api.faults.add(blind, lambda _, path, watch: watch and path == GROUPS, times=None)
+    submit(api, training_job("job", task("worker", 3, gpus=2)))
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path) as term:
+        await until(lambda: len(pods(api)) == 3)
+        submit(api, training_job("late", task("worker", 3, gpus=2)))
+        await asyncio.sleep(1.0)
+        assert list(term._actuator.busy) == [("default", "job")]
+        assert api.requests["POST", GROUPS] == 1
+        assert phases(api) == ["", "Pending"], "the gang on its way is neither judged nor forgotten"
+    assert len(kubelets.created) == 3
+
+
+# --- what is said to the API server and what it answers ---------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ApiError(422, "Invalid", "bad"), Reason.TEMPLATE_INVALID),
+        (ApiError(400, "BadRequest", "bad"), Reason.TEMPLATE_INVALID),
+        (ApiError(413, "RequestEntityTooLarge", "bad"), Reason.TEMPLATE_INVALID),
+        (ApiError(500, "Unknown", "etcdserver: request is too large"), Reason.TEMPLATE_INVALID),
+        (ApiError(403, "Forbidden", "exceeded quota"), Reason.PODS_REFUSED),
+        (ApiError(500, "InternalError", "oops"), None),
+        (ApiError(409, "Conflict", "oops"), None),
+        (ApiError(429, "TooManyRequests", "oops"), None),
+        (ApiError(0, "Timeout", "oops"), None),
+    ],
+)
+def test_only_a_verdict_is_a_refusal(error: ApiError, reason: Reason | None) -> None:
+    refusal = refusal_of(error)
+    assert (refusal.reason if refusal else None) is reason
+    if refusal is not None:
+        assert str(refusal) == error.message
+
+
+def test_the_group_of_a_job_dies_with_it_and_says_what_it_needs() -> None:
+    job = a_job(task("worker", 4, minReplicas=2), queue="q", priorityClassName="high")
+    manifest: dict[str, Any] = group_manifest(job)
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == job.uid
+    assert manifest["spec"] == {"minMember": 2, "queue": "q", "priorityClassName": "high"}
