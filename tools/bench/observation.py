@@ -50,10 +50,11 @@ class Event(msgspec.Struct, gc=False):
     """One line of a watch."""
 
     type: str
-    object: Observed
+    object: msgspec.Raw
 
 
-_decoder = msgspec.json.Decoder(Event)
+_event = msgspec.json.Decoder(Event)
+_observed = msgspec.json.Decoder(Observed)
 
 
 class ObservationError(Exception):
@@ -101,11 +102,11 @@ class Observer:
                 f"waited {timeout_seconds:g} s for {what}; seen: {seen}"
             ) from None
 
-    def take_pod(self, event: Event, now: float) -> None:
-        """Note what a pod's event says."""
-        name, pod = event.object.metadata.name, event.object
+    def take_pod(self, event: str, pod: Observed, now: float) -> None:
+        """Note what an event of type ``event`` says about a pod."""
+        name = pod.metadata.name
         self.created.setdefault(name, now)
-        if event.type == "DELETED" or pod.status.phase == "Succeeded":
+        if event == "DELETED" or pod.status.phase == "Succeeded":
             self.ended.setdefault(name, now)
         elif pod.spec.node_name:
             self.bound.setdefault(name, now)
@@ -113,11 +114,10 @@ class Observer:
             self.unschedulable.setdefault(name, now)
         self._news.set()
 
-    def take_job(self, event: Event, now: float) -> None:
-        """Note what a TrainingJob's event says."""
-        if event.type != "DELETED" and event.object.status.reason:
-            said = (now, event.object.status.reason)
-            self.said.setdefault(event.object.metadata.name, said)
+    def take_job(self, event: str, job: Observed, now: float) -> None:
+        """The same for a TrainingJob."""
+        if event != "DELETED" and job.status.reason:
+            self.said.setdefault(job.metadata.name, (now, job.status.reason))
             self._news.set()
 
 
@@ -137,7 +137,9 @@ async def observing(client: ApiClient, namespace: str) -> AsyncIterator[Observer
             task.cancel()
 
 
-async def _follow(client: ApiClient, path: str, take: Callable[[Event, float], None]) -> None:
+async def _follow(
+    client: ApiClient, path: str, take: Callable[[str, Observed, float], None]
+) -> None:
     """Watch from an empty collection on. The API server drops watchers that lag; then resume."""
     version = "0"
     while True:
@@ -146,9 +148,12 @@ async def _follow(client: ApiClient, path: str, take: Callable[[Event, float], N
             stream = client.stream(path, params, read_timeout_seconds=3600)
             async with aclosing(stream) as lines:
                 async for line in lines:
-                    event = _decoder.decode(line)
-                    version = event.object.metadata.resource_version
-                    take(event, time.monotonic())
+                    event = _event.decode(line)
+                    if event.type == "ERROR":
+                        raise ObservationError(f"the watch of {path} broke: {line!r}")
+                    found = _observed.decode(event.object)
+                    version = found.metadata.resource_version
+                    take(event.type, found, time.monotonic())
         except ApiError as error:
             if error.is_gone:
                 raise
