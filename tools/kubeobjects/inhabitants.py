@@ -1,6 +1,6 @@
 """The gangs and pods that live in a random world, each told by hand and by manifests at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
 from bireme.core.reasons import Reason
-from bireme.kube import plans, timestamps, training_jobs, wire
+from bireme.kube import gang_views, plans, timestamps, training_jobs, wire
 from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
@@ -105,15 +105,15 @@ def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
     else:
         world.add_object("group", _own_group(gang, plan))
     world.add_demand(gang.queue, ())
-    for member in plan.members:
-        _own_member(draw, world, job, plan, member)
+    missing = [m for m in plan.members if _own_member(draw, world, job, plan, m) == "missing"]
     if draw(st.booleans()):
-        _impostor(world, job, plan)
+        _impostor(world, job, plan, missing)
 
 
 def _own_member(
     draw: st.DrawFn, world: World, job: JobFacts, plan: PlanFacts, member: Member
-) -> None:
+) -> str:
+    """One replica in a state that is drawn and returned."""
     request = plan.requests[member.task]
     state = draw(st.sampled_from(MEMBER_STATES))
     node = {"missing": member.node, "pending": "", "elsewhere": "n3"}.get(state, member.node)
@@ -123,13 +123,17 @@ def _own_member(
     if state != "Succeeded":  # what failed keeps its room until the gang starts again, or ends
         world.add_usage(node or member.node, request)
         world.add_demand(job.gang(0).queue, request)
+    return state
 
 
-def _impostor(world: World, job: JobFacts, plan: PlanFacts) -> None:
-    """A bound pod that carries the gang's label but belongs to somebody else."""
+def _impostor(world: World, job: JobFacts, plan: PlanFacts, missing: Sequence[Member]) -> None:
+    """A bound pod of a stranger with the gang's labels, under a replica's name if one is free."""
     pod = facts.pod_manifest(job, plan, plan.members[0], node="n0", uid="impostor")
     owners = [{"kind": "TrainingJob", "name": job.key[1], "uid": "somebody"}]
-    pod["metadata"] |= {"name": f"impostor-of-{job.key[1]}", "ownerReferences": owners}
+    name = f"impostor-of-{job.key[1]}"
+    if missing:
+        name = gang_views.pod_name(job.key[1], missing[0].task, missing[0].index)
+    pod["metadata"] |= {"name": name, "ownerReferences": owners}
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])
 

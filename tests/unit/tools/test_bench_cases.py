@@ -1,0 +1,76 @@
+"""Parts of the cases that can be checked without a cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import CASES, main
+from bench.admission_writes import writes_of_api_server, writes_of_operator
+from bench.cases import Run
+from bench.decision import problem
+from bench.workloads import plain_pods, replica_names, training_job
+from bireme.core.cycle import run_cycle
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.gang_views import pod_name
+from bireme.registry import make_policy
+from bireme.testing import GPU
+
+API_METRICS = """
+# TYPE apiserver_request_total counter
+apiserver_request_total{code="201",group="",resource="pods",subresource="binding",verb="POST"} 5
+apiserver_request_total{code="409",group="",resource="pods",subresource="binding",verb="POST"} 1
+apiserver_request_total{code="200",group="",resource="pods",subresource="",verb="LIST"} 9
+apiserver_request_total{code="200",group="b",resource="podgroups",subresource="status",verb="PUT"} 2
+apiserver_request_duration_count{verb="PUT"} 7
+"""
+OPERATOR_METRICS = """
+bireme_api_writes_total{resource="podgroups/status",verb="update"} 2.0
+bireme_leader 1.0
+"""
+
+
+def test_writes_are_counted_by_verb_and_resource_refused_ones_included() -> None:
+    assert writes_of_api_server(API_METRICS) == {
+        ("create", "pods/binding"): 6,
+        ("update", "podgroups/status"): 2,
+    }
+    assert writes_of_operator(OPERATOR_METRICS) == {("update", "podgroups/status"): 2}
+
+
+def test_both_sides_schedule_the_same_pods() -> None:
+    (task,) = training_job("g", 3, 2, duration="2s")["spec"]["tasks"]
+    pods = plain_pods("g", 3, 2, duration="2s")
+    assert all(pod["spec"] == task["template"]["spec"] for pod in pods)
+    assert all(
+        pod["metadata"]["annotations"] == task["template"]["metadata"]["annotations"]
+        for pod in pods
+    )
+    assert replica_names("g", 3) == [pod_name("g", "worker", index) for index in range(3)]
+
+
+def test_sides_alternate_and_each_goes_first_in_turn(tmp_path: Path) -> None:
+    sides = Run(tmp_path, is_quick=False, say=print).sides()
+    assert sides == ["stock", "bireme", "bireme", "stock", "stock", "bireme"]
+
+
+@pytest.mark.parametrize("percent", [0, 97, 100])
+def test_the_decision_problem_has_the_fill_it_says_and_repeats(percent: int) -> None:
+    snapshot = problem(40, 30, percent)
+    gpu = snapshot.nodes.axis.names.index(GPU)
+    assert snapshot.used[:, gpu].sum() == 40 * 8 * percent // 100
+    assert (snapshot.used <= snapshot.nodes.allocatable).all()
+    decisions = [
+        run_cycle(problem(40, 30, percent), make_policy(SchedulingSettings())) for _ in "ab"
+    ]
+    assert [len(d.admitted) for d in decisions] == [len(decisions[0].admitted)] * 2
+    assert bool(decisions[0].admitted) is (percent < 100)
+
+
+def test_an_unknown_case_is_refused_with_the_names_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["gang5"])
+    said = capsys.readouterr().err
+    assert "no case 'gang5'" in said
+    assert all(case.name in said for case in CASES)
