@@ -12,11 +12,10 @@ from bireme.kube.client import ApiError
 from bireme_operator.actuator import group_manifest, refusal_of
 from fakeapi import FakeApi, Fault, writes
 from fakeapi.faults import WRITES
-from fakeapi.mirror import until
 from fakeapi.store import Object
 from kubeobjects.facts import a_job
 from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import GROUPS, PODS, furnish, leading, phases, pods, status, submit
+from kubeobjects.terms import GROUPS, PODS, furnish, leading, phases, pods, status, submit, until
 from scenario.manifests import task, training_job
 
 TEAM = (task("worker", 2), task("evaluator"), task("ps", 2), task("chief"))
@@ -144,7 +143,7 @@ async def test_a_large_gang_that_fills_its_nodes_is_not_taken_for_an_intruder(
                 seen.append({"used": snapshot.used.tolist()})
             return phases(api) == ["Running"]
 
-        await until(overfull, 15)
+        await until(overfull)
     assert seen == []
     assert status(api).get("interruptions", 0) == 0
 

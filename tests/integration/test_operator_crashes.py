@@ -13,7 +13,6 @@ import pytest
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from fakeapi import FakeApi
-from fakeapi.mirror import until
 from fakeapi.store import Object
 from kubeobjects.facts import gated_pod
 from kubeobjects.kubelets import FakeKubelets, runs
@@ -26,6 +25,7 @@ from kubeobjects.terms import (
     pods,
     status,
     submit,
+    until,
     written,
 )
 from scenario.manifests import pod_group, task, torch_job, training_job

@@ -11,18 +11,8 @@ import pytest
 from bireme.kube import names
 from fakeapi import FakeApi, Fault, writes
 from fakeapi.faults import every
-from fakeapi.mirror import until
 from kubeobjects.kubelets import FakeKubelets
-from kubeobjects.terms import (
-    GROUPS,
-    JOBS,
-    furnish,
-    leading,
-    phases,
-    status,
-    submit,
-    written,
-)
+from kubeobjects.terms import GROUPS, JOBS, furnish, leading, phases, status, submit, until, written
 from scenario.manifests import task, torch_job, training_job
 
 QUEUES = names.path("queues")
@@ -33,7 +23,7 @@ JOBS_OF_ALL_KINDS = (
 )
 
 
-async def converges(api: FakeApi, folder: Path, timeout_seconds: float = 20) -> FakeKubelets:
+async def converges(api: FakeApi, folder: Path, timeout_seconds: float = 40) -> FakeKubelets:
     furnish(api)
     submit(api, *JOBS_OF_ALL_KINDS)
     async with FakeKubelets(api) as kubelets, leading(api, folder):

@@ -17,8 +17,7 @@ from bireme_operator.reports import Reports
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 from fakeapi import FakeApi, Fault, writes
-from fakeapi.mirror import until
-from kubeobjects.terms import GROUPS, JOBS, status, submit
+from kubeobjects.terms import GROUPS, JOBS, status, submit, until
 from scenario.manifests import pod_group, training_job
 
 EVENTS = "/api/v1/events"

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     chosen = [case for case in CASES if not options.names or case.name in options.names]
     folder = options.out or (SCRATCH / "results" if options.quick else RESULTS)
-    failed = [case.name for case in chosen if not _run(case, options.quick, folder)]
+    repetitions = options.repetitions or (1 if options.quick else 3)
+    failed = [case.name for case in chosen if not _run(case, options.quick, repetitions, folder)]
     print(f"results in {folder}")
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
@@ -65,15 +66,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = [case.name for case in CASES]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(known)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, one repetition")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="of each side (default 3)")
     parser.add_argument("--out", type=Path, help="folder for the results")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in known:
             parser.error(f"no case {name!r}; there are {', '.join(known)}")
+    if options.repetitions is not None and options.repetitions < 1:
+        parser.error(f"--repetitions {options.repetitions}: give at least 1")
     return options
 
 
-def _run(case: Case, is_quick: bool, folder: Path) -> bool:
+def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
     """Measure one case, whatever happened to the others; False when it failed."""
     print(f"{case.name}: {case.question}", flush=True)
     workdir = SCRATCH / case.name
@@ -84,7 +88,7 @@ def _run(case: Case, is_quick: bool, folder: Path) -> bool:
     def say(line: str) -> None:
         print(f"  {time.monotonic() - began:5.0f} s  {line}", flush=True)
 
-    run = Run(workdir, is_quick, say)
+    run = Run(workdir, is_quick, repetitions, say)
     try:
         result = uvloop.run(_limited(case, run))
     except Exception as error:  # noqa: BLE001  # whatever it was, the other cases go on
@@ -96,7 +100,7 @@ def _run(case: Case, is_quick: bool, folder: Path) -> bool:
         command=f"python -m bench {case.name}{' --quick' if is_quick else ''}",
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: TID251  # the date of the run
         took_seconds=time.monotonic() - began,
-        repetitions=run.repetitions,
+        repetitions=repetitions,
         machine=machine.facts(),
         result=result,
         failure=failure,

@@ -6,11 +6,11 @@ nothing; while Bireme is measured the stock scheduler keeps running, as it does 
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ _COMPONENTS: Final = (
 _QUIET_CORES: Final = 0.15
 _QUIET_TRIES: Final = 40
 _CLEAR_SECONDS: Final = 240.0
+T = TypeVar("T")
 
 
 @dataclass
@@ -56,16 +57,13 @@ class Arena:
     async def create(self, path: str, manifests: Sequence[Manifest]) -> None:
         """Create objects in that order, as fast as the API server takes them."""
         bodies = [(m["metadata"]["name"], msgspec.json.encode(m)) for m in manifests]
-        loop, waiting = asyncio.get_running_loop(), iter(bodies)
+        loop = asyncio.get_running_loop()
 
-        async def work() -> None:
-            for name, body in waiting:
-                self.submitted[name] = loop.time()
-                await self.client.create(path, body)
+        async def create(named: tuple[str, bytes]) -> None:
+            self.submitted[named[0]] = loop.time()
+            await self.client.create(path, named[1])
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(CONCURRENCY, len(bodies))):
-                group.create_task(work())
+        await _each(bodies, create)
 
     async def delete(self, path: str, grace_seconds: int | None = None, selector: str = "") -> None:
         """Delete one object or a whole collection; dependents follow by owner reference."""
@@ -84,7 +82,9 @@ class Arena:
         """Remove every job and pod, and return when the cluster has come to rest."""
         await self.delete(JOBS)
         await self.delete(names.path("podgroups", NAMESPACE))
-        await self.delete(PODS, grace_seconds=0)
+        # One by one, as the API server deletes a collection, thousands take half a minute.
+        pods = [f"{PODS}/{name}" for name in self.observer.created]
+        await _each(pods, lambda path: self.client.delete(path, grace_seconds=0))
         async with asyncio.timeout(_CLEAR_SECONDS):
             for path in (PODS, JOBS, names.path("podgroups", NAMESPACE)):
                 while await self._exists(path):
@@ -125,6 +125,19 @@ class Arena:
             await self.create(PODS, plain_pods("warm-up", 64, 1))
         await self.observer.until("the warm-up", lambda: len(self.observer.bound) == 64, 60)
         await self.clear()
+
+
+async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
+    """``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(CONCURRENCY, len(items))):
+            group.create_task(worker())
 
 
 @asynccontextmanager

@@ -13,22 +13,19 @@ class Run:
 
     Attributes:
         workdir: A folder of its own, for logs.
-        is_quick: Small sizes and one repetition: does it work at all?
+        is_quick: Small sizes: does it work at all?
+        repetitions: How often each side is measured.
         say: Called with a line of progress.
     """
 
     workdir: Path
     is_quick: bool
+    repetitions: int
     say: Callable[[str], None]
 
     def pick(self, full: int, quick: int) -> int:
         """The size for this run."""
         return quick if self.is_quick else full
-
-    @property
-    def repetitions(self) -> int:
-        """How often each side is measured."""
-        return self.pick(3, 1)
 
     def sides(self) -> list[str]:
         """Both sides in alternation, each first as often as the other, give or take one."""

@@ -14,10 +14,12 @@ from bireme.testing import a_node
 from bireme_operator.leadership import Term
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings
-from fakeapi import FakeApi
+from fakeapi import FakeApi, mirror
 from fakeapi.store import Object
 from scenario.manifests import Manifest, queue
 
+PATIENCE_SECONDS = 20.0
+"""How long a test waits for what must come: tests share the machine with others."""
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
 PODS = "/api/v1/pods"
@@ -50,6 +52,11 @@ async def leading(
         await client.close()
     if isinstance(ended, Exception):
         raise ended
+
+
+async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
+    """See :func:`fakeapi.mirror.until`."""
+    await mirror.until(condition, timeout_seconds)
 
 
 def furnish(api: FakeApi, nodes: int = 2, *, gpus: int = 8) -> None:

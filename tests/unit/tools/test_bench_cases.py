@@ -49,7 +49,7 @@ def test_both_sides_schedule_the_same_pods() -> None:
 
 
 def test_sides_alternate_and_each_goes_first_in_turn(tmp_path: Path) -> None:
-    sides = Run(tmp_path, is_quick=False, say=print).sides()
+    sides = Run(tmp_path, is_quick=False, repetitions=3, say=print).sides()
     assert sides == ["stock", "bireme", "bireme", "stock", "stock", "bireme"]
 
 
@@ -74,3 +74,9 @@ def test_an_unknown_case_is_refused_with_the_names_there_are(
     said = capsys.readouterr().err
     assert "no case 'gang5'" in said
     assert all(case.name in said for case in CASES)
+
+
+def test_no_repetitions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verdict", "--repetitions", "0"])
+    assert "--repetitions 0: give at least 1" in capsys.readouterr().err
