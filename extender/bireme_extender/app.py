@@ -18,7 +18,7 @@ from bireme_extender import exchange
 from bireme_extender.bodies import BodyReader, BodyRefused, Disconnected
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
-from bireme_extender.verbs import Verbs
+from bireme_extender.verbs import CacheBehind, Verbs
 
 VERSION: Final = version("bireme")
 _JSON: Final = (b"content-type", b"application/json")
@@ -82,6 +82,9 @@ class ExtenderApp(FastAPI):
         except BodyRefused as refusal:
             self._count(scope, str(refusal.status))
             await _answer(send, refusal.status, _error(str(refusal)), _CLOSE)
+        except CacheBehind as error:
+            self._count(scope, "503")
+            await _answer(send, 503, _error(str(error)))
         except exchange.MALFORMED as error:
             self._count(scope, "400")
             await _answer(send, 400, _error(f"the body is no ExtenderArgs: {error}"))
@@ -161,7 +164,7 @@ def _operation(summary: str, reply: dict[str, Any]) -> dict[str, Any]:
                     ("400", "The body is no ExtenderArgs"),
                     ("408", "The body came too slowly"),
                     ("413", "The body is too long"),
-                    ("503", "Too many large bodies at once"),
+                    ("503", "The cache is behind the API server, or too many large bodies at once"),
                 )
             },
         },

@@ -81,6 +81,11 @@ class ClusterCache:
             self._is_synced = all(r.synced.is_set() for r in self.reflectors.values())
         return self._is_synced
 
+    @property
+    def is_live(self) -> bool:
+        """Whether everything has been listed and every watch is open."""
+        return all(r.synced.is_set() and r.is_live for r in self.reflectors.values())
+
     def ages(self) -> dict[str, float]:
         """Seconds since each watch was last heard."""
         now = time.monotonic()

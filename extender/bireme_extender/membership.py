@@ -23,7 +23,6 @@ _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
 class RefusalReason(StrEnum):
     """Why a pod gets no node; also a metric label."""
 
-    NOT_SYNCED = "NotSynced"
     NODES_NOT_NAMES = "NodesNotNames"
     NO_POD_GROUP = "NoPodGroup"
     UNKNOWN_POD_GROUP = "UnknownPodGroup"

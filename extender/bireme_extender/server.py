@@ -64,7 +64,7 @@ class Program:
         waits = PlanWaits(settings.plan_wait_seconds)
         self.cache.on_group = waits.notify
         metrics = Metrics(self.cache.ages)
-        self.verbs = Verbs(self.cache.state, waits, metrics, lambda: self.cache.is_synced, scorer)
+        self.verbs = Verbs(self.cache.state, waits, metrics, self.cache, scorer)
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
         self.app = make_app(self.verbs, metrics, self.cache, bodies)
         self._server = _Server(

@@ -5,6 +5,7 @@ watches would.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -140,6 +141,14 @@ def a_state(
     for pod in others:
         state.put_other_pod(_key(pod), msgspec.convert(pod, wire.Pod))
     return state
+
+
+@dataclass
+class FixedFreshness:
+    """A cache that is as current as it is told to be."""
+
+    is_synced: bool = True
+    is_live: bool = True
 
 
 def make_metrics() -> Metrics:

@@ -2,13 +2,14 @@
 
 Both are pure reads of the cache: nothing is reserved, the same request gets the same answer, and
 a pod that is asked about and never bound leaves no trace. Filter decides for planned pods: one
-node passes, or none. What goes wrong inside is a refusal, not a failed call: the scheduler would
-take a failed call as leave to go on without the extender.
+node passes, or none. What goes wrong inside is a refusal, not a failed call: the scheduler takes a
+failed call as leave to go on without the extender. Only an extender that cannot know the plan yet,
+because its watches are not open, fails the call: the pod's pin then says where it belongs, while a
+refusal would hold the gang until something else changes in the cluster.
 """
 
 import time
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import structlog
 
@@ -31,9 +32,6 @@ from bireme_extender.plan_waits import PlanWaits
 Answer: TypeAlias = tuple[str, bytes]
 """What happened, as a metric label, and the reply."""
 
-_NOT_SYNCED = Refusal(
-    RefusalReason.NOT_SYNCED, "the extender has not read the whole cluster yet; it will be retried"
-)
 _NODES_NOT_NAMES = Refusal(
     RefusalReason.NODES_NOT_NAMES,
     "set nodeCacheCapable: true for this extender in the scheduler's configuration",
@@ -42,34 +40,51 @@ _NOBODY = wire.Pod(metadata=wire.ObjectMeta())
 _log = structlog.get_logger(__name__)
 
 
+class CacheBehind(Exception):  # noqa: N818  # a state, not a mistake
+    """The verdict depends on what the cache has not read."""
+
+
+class Freshness(Protocol):
+    """What the verbs need to know of how current their cache is."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been read once."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether everything has been read and changes are being followed."""
+
+
 class Verbs:
-    """The two verbs over one cache. ``is_synced`` says whether the cache is complete."""
+    """The two verbs over one cache, ``state``, which is as current as ``freshness`` says."""
 
     def __init__(
         self,
         state: ClusterState,
         waits: PlanWaits,
         metrics: Metrics,
-        is_synced: Callable[[], bool],
+        freshness: Freshness,
         scorer: Scorer | None = None,
     ) -> None:
         self._state = state
         self._waits = waits
         self._metrics = metrics
-        self._is_synced = is_synced
+        self._freshness = freshness
         self._scorer = scorer or BestFit()
 
     async def filter(self, body: bytes) -> bytes:
         """The reply to a filter request.
 
         Raises:
+            CacheBehind: no verdict before the cache has caught up.
             one of exchange.MALFORMED: ``body`` is no such request.
         """
         began = time.perf_counter()
         args = exchange.decode(body)
         try:
             answer = await self._filter(args)
-        except exchange.MALFORMED:
+        except (CacheBehind, *exchange.MALFORMED):
             raise
         except Exception:  # noqa: BLE001  # a failed call would let the pod through unverified
             _log.exception("filter failed, the pod gets no node")
@@ -96,16 +111,20 @@ class Verbs:
 
     async def _filter(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NOBODY
-        found = _NODES_NOT_NAMES if args.has_only_nodes else self._member(pod)
-        if isinstance(found, Refusal) and found.may_heal:
+        found = _NODES_NOT_NAMES if args.has_only_nodes else membership(pod, self._state)
+        if isinstance(found, Refusal) and found.may_heal and self._freshness.is_live:
             found = await self._after_wait(pod, found)
         if isinstance(found, Refusal):
+            if found.may_heal and not self._freshness.is_live:
+                raise CacheBehind(f"{found.message}; but the watches are not open")
             return self._refused(args.asked, found)
         if found.plan.mode == "Pinned":
             node = found.member.node
             if args.asks_about(node):
                 return "pinned", exchange.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
+        if not self._freshness.is_synced:
+            raise CacheBehind("nodes and pods have not been read yet")
         options, asked = choice.choice_for(pod, found, self._state), args.asked
         if isinstance(options, Refusal):
             return self._refused(asked, options)
@@ -115,8 +134,8 @@ class Verbs:
 
     def _prioritize(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NOBODY
-        found = self._member(pod)
-        if isinstance(found, Refusal):
+        found = membership(pod, self._state)
+        if isinstance(found, Refusal) or not self._freshness.is_synced:
             return "refused", exchange.encode_scores([])
         if found.plan.mode == "Pinned":
             node = found.member.node
@@ -132,9 +151,6 @@ class Verbs:
             self._metrics.fallbacks.inc()
         return "scored", exchange.encode_scores(choice.points(names, scores))
 
-    def _member(self, pod: wire.Pod) -> Membership | Refusal:
-        return membership(pod, self._state) if self._is_synced() else _NOT_SYNCED
-
     async def _after_wait(self, pod: wire.Pod, refusal: Refusal) -> Membership | Refusal:
         """The verdict once the cache has caught up, if the pod may wait and it does in time."""
         key = group_of(pod)
@@ -144,7 +160,7 @@ class Verbs:
 
         def is_settled() -> bool:
             nonlocal found
-            found = self._member(pod)
+            found = membership(pod, self._state)
             return not (isinstance(found, Refusal) and found.may_heal)
 
         settled = await self._waits.until(is_settled, key)

@@ -52,6 +52,10 @@ class Caller:
         self.session = session
         self.url = f"http://127.0.0.1:{port}"
 
+    async def status(self, verb: str, pod: Any) -> int:
+        async with self.session.post(f"{self.url}/{verb}", data=a_body(pod, ALL)) as answer:
+            return answer.status
+
     async def post(self, verb: str, pod: Any, names: list[str] | None = None) -> Any:
         body = a_body(pod, ALL if names is None else names)
         async with self.session.post(f"{self.url}/{verb}", data=body) as answer:
@@ -173,7 +177,7 @@ async def test_watch_that_ends_by_itself_ends_the_server(api: FakeApi, tmp_path:
     await client.close()
 
 
-async def test_not_ready_and_nothing_passes_until_everything_is_read(
+async def test_not_ready_and_nothing_is_decided_until_everything_is_read(
     api: FakeApi, tmp_path: Path
 ) -> None:
     put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
@@ -181,9 +185,7 @@ async def test_not_ready_and_nothing_passes_until_everything_is_read(
     async with extender(api, tmp_path) as caller:
         assert "podgroups have not been read yet" in await caller.becomes(503)
         assert (await caller.get("/healthz"))[0] == 200
-        reply = await caller.post("filter", a_pod())
-        assert reply["NodeNames"] == []
-        assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("NotSynced")
+        assert await caller.status("filter", a_pod()) == 503
         api.faults.clear()
         await caller.becomes(200)
         assert await caller.names(a_pod()) == ["n1"]
@@ -199,6 +201,7 @@ async def test_silent_api_server_makes_it_unready_but_plans_still_count(
         api.watch_cut()
         assert "have not been heard of for 0.7 s" in await caller.becomes(503)
         assert await caller.names(a_pod()) == ["n1"]
+        assert await caller.status("filter", a_pod(group="planned-meanwhile")) == 503
         api.faults.clear()
         telling = asyncio.create_task(bookmarks(api))
         await caller.becomes(200)

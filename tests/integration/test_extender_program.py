@@ -81,7 +81,8 @@ async def test_program_starts_without_an_api_server_and_recovers(
     url = process.ready_url.removesuffix("/readyz")
     async with aiohttp.ClientSession() as session:
         await status_of(session, f"{url}/readyz", 503)
-        assert await passing(session, url) == []
+        async with session.post(f"{url}/filter", data=a_body(a_pod(), ["n0", "n1"])) as answer:
+            assert answer.status == 503
         api.faults.clear()
         await status_of(session, f"{url}/readyz", 200)
         assert await passing(session, url) == ["n1"]

@@ -20,7 +20,15 @@ import uvicorn
 from bireme_extender.app import ExtenderApp
 from bireme_extender.bodies import BodyReader
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import a_body, a_group, a_node, a_pod, a_state, make_metrics
+from bireme_extender.testing import (
+    FixedFreshness,
+    a_body,
+    a_group,
+    a_node,
+    a_pod,
+    a_state,
+    make_metrics,
+)
 from bireme_extender.verbs import Verbs
 from controlplane.ports import free_ports
 
@@ -73,7 +81,7 @@ def an_extender() -> ExtenderApp:
     state = a_state(
         [a_node(name) for name in NODES], [a_group(places=(("worker", NODES[0], "0"),))]
     )
-    verbs = Verbs(state, PlanWaits(0.2), metrics, lambda: True)
+    verbs = Verbs(state, PlanWaits(0.2), metrics, FixedFreshness())
     return ExtenderApp(verbs, metrics, BodyReader(8 * 2**20, 2.0))
 
 

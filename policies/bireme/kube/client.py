@@ -153,12 +153,18 @@ class ApiClient:
                 return await response.read()
 
     async def stream(
-        self, path: str, params: Params | None = None, *, read_timeout_seconds: float = 70
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        read_timeout_seconds: float = 70,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes]:
         """The lines of a streamed answer (a watch), without their newlines, of any length.
 
-        A last line without newline was cut off by the sender and is dropped. Close the iterator
-        (``contextlib.aclosing``) to hang up.
+        ``on_open`` is called once the server has agreed to send them. A last line without newline
+        was cut off by the sender and is dropped. Close the iterator (``contextlib.aclosing``) to
+        hang up.
 
         Raises:
             ApiError: refused, cut, or not one byte for ``read_timeout_seconds``.
@@ -167,6 +173,7 @@ class ApiClient:
             total=None, connect=_CONNECT_TIMEOUT_SECONDS, sock_read=read_timeout_seconds
         )
         response = await self._respond("GET", _target(path, params), None, {}, timeout)
+        on_open()
         with connection_trouble():
             try:
                 async for line in _lines(response.content.iter_any()):

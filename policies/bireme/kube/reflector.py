@@ -88,6 +88,8 @@ class Reflector(Generic[T]):
         self.objects: dict[Key, T] = {}
         self.synced = asyncio.Event()
         """Set once the first list (or the knowledge that there is nothing to list) is in."""
+        self.is_live = False
+        """Whether a watch is open, or was ended by the server in good order and is renewed."""
         self.resource_version = 0
         """The newest version passed, bookmarks included."""
         self.last_contact_seconds = clock()
@@ -119,6 +121,7 @@ class Reflector(Generic[T]):
                 if not had_news and self._clock() - began < _SHORT_SECONDS:
                     await self._pause(None, self._clock() - began)
             except ApiError as error:
+                self.is_live = False
                 if error.is_not_found:
                     await self._wait_for_resource()
                 else:
@@ -218,7 +221,10 @@ class Reflector(Generic[T]):
             "timeoutSeconds": round(low + (high - low) * self._random()),
         }
         stream = self._client.stream(
-            self._path, params, read_timeout_seconds=self._timing.inactivity_seconds
+            self._path,
+            params,
+            read_timeout_seconds=self._timing.inactivity_seconds,
+            on_open=self._opened,
         )
         async with aclosing(stream) as lines:
             async for line in lines:
@@ -226,6 +232,9 @@ class Reflector(Generic[T]):
                 self._take_event(line)
                 if self._resync_is_due():
                     return
+
+    def _opened(self) -> None:
+        self.is_live = True
 
     def _take_event(self, line: bytes) -> None:
         """Take in one line; what is no event breaks the stream, which is resumed before it."""

@@ -13,7 +13,16 @@ from starlette.types import ASGIApp
 from bireme_extender.app import VERSION, ExtenderApp
 from bireme_extender.bodies import BodyReader
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import a_body, a_group, a_node, a_pod, a_state, call, make_metrics
+from bireme_extender.testing import (
+    FixedFreshness,
+    a_body,
+    a_group,
+    a_node,
+    a_pod,
+    a_state,
+    call,
+    make_metrics,
+)
 from bireme_extender.verbs import Verbs
 
 NODES = [a_node(f"n{number}") for number in range(4)]
@@ -23,7 +32,7 @@ ALL = [f"n{number}" for number in range(4)]
 def an_app(mode: str = "Pinned", **bounds: Any) -> FastAPI:
     metrics = make_metrics()
     state = a_state(NODES, [a_group(mode=mode)])
-    verbs = Verbs(state, PlanWaits(0), metrics, lambda: True)
+    verbs = Verbs(state, PlanWaits(0), metrics, FixedFreshness())
     bounds = {"limit_bytes": 8 * 2**20, "timeout_seconds": 2.0, **bounds}
     return ExtenderApp(verbs, metrics, BodyReader(**bounds))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import a_group, a_node, a_pod, a_state, make_metrics
+from bireme_extender.testing import FixedFreshness, a_group, a_node, a_pod, a_state, make_metrics
 from bireme_extender.verbs import Verbs
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender"
@@ -35,7 +35,7 @@ def verbs() -> Verbs:
         ],
         others=[a_pod(i, group=None, node="n3", phase="Running", task="other") for i in range(8)],
     )
-    return Verbs(state, PlanWaits(0), make_metrics(), lambda: True)
+    return Verbs(state, PlanWaits(0), make_metrics(), FixedFreshness())
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda p: f"{p.parent.name}-{p.name.split('.')[0]}")

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -14,8 +15,16 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_extender import exchange
 from bireme_extender.metrics import Metrics
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import a_body, a_group, a_node, a_pod, a_state, make_metrics
-from bireme_extender.verbs import Verbs
+from bireme_extender.testing import (
+    FixedFreshness,
+    a_body,
+    a_group,
+    a_node,
+    a_pod,
+    a_state,
+    make_metrics,
+)
+from bireme_extender.verbs import CacheBehind, Verbs
 
 NODES = [a_node(f"n{number}") for number in range(4)]
 ALL = [f"n{number}" for number in range(4)]
@@ -28,10 +37,11 @@ class Lab:
     def __init__(
         self, state: ClusterState | None = None, *, wait_seconds: float = 0.2, **options: Any
     ) -> None:
+        self.freshness = FixedFreshness()
         self.state = state or a_state(NODES, [a_group(places=(("worker", "n2", "0"),))])
         self.metrics: Metrics = make_metrics()
         self.waits = PlanWaits(wait_seconds)
-        options = {"is_synced": lambda: True, **options}
+        options = {"freshness": self.freshness, **options}
         self.verbs = Verbs(self.state, self.waits, self.metrics, **options)
 
     async def filter(self, pod: Any, names: list[str] | None = ALL, nodes: Any = None) -> Any:
@@ -136,11 +146,31 @@ async def test_request_without_a_pod_is_refused() -> None:
     assert await lab.prioritize(None) == []
 
 
-async def test_nothing_passes_before_the_cache_is_complete() -> None:
-    lab = Lab(is_synced=lambda: False)
-    reply = await lab.filter(a_pod())
-    assert reply["NodeNames"] == []
-    assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("NotSynced: ")
+@pytest.mark.parametrize(
+    "before", [None, a_group(is_planned=False), a_group(job_uid="the-job-before")]
+)
+async def test_no_verdict_on_an_unknown_plan_while_the_watches_are_down(before: Any) -> None:
+    lab = Lab(a_state(NODES, [before] if before else []), wait_seconds=30)
+    lab.freshness.is_live = False
+    with pytest.raises(CacheBehind, match="but the watches are not open"):
+        await lab.filter(a_pod())
+    assert await lab.prioritize(a_pod()) == []
+    assert lab.value("plan_waits", outcome="expired") == 0
+
+
+async def test_what_no_newer_cache_can_change_is_decided_while_the_watches_are_down() -> None:
+    lab = Lab()
+    lab.freshness.is_live = False
+    assert (await lab.filter(a_pod()))["NodeNames"] == ["n2"]
+    for forged in (a_pod(group=None), a_pod(requests={"cpu": "90"}), a_pod(plan="0.9")):
+        assert (await lab.filter(forged))["NodeNames"] == []
+
+
+async def test_no_node_is_chosen_from_a_cache_that_is_not_complete() -> None:
+    lab = Lab(a_state(NODES, [a_group(mode="Score")]))
+    lab.freshness.is_synced = lab.freshness.is_live = False
+    with pytest.raises(CacheBehind, match="nodes and pods have not been read yet"):
+        await lab.filter(a_pod())
     assert await lab.prioritize(a_pod()) == []
 
 
@@ -205,10 +235,11 @@ async def test_failed_scorer_is_counted_and_the_rules_answer() -> None:
 
 
 async def test_fault_of_our_own_is_a_refusal_not_a_failed_call() -> None:
-    def broken() -> bool:
+    def broken(key: Any, default: Any = None) -> Any:
         raise RuntimeError("bug")
 
-    lab = Lab(is_synced=broken)
+    lab = Lab()
+    lab.state.groups = Mock(get=broken)
     reply = await lab.filter(a_pod())
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("InternalError: ")
