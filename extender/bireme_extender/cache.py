@@ -1,8 +1,9 @@
-"""The extender's own view of the cluster: four watches that feed one ClusterState.
+"""The extender's own view of the cluster: watches that feed one ClusterState.
 
-Member pods and all others come as two streams, split by the API server. The cache is only ever
-read by the verbs; it starts empty, may be behind, and is never waited for except by a pod whose
-plan is on its way.
+Plans are all that pinned pods need, so PodGroups are followed from the start. Nodes and pods are
+only asked about by pods in score mode: they are mirrored from the first plan in that mode on,
+member pods and all others as two streams, split by the API server. The cache is only ever read by
+the verbs; it starts empty and may be behind.
 """
 
 import asyncio
@@ -33,8 +34,9 @@ class ClusterCache:
         self.state = ClusterState(settings)
         self.on_group: Callable[[Key], None] = _ignore
         self._contact_limit_seconds = contact_limit_seconds
-        self._is_synced = False
         self.reflectors: dict[str, Reflector[Any]] = {}
+        self._for_scores: dict[str, Reflector[Any]] = {}
+        self._has_scores = asyncio.Event()
         state = self.state
 
         def mirror(
@@ -45,7 +47,8 @@ class ClusterCache:
             delete: Callable[..., None],
             params: Params | None = None,
         ) -> None:
-            self.reflectors[name] = Reflector(
+            reflectors = self.reflectors if name == "podgroups" else self._for_scores
+            reflectors[name] = Reflector(
                 client,
                 path,
                 kind,
@@ -67,24 +70,35 @@ class ClusterCache:
     async def run(self) -> None:
         """Mirror until cancelled; the end of any one watch is the end of all."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self.reflectors.values():
+            for reflector in tuple(self.reflectors.values()):
+                group.create_task(reflector.run())
+            await self._has_scores.wait()
+            self.reflectors |= self._for_scores
+            for reflector in self._for_scores.values():
                 group.create_task(reflector.run())
 
     async def synced(self) -> None:
-        """Return once everything has been listed."""
+        """Return once everything that is followed has been listed."""
         await asyncio.gather(*(r.synced.wait() for r in self.reflectors.values()))
 
     @property
-    def is_synced(self) -> bool:
-        """Whether everything has been listed once."""
-        if not self._is_synced:
-            self._is_synced = all(r.synced.is_set() for r in self.reflectors.values())
-        return self._is_synced
-
-    @property
     def is_live(self) -> bool:
-        """Whether everything has been listed and every watch is open."""
-        return all(r.synced.is_set() and r.is_live for r in self.reflectors.values())
+        """Whether all plans have been listed and are being followed."""
+        plans = self.reflectors["podgroups"]
+        return plans.synced.is_set() and plans.is_live
+
+    async def has_nodes(self, timeout_seconds: float) -> bool:
+        """Follow nodes and pods from now on; whether all have been listed, in time or before."""
+        self._has_scores.set()
+        listed = [reflector.synced for reflector in self._for_scores.values()]
+        if all(event.is_set() for event in listed):
+            return True
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.gather(*(event.wait() for event in listed))
+        except TimeoutError:
+            return False
+        return True
 
     def ages(self) -> dict[str, float]:
         """Seconds since each watch was last heard."""
@@ -102,6 +116,9 @@ class ClusterCache:
 
     def _put_group(self, key: Key, group: wire.Custom) -> None:
         self.state.put_group(key, group)
+        plan = self.state.groups[key].plan
+        if plan is not None and plan.mode == "Score":
+            self._has_scores.set()
         self.on_group(key)
 
     def _delete_group(self, key: Key, group: wire.Custom) -> None:

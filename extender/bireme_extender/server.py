@@ -1,4 +1,4 @@
-"""The extender as a running process: one event loop, one server, four watches.
+"""The extender as a running process: one event loop, one server, its watches.
 
 It serves from its first second, API server or not: a filter call that cannot be decided yet is
 refused, and readiness says why. The end of a watch (a fault of ours, API errors are outlived) ends
@@ -77,6 +77,7 @@ class Program:
                 access_log=False,
                 server_header=False,
                 date_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             )
@@ -107,7 +108,7 @@ class Program:
         await self.cache.synced()
         gc.collect()
         gc.freeze()
-        _log.info("ready", nodes=len(self.cache.state.node_table))
+        _log.info("ready", podgroups=len(self.cache.state.groups))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -147,8 +147,12 @@ def a_state(
 class FixedFreshness:
     """A cache that is as current as it is told to be."""
 
-    is_synced: bool = True
     is_live: bool = True
+    is_complete: bool = True
+
+    async def has_nodes(self, timeout_seconds: float) -> bool:
+        """Whether it knows the nodes."""
+        return self.is_complete
 
 
 def make_metrics() -> Metrics:

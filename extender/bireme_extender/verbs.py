@@ -36,6 +36,8 @@ _NODES_NOT_NAMES = Refusal(
     RefusalReason.NODES_NOT_NAMES,
     "set nodeCacheCapable: true for this extender in the scheduler's configuration",
 )
+_NODES_WAIT_SECONDS = 1.0
+"""Half of what the scheduler allows a call; only ever spent after the first plan in score mode."""
 _NOBODY = wire.Pod(metadata=wire.ObjectMeta())
 _log = structlog.get_logger(__name__)
 
@@ -48,12 +50,11 @@ class Freshness(Protocol):
     """What the verbs need to know of how current their cache is."""
 
     @property
-    def is_synced(self) -> bool:
-        """Whether everything has been read once."""
-
-    @property
     def is_live(self) -> bool:
-        """Whether everything has been read and changes are being followed."""
+        """Whether all plans have been read and changes are being followed."""
+
+    async def has_nodes(self, timeout_seconds: float) -> bool:
+        """Whether all nodes and pods have been read; they are, from the first question on."""
 
 
 class Verbs:
@@ -101,7 +102,7 @@ class Verbs:
         began = time.perf_counter()
         args = exchange.decode(body)
         try:
-            answer = self._prioritize(args)
+            answer = await self._prioritize(args)
         except exchange.MALFORMED:
             raise
         except Exception:  # noqa: BLE001  # never a 500
@@ -123,7 +124,7 @@ class Verbs:
             if args.asks_about(node):
                 return "pinned", exchange.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
-        if not self._freshness.is_synced:
+        if not await self._freshness.has_nodes(_NODES_WAIT_SECONDS):
             raise CacheBehind("nodes and pods have not been read yet")
         options, asked = choice.choice_for(pod, found, self._state), args.asked
         if isinstance(options, Refusal):
@@ -132,15 +133,17 @@ class Verbs:
             return "scored", exchange.encode_names(names)
         return self._refused(asked, _NO_FEASIBLE_NODE)
 
-    def _prioritize(self, args: ExtenderArgs) -> Answer:
+    async def _prioritize(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NOBODY
         found = membership(pod, self._state)
-        if isinstance(found, Refusal) or not self._freshness.is_synced:
+        if isinstance(found, Refusal):
             return "refused", exchange.encode_scores([])
         if found.plan.mode == "Pinned":
             node = found.member.node
             planned = [(node, choice.HIGHEST_SCORE)] if args.asks_about(node) else []
             return "pinned", exchange.encode_scores(planned)
+        if not await self._freshness.has_nodes(0):
+            return "refused", exchange.encode_scores([])
         options = choice.choice_for(pod, found, self._state)
         if isinstance(options, Refusal):
             return "refused", exchange.encode_scores([])

@@ -58,6 +58,10 @@ class Actuator:
         """Whether work on the gang may be started now."""
         return key not in self.busy and self.back_offs.are_over(key)
 
+    def occupied(self) -> set[Key]:
+        """Gangs that are not free."""
+        return {*self.busy, *self.back_offs.pending()}
+
     def promises(self) -> dict[Key, Promise]:
         """What gangs under way were promised."""
         return {key: promise for key, promise in self.busy.items() if promise is not None}

@@ -33,6 +33,11 @@ class BackOffs:
         """Whether work on the gang may be started now."""
         return key not in self._last or self.clock() >= self._last[key].until
 
+    def pending(self) -> list[Key]:
+        """Gangs whose pause is not over."""
+        now = self.clock()
+        return [key for key, last in self._last.items() if now < last.until]
+
     def add(self, key: Key, error: Exception, state: object) -> float:
         """Note a failure while the gang was in ``state``; the pause in seconds."""
         last = self._last.get(key)

@@ -31,7 +31,7 @@ from bireme_operator.reports import Reports
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
-_REST = 1.0
+_REST = 3.0
 """After a turn of t seconds the loop rests at least ``_REST * t``: deciding more often than that
 takes processor time from the writes that carry decisions out."""
 
@@ -147,8 +147,7 @@ class SchedulingLoop:
 
     def _waiting(self, refused: dict[Key, tuple[Reason, str]]) -> list[Gang]:
         """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
-        known = (*self.state.jobs, *self.state.groups)
-        return self.state.waiting({key for key in known if not self.actuator.is_free(key)}, refused)
+        return self.state.waiting(self.actuator.occupied(), refused)
 
     async def _decide(self, snapshot: ClusterSnapshot) -> None:
         jobs, groups = dict(self.state.jobs), dict(self.state.groups)

@@ -59,6 +59,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
     cache = ClusterCache(client, SchedulingSettings(), 90.0)
     running = asyncio.create_task(cache.run())
     try:
+        assert await cache.has_nodes(10)
         await asyncio.wait_for(cache.synced(), 10)
         view = cache.state.view(("bench", "gang"))
         assert view is not None

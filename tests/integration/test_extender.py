@@ -239,8 +239,22 @@ async def test_metrics_tell_calls_refusals_and_age_of_the_cache(
     assert samples[calls, (("outcome", "400"), ("verb", "filter"))] == 1
     assert samples["bireme_extender_refusals_total", (("reason", "StalePlan"),)] == 1
     assert samples["bireme_extender_request_seconds_count", (("verb", "filter"),)] == 2
-    for watch in ("nodes", "members", "others", "podgroups"):
-        assert samples["bireme_extender_cache_age_seconds", (("watch", watch),)] >= 0
+    assert samples["bireme_extender_cache_age_seconds", (("watch", "podgroups"),)] >= 0
+
+
+async def test_nodes_and_pods_are_followed_from_the_first_plan_in_score_mode_on(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    put(api, GROUP, a_group(places=(("worker", "n1", "0"),)))
+    async with extender(api, tmp_path) as caller:
+        await caller.becomes(200)
+        assert await caller.names(a_pod()) == ["n1"]
+        assert 'watch="podgroups"' in (await caller.get("/metrics"))[1]
+        assert 'watch="nodes"' not in (await caller.get("/metrics"))[1]
+        put(api, GROUP, a_group(mode="Score", attempt=1))
+        await until_names(caller, a_pod(plan="1.1"), ALL)
+        for watch in ("nodes", "members", "others"):
+            assert f'watch="{watch}"' in (await caller.get("/metrics"))[1]
 
 
 async def test_slow_body_is_answered_408_and_hung_up_on(api: FakeApi, tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ async def measure_memory(run: Run) -> Result:
             aim = at_most(_AIM_MIB)
             rows.append(Row(what=f"{name}, {what}", unit="MiB", bireme=Sample.of([full]), aim=aim))
             run.say(f"{name}: {full:.0f} MiB")
+        cluster.add_gang("scored", cluster.nodes[:1], 2, "Score")
+        scored = await _resident(run, api, "extender", "scored")
+        what = "extender, the same and one gang in score mode"
+        rows.append(Row(what=what, unit="MiB", bireme=Sample.of([scored]), aim=at_most(_AIM_MIB)))
     note = "One process each, from a fake API server. Each program is measured alone."
     return Result(rows=tuple(rows), notes=(note,))
 

@@ -168,7 +168,7 @@ async def test_what_no_newer_cache_can_change_is_decided_while_the_watches_are_d
 
 async def test_no_node_is_chosen_from_a_cache_that_is_not_complete() -> None:
     lab = Lab(a_state(NODES, [a_group(mode="Score")]))
-    lab.freshness.is_synced = lab.freshness.is_live = False
+    lab.freshness.is_complete = False
     with pytest.raises(CacheBehind, match="nodes and pods have not been read yet"):
         await lab.filter(a_pod())
     assert await lab.prioritize(a_pod()) == []
