@@ -1,15 +1,19 @@
 """Builders for tests: each states only what its case is about, the rest is unremarkable."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bireme.core.constraints import ANYWHERE, NodeConstraints, Taint
 from bireme.core.gangs import Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import make_placement
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, request_of
+from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 
@@ -75,19 +79,21 @@ def a_task(
     cpu_millis: int = 1000,
     memory_bytes: int = GIB,
     min_replicas: int = 0,
+    max_replicas: int = 0,
     priority: int | None = None,
     constraints: NodeConstraints = ANYWHERE,
 ) -> Task:
     """A task of one-GPU workers."""
     request = request_of({"cpu": cpu_millis, "memory": memory_bytes, "pods": 1, GPU: gpus})
     return Task(
-        name or role.value,
-        replicas,
-        request,
-        role,
-        min_replicas,
-        role.default_priority if priority is None else priority,
-        constraints,
+        name=name or role.value,
+        replicas=replicas,
+        request=request,
+        role=role,
+        min_replicas=min_replicas,
+        max_replicas=max_replicas,
+        priority=role.default_priority if priority is None else priority,
+        constraints=constraints,
     )
 
 
@@ -140,3 +146,30 @@ def a_snapshot(
         queue_usage=queue_usage or {},
         settings=settings,
     )
+
+
+def a_running_gang(
+    gang: Gang,
+    nodes: NodeTable,
+    *,
+    row: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    started: float = 0.0,
+    resized: float = -math.inf,
+    is_leaving: bool = False,
+) -> RunningGang:
+    """``gang`` on one node, whole unless ``sizes`` says how many replicas of each task."""
+    held = sizes or {task.name: task.replicas for task in gang.tasks}
+    counts = {name: np.zeros(len(nodes), dtype=np.int64) for name in held}
+    for name, replicas in held.items():
+        counts[name][row] = replicas
+    placement = make_placement(gang, nodes, counts)
+    return RunningGang(gang, placement, started, resized, is_leaving)
+
+
+def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:
+    """``snapshot`` in which these gangs run too, and use what they hold."""
+    used = snapshot.used.copy()
+    for each in running:
+        np.add.at(used, *each.usage(snapshot.nodes.axis))
+    return replace(snapshot, running=(*snapshot.running, *running), used=used)

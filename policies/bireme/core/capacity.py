@@ -91,6 +91,12 @@ class FreeCapacity:
             self._touched.append(task.rows)
         self._tightness = None
 
+    def lower(self, rows: IntArray, free: IntArray) -> None:
+        """Set what is free on ``rows``, shape (rows, resources), to less than it was."""
+        self.free[rows] = free
+        self._touched.append(rows)
+        self._tightness = None
+
     @property
     def tightness(self) -> FloatArray:
         """How much is free on each node as one number, shape (nodes,); less is tighter.

@@ -11,17 +11,37 @@ from bireme.core.gangs import Gang
 from bireme.core.placement import Placement
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
+from bireme.core.running import RunningGang
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Places kept for a blocked gang.
+
+    Attributes:
+        start: When they are expected to be free, POSIX seconds; never before ``now``.
+        placement: The places, in rows of the snapshot's nodes.
+        is_closed: Whether not even a gang that would end before ``start`` may use them.
+    """
+
+    start: float
+    placement: Placement
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Start ``gang`` now. It may be smaller than asked: its tasks say with how many replicas."""
+    """Start ``gang`` now. It may be smaller than asked: its tasks say with how many replicas.
+
+    ``passed`` is the blocked gang it goes ahead of without delaying it, for a backfill.
+    """
 
     gang: Gang
     placement: Placement
     ranked: Ranked
     message: str
     reason: Reason = Reason.ADMITTED
+    passed: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +53,34 @@ class Hold:
     message: str
     position: int | None = None
     ranked: Ranked | None = None
+    reservation: Reservation | None = None
 
 
-Action: TypeAlias = Admit | Hold
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Give ``running`` the places of ``placement`` instead of those it has.
+
+    Replicas that stay, stay where they are: per task and node, a growth only adds and a shrink
+    only removes.
+    """
+
+    running: RunningGang
+    placement: Placement
+    message: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop ``running`` so that ``beneficiary`` can have its places; it goes back to waiting."""
+
+    running: RunningGang
+    beneficiary: Gang
+    message: str
+    reason: Reason = Reason.PREEMPTED
+
+
+Action: TypeAlias = Admit | Hold | Resize | Preempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +100,13 @@ class Decision:
     def held(self) -> tuple[Hold, ...]:
         """The gangs left waiting."""
         return tuple(action for action in self.actions if isinstance(action, Hold))
+
+    @property
+    def resized(self) -> tuple[Resize, ...]:
+        """Running gangs that grow or shrink."""
+        return tuple(action for action in self.actions if isinstance(action, Resize))
+
+    @property
+    def preempted(self) -> tuple[Preempt, ...]:
+        """Running gangs that make room."""
+        return tuple(action for action in self.actions if isinstance(action, Preempt))

@@ -11,6 +11,7 @@ from functools import cached_property
 from bireme.core.constraints import ANYWHERE, NodeConstraints
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add
+from bireme.core.speed import LossCurve, SpeedLaw
 
 
 class Role(StrEnum):
@@ -68,6 +69,8 @@ class Task:
     role: Role = Role.WORKER
     min_replicas: int = 0
     """The fewest replicas the gang may start with; 0 means all of them."""
+    max_replicas: int = 0
+    """The most it may grow to while it runs; 0 means ``replicas``."""
     priority: int = 50
     constraints: NodeConstraints = ANYWHERE
     members: tuple[str, ...] = ()
@@ -77,14 +80,35 @@ class Task:
         """The fewest replicas of this task a start may have."""
         return self.min_replicas or self.replicas
 
+    @property
+    def maximum(self) -> int:
+        """The most replicas of this task the gang may grow to."""
+        return self.max_replicas or self.replicas
+
 
 @dataclass(frozen=True)
 class Gang:
-    """A waiting gang.
+    """A gang as it waits, or would wait if it had to start again.
 
-    ``arrived`` is POSIX seconds. ``min_available`` is the fewest replicas, over all tasks, that
-    make a start; 0 means the sum of the tasks' minima. ``fault`` is a verdict the edge already
-    reached (a missing PriorityClass, a template the API server refused): such a gang is held.
+    Attributes:
+        arrived: POSIX seconds; a restart does not change it.
+        min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
+            the tasks' minima.
+        interrupted: Whether it has run before and lost its places through no fault of its own.
+        displaced: Whether that was the loss of a node: the hole is the gang's own.
+        fault: A verdict the edge already reached (a missing PriorityClass, a template the API
+            server refused): such a gang is held.
+        user: Who submitted it, for shares and for the history of run times.
+        estimated_seconds: How long a start is expected to run; None when nobody knows.
+        attained_seconds: How long earlier starts have run.
+        evictions: How often it has made room for others.
+        min_runtime_seconds: How long a start may not be preempted; None takes the setting.
+        may_preempt: Whether others may be stopped for it (PriorityClass ``preemptionPolicy``).
+        is_elastic: Whether it can be resized while it runs.
+        speed: How fast it trains at a given size; None when nobody knows.
+        remaining_steps: How many steps it has left at the start of its current run.
+        done_steps: How many steps it had done by then, over all its runs.
+        loss: How its training loss falls with the steps done; None when nobody knows.
     """
 
     uid: str
@@ -98,7 +122,19 @@ class Gang:
     min_available: int = 0
     role_affinity: RoleAffinity = RoleAffinity()
     interrupted: bool = False
+    displaced: bool = False
     fault: tuple[Reason, str] | None = None
+    user: str = ""
+    estimated_seconds: float | None = None
+    attained_seconds: float = 0.0
+    evictions: int = 0
+    min_runtime_seconds: float | None = None
+    may_preempt: bool = True
+    is_elastic: bool = False
+    speed: SpeedLaw | None = None
+    remaining_steps: float | None = None
+    done_steps: float = 0.0
+    loss: LossCurve | None = None
 
     @cached_property
     def flaw(self) -> str:

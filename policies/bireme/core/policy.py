@@ -1,10 +1,10 @@
-"""What a policy is: something that orders gangs, and something that places one.
+"""What a policy is: something that orders gangs, sizes elastic ones, and places each.
 
-Rules and learned policies implement the same two protocols; the rails around them are in
+Rules and learned policies implement the same protocols; the rails around them are in
 :mod:`bireme.core.cycle` and the same for all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,18 +31,42 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A gang in its place in the order, with the numbers that put it there."""
+    """A gang in its place in the order, with the numbers that put it there.
+
+    ``claim`` is what stopping others is judged by: only running gangs with a strictly lower claim
+    that also come later in the order make room. It must not grow by waiting alone, or two gangs
+    would stop each other in turn; None where the orderer never stops anybody.
+    """
 
     gang: Gang
     score: float
     factors: tuple[Factor, ...] = ()
+    claim: float | None = None
 
 
 class Orderer(Protocol):
     """Who goes first."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """All ``gangs``, each once, first to start first. A total order: ties by arrival, uid."""
+        """All ``gangs``, each once, first to start first. A total order: ties by arrival, uid.
+
+        The same order decides who starts and who makes room, so ``gangs`` may contain running
+        ones (those in ``snapshot.running_by_uid``), and their rank must mean the same.
+        """
+        ...
+
+
+class Sizer(Protocol):
+    """How many replicas elastic gangs should have."""
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Wanted replicas per task name, by gang uid, for any of ``ranked``.
+
+        ``ranked`` holds waiting and running gangs, first in order first. What is wanted is clipped
+        to the gang's minimum and maximum; a gang left out is sized by the general rule.
+        """
         ...
 
 
@@ -56,7 +80,10 @@ class Placer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An orderer and a placer under the names they were asked for."""
+    """Who goes first, where to, and how large; without a sizer the general rule sizes all."""
 
     orderer: Orderer
     placer: Placer
+    sizer: Sizer | None = None
+    rules: "Policy | None" = None
+    """What decides in the same cycle when this policy's answer is not valid."""

@@ -1,14 +1,23 @@
-"""Queues: who may submit where, how much a queue may hold, how urgent its users are."""
+"""Queues: who may submit where, how much a queue may hold, how urgent its users are.
+
+Queues form a tree by ``parent``; what that means for limits, guarantees and shares is in
+:mod:`bireme.core.queue_tree`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bireme.core.errors import SettingError
 from bireme.core.resources import Amounts
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as an administrator set it up."""
+    """A queue as an administrator set it up.
+
+    Raises:
+        SettingError: ``weight`` is below 1, or an amount of ``guaranteed`` below 0.
+    """
 
     name: str
     limit: Mapping[str, int] = field(default_factory=dict)
@@ -20,6 +29,24 @@ class Queue:
     is_open: bool = True
     namespaces: frozenset[str] | None = None
     """Namespaces that may use the queue; None means all."""
+    parent: str = ""
+    """The queue above, whose limit and guarantee this one's use counts against; "" for none."""
+    weight: int | None = None
+    """Its part, beside its siblings', of what none of them is guaranteed; None counts as 1."""
+    guaranteed: Mapping[str, int] = field(default_factory=dict)
+    """What its gangs can take back from queues that hold more than is guaranteed to them."""
+
+    def __post_init__(self) -> None:
+        if self.weight is not None and self.weight < 1:
+            raise SettingError(
+                f"weight of queue {self.name!r} is {self.weight}; it must be at least 1"
+            )
+        for name, amount in self.guaranteed.items():
+            if amount < 0:
+                raise SettingError(
+                    f"guaranteed[{name!r}] of queue {self.name!r} is {amount}; "
+                    "it must be at least 0"
+                )
 
     def excess(self, used: Amounts, asked: Amounts) -> dict[str, tuple[int, int, int]]:
         """Resources whose limit ``used + asked`` would pass: name -> (asked, used, limit)."""

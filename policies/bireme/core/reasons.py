@@ -15,6 +15,7 @@ class Reason(StrEnum):
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_FORBIDDEN = "QueueForbidden"
+    QUEUE_INVALID = "QueueInvalid"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     SPEC_INVALID = "SpecInvalid"
     TEMPLATE_INVALID = "TemplateInvalid"
@@ -24,12 +25,16 @@ class Reason(StrEnum):
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     WAITING_BEHIND = "WaitingBehind"
     OVER_QUEUE_LIMIT = "OverQueueLimit"
+    WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     WAITING_FOR_PODS = "WaitingForPods"
     STOPPING = "Stopping"
     PODS_REFUSED = "PodsRefused"
 
     # Progress.
     ADMITTED = "Admitted"
+    PREEMPTED = "Preempted"
+    GROWN = "Grown"
+    SHRUNK = "Shrunk"
     GANG_BOUND = "GangBound"
     GANG_RUNNING = "GangRunning"
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
@@ -52,6 +57,7 @@ _CONFIGURATION_FAULTS = frozenset(
         Reason.QUEUE_NOT_FOUND,
         Reason.QUEUE_CLOSED,
         Reason.QUEUE_FORBIDDEN,
+        Reason.QUEUE_INVALID,
         Reason.PRIORITY_CLASS_NOT_FOUND,
         Reason.SPEC_INVALID,
         Reason.TEMPLATE_INVALID,

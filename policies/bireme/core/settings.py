@@ -15,10 +15,13 @@ class SchedulingSettings:
     """What every decision depends on besides the cluster itself."""
 
     orderer: str = "combined-priority"
-    """Who goes first: the name of a registered orderer."""
+    """Who goes first: the name of a registered orderer, or ``package.module:Class``."""
 
     placer: str = "packing"
-    """Where a gang goes: the name of a registered placer."""
+    """Where a gang goes: the name of a registered placer, or ``package.module:Class``."""
+
+    sizer: str = ""
+    """How large elastic gangs are: the name of a registered sizer; empty for the general rule."""
 
     user_weight: float = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""
@@ -41,6 +44,18 @@ class SchedulingSettings:
     wait_bound_seconds: int = 86_400
     """After this wait a gang goes before all others; a Queue may set its own."""
 
+    preemption: bool = True
+    """Whether running gangs may be stopped for those that come before them."""
+
+    min_runtime_seconds: int = 300
+    """A gang is not stopped for others before it has run so long; a job may set its own."""
+
+    eviction_budget: int = 3
+    """After a gang has been stopped for others so often, it is left alone."""
+
+    resize_settle_seconds: int = 60
+    """A running elastic gang keeps its size for at least so long."""
+
     topology_levels: tuple[str, ...] = (
         "kubernetes.io/hostname",
         "topology.bireme.dev/rack",
@@ -60,6 +75,9 @@ class SchedulingSettings:
         for name in ("job_priority_half", "parallelism_half", "wait_bound_seconds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("min_runtime_seconds", "eviction_budget", "resize_settle_seconds"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 0")
         if not self.topology_levels or len(set(self.topology_levels)) < len(self.topology_levels):
             raise SettingError(
                 f"topology_levels is {self.topology_levels}; name at least one label key, each once"

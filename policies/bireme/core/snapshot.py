@@ -6,16 +6,18 @@ give equal decisions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts, IntArray
+from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ClusterSnapshot:
     """The cluster at one moment.
 
@@ -25,7 +27,8 @@ class ClusterSnapshot:
         used: int64, shape (nodes, resources): bound pods plus planned, not yet bound replicas.
         waiting: Gangs that want to start, in any order.
         queues: By name.
-        queue_usage: By queue name, what its admitted gangs ask together.
+        queue_usage: By queue name, what its own admitted gangs ask together.
+        running: Gangs that hold places, in any order; ``used`` contains what they use.
     """
 
     now: float
@@ -35,6 +38,7 @@ class ClusterSnapshot:
     queues: Mapping[str, Queue]
     queue_usage: Mapping[str, Amounts] = field(default_factory=dict)
     settings: SchedulingSettings = field(default_factory=SchedulingSettings)
+    running: tuple[RunningGang, ...] = ()
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:
@@ -51,3 +55,27 @@ class ClusterSnapshot:
     def wait_seconds(self, gang: Gang) -> float:
         """How long ``gang`` has waited; never negative, whatever the clocks say."""
         return max(0.0, self.now - gang.arrived)
+
+    @cached_property
+    def total(self) -> dict[str, int]:
+        """What all nodes offer together."""
+        sums = self.nodes.allocatable.sum(axis=0).tolist()
+        return dict(zip(self.nodes.axis.names, sums, strict=True))
+
+    @cached_property
+    def running_by_uid(self) -> Mapping[str, RunningGang]:
+        """Gangs that hold places, by uid."""
+        return {running.gang.uid: running for running in self.running}
+
+    def attained_seconds(self, gang: Gang) -> float:
+        """How long ``gang`` has run so far, over all its starts."""
+        running = self.running_by_uid.get(gang.uid)
+        return gang.attained_seconds + (running.elapsed_seconds(self.now) if running else 0.0)
+
+    def remaining_seconds(self, gang: Gang) -> float | None:
+        """How much longer ``gang`` is expected to run; None when nobody knows."""
+        if gang.estimated_seconds is None:
+            return None
+        running = self.running_by_uid.get(gang.uid)
+        elapsed = running.elapsed_seconds(self.now) if running else 0.0
+        return max(0.0, gang.estimated_seconds - elapsed)

@@ -6,16 +6,21 @@ without all pods but those that never leave. The second depends
 on nodes alone and is remembered with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
 from bireme.core import filters
 from bireme.core.capacity import FreeCapacity
+from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import NodeTable
+from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import Placer
 from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
 
 
 def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
@@ -48,7 +53,7 @@ def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource
 
 def never_fits(gang: Gang, nodes: NodeTable, placer: Placer) -> str | None:
     """Why the gang would not fit an empty cluster, with the largest that would; None if it fits."""
-    key = ("never_fits", gang.shape, type(placer).__qualname__)
+    key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key in nodes.memo:
         verdict = nodes.memo[key]
         return verdict if isinstance(verdict, str) else None
@@ -132,3 +137,73 @@ def shown(resource: str, amount: int) -> str:
     if resource == MEMORY:
         return f"{amount / 2**30:.4g}Gi memory"
     return f"{amount} {resource}"
+
+
+def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None) -> str:
+    """Where a gang was planned, at which part of its size, and ahead of whom."""
+    message = f"{composition(gang)} planned {where(placement)}"
+    if gang.replicas < whole.replicas:
+        message += f", {gang.replicas} of {whole.replicas} replicas"
+    if passed is not None:
+        message += f", ahead of {passed.namespace}/{passed.name} without delaying it"
+    return message
+
+
+def where(placement: Placement) -> str:
+    """A placement in words."""
+    nodes = len(placement.node_rows())
+    if placement.level == CLUSTER_LEVEL:
+        return f"on {nodes} nodes across the cluster"
+    kind = placement.level.rsplit("/", 1)[-1]
+    if kind == "hostname":
+        return f"on node {placement.domain}"
+    return f"on {nodes} nodes of {kind} {placement.domain}"
+
+
+def over_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """What a queue would hold too much of: resource -> (asked, used, limit)."""
+    parts = [
+        f"asks {shown(name, asked)}, {shown(name, used)} of {shown(name, limit)} in use"
+        for name, (asked, used, limit) in excess.items()
+    ]
+    return f"queue {queue!r}: " + "; ".join(parts)
+
+
+def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """What even an unused queue may not hold."""
+    parts = [
+        f"{shown(name, asked)}, its limit is {shown(name, limit)}"
+        for name, (asked, _, limit) in excess.items()
+    ]
+    return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
+
+
+def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
+    """Which places are kept for a blocked gang, and from when on it should have them."""
+    places = where(reservation.placement).removeprefix("on ")
+    if reservation.start <= snapshot.now:
+        return f"kept for it: {places}, as soon as what runs there ends"
+    return f"kept for it: {places}, expected free at {clock_time(reservation.start)}"
+
+
+def would_delay(blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
+    """Why a gang that would fit now must wait all the same."""
+    message = f"fits now, but would take places kept for {blocked.namespace}/{blocked.name}"
+    if reservation is not None and not reservation.is_closed:
+        message += (
+            f" from {clock_time(reservation.start)} on; a spec.estimatedDuration that ends before "
+            "lets it start"
+        )
+    return f"{message}; {ahead} ahead"
+
+
+def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
+    """Whose places a gang is waiting for."""
+    names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
+    stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
+    return f"{composition(gang)} start once those have left that make room for it{stopping}"
+
+
+def clock_time(seconds: float) -> str:
+    """POSIX seconds as people and Kubernetes write a time, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,7 +12,8 @@ arrival never reorders the rest:
 
 T and R grow strictly and never reach 1, so no class value and no width saturates. W is the
 queue's wait bound. Ties, also those of values too large to differ in the rounded score:
-interrupted gangs first, then class value, arrival, replicas, uid. The intra-job half of the paper
+interrupted gangs first, then class value, arrival, replicas, uid. Only U and T give a claim to
+the places of others: neither waiting long nor being wide stops anybody. The intra-job half of the paper
 (task order, PS/worker affinity) is :mod:`bireme.heuristics.packing`.
 """
 
@@ -27,7 +28,10 @@ _SCORE_DECIMALS = 9
 
 
 class CombinedPriority:
-    """Highest combined priority first."""
+    """Highest combined priority first: user, job, wait and parallelism, weighted.
+
+    Source: Du et al., EURASIP JWCN 2023:45.
+    """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All gangs by descending P; a total order."""
@@ -37,7 +41,8 @@ class CombinedPriority:
         """One gang with its score and the four factors behind it."""
         factors = _factors(gang, snapshot)
         score = round(sum(factor.contribution for factor in factors), _SCORE_DECIMALS)
-        return Ranked(gang, score, factors)
+        claim = round(factors[0].contribution + factors[1].contribution, _SCORE_DECIMALS)
+        return Ranked(gang, score, factors, claim)
 
 
 def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[Factor, ...]:

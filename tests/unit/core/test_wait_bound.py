@@ -83,7 +83,7 @@ def test_the_longest_overdue_goes_first_by_its_own_bound() -> None:
     assert [action.gang.uid for action in decision.actions] == ["hasty", "older", "old"]
 
 
-def test_an_overdue_gang_without_capacity_blocks_everyone_behind_it() -> None:
+def test_nobody_behind_takes_what_an_overdue_gang_without_capacity_may_need() -> None:
     queues = [Queue("default"), Queue("other")]
     gangs = [
         a_gang("old", a_task(2, 8), arrived=0),
@@ -104,7 +104,7 @@ def test_an_overdue_gang_without_capacity_blocks_everyone_behind_it() -> None:
     messages = {hold.gang.uid: (hold.position, hold.message) for hold in decision.held}
     assert messages["elsewhere"] == (
         2,
-        "held back for default/old, which has waited past its bound; 1 ahead",
+        "fits now, but would take places kept for default/old; 1 ahead",
     )
     assert messages["small"][0] == 3
     assert messages["never"][0] is None

@@ -1,0 +1,86 @@
+"""Reserving places for the first blocked gang: the earliest moment at which it fits, and where.
+
+Gangs leave one after another in a given order (:mod:`bireme.core.releases`); the reservation is
+placed as soon as enough have left. Every cycle computes it anew, so it follows the facts:
+
+*   A gang that has outrun its estimate, or has none, counts as ending now. The start then moves
+    with the clock, but nobody is backfilled into the places, so it cannot be pushed back for ever.
+*   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
+    closed. Whoever starts later takes none of these places, so the gang starts at the latest when
+    all gangs have ended that ran when it became the first in line.
+"""
+
+import numpy as np
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.decision import Reservation
+from bireme.core.gangs import Gang
+from bireme.core.ledger import Ledger
+from bireme.core.placement import Placement
+from bireme.core.policy import Placer
+from bireme.core.releases import Releases
+from bireme.core.resources import IntArray
+from bireme.core.snapshot import ClusterSnapshot
+
+
+def reserve(
+    gang: Gang, ledger: Ledger, snapshot: ClusterSnapshot, placer: Placer, is_overdue: bool
+) -> Reservation | None:
+    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
+
+    Pods that no gang owns are expected to stay, except for a gang past its wait bound: its places
+    may be theirs, which keeps others from taking them first.
+    """
+    releases = Releases.by_age(snapshot) if is_overdue else Releases.by_end(snapshot)
+    free = ledger.now.free
+    found = _earliest(gang, releases, free, snapshot, placer)
+    if found is not None:
+        count, placement = found
+        start = max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
+        reservation = Reservation(start, placement, is_closed=is_overdue)
+        given_back = releases.gangs[:count]
+        ledger.reserve(gang, reservation, given_back, releases.free_after(free, count))
+        return reservation
+    if not is_overdue:
+        return None
+    emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
+    placement_anywhere = _placed(gang, emptied, snapshot, placer)
+    if placement_anywhere is None:
+        return None
+    reservation = Reservation(snapshot.now, placement_anywhere, is_closed=True)
+    ledger.reserve(gang, reservation, snapshot.running, emptied.copy())
+    return reservation
+
+
+def _earliest(
+    gang: Gang, releases: Releases, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
+) -> tuple[int, Placement] | None:
+    """How few gangs must leave before ``gang`` fits, and where; by galloping and bisection."""
+    total = len(releases.gangs)
+    asked = snapshot.nodes.axis.usage(gang.demand)
+    low, step = releases.fewest(free, asked), 1
+    best: tuple[int, Placement] | None = None
+    probe = low
+    while True:
+        placement = _placed(gang, releases.free_after(free, probe), snapshot, placer)
+        if placement is not None:
+            best = (probe, placement)
+            break
+        if probe >= total:
+            return None
+        low, probe, step = probe + 1, min(total, probe + step), step * 2
+    while low < best[0]:
+        middle = (low + best[0]) // 2
+        placement = _placed(gang, releases.free_after(free, middle), snapshot, placer)
+        if placement is None:
+            low = middle + 1
+        else:
+            best = (middle, placement)
+    return best
+
+
+def _placed(
+    gang: Gang, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
+) -> Placement | None:
+    nodes = snapshot.nodes
+    return placer.place(gang, FreeCapacity(nodes, np.subtract(nodes.allocatable, free)))

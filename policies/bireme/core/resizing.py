@@ -1,0 +1,79 @@
+"""Elastic gangs: growing into capacity that nobody waits for, shrinking where it is wanted.
+
+Replicas that stay, stay where they are. A growth adds replicas near the others; a shrink empties
+the nodes with the fewest replicas first, and last of all the one where the others meet.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import Placement, TaskPlacement, make_placement
+from bireme.core.policy import Placer
+from bireme.core.resources import IntArray
+from bireme.core.running import RunningGang
+
+
+def smaller(running: RunningGang, sizes: Mapping[str, int]) -> Placement | None:
+    """``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now."""
+    tasks = []
+    changed = False
+    for task in running.placement.tasks:
+        excess = int(task.counts.sum()) - sizes.get(task.task, 0)
+        if excess > 0:
+            changed = True
+            task = _without(task, excess, running.anchor_row)
+        if len(task.rows):
+            tasks.append(task)
+    if not changed or not tasks:
+        return None
+    return Placement(tuple(tasks), running.placement.level, running.placement.domain)
+
+
+def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement:
+    """``task`` with ``excess`` fewer replicas."""
+    order = np.lexsort((-task.rows, task.counts, task.rows == anchor_row))
+    counts = task.counts[order]
+    before = np.cumsum(counts) - counts
+    kept = np.empty_like(counts)
+    kept[:] = counts - np.clip(excess - before, 0, counts)
+    result = np.empty_like(kept)
+    result[order] = kept
+    stays = result > 0
+    return TaskPlacement(task.task, task.rows[stays], result[stays])
+
+
+def larger(
+    running: RunningGang, sizes: Mapping[str, int], capacity: FreeCapacity, placer: Placer
+) -> tuple[Gang, Placement, Placement] | None:
+    """The largest growth of ``running`` towards ``sizes`` that fits ``capacity``.
+
+    What is added (as a gang and its places), and all its places then; None when nothing fits.
+    """
+    extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
+    room = {
+        task.name: int(np.minimum(capacity.replicas(task), extra.get(task.name, 0)).sum())
+        for task in running.gang.tasks
+    }
+    extra = {name: min(count, room.get(name, 0)) for name, count in extra.items()}
+    while sum(extra.values()):
+        added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
+        placement = placer.place(added, capacity)
+        if placement is not None:
+            return added, placement, joined(running, placement, capacity.nodes)
+        extra = {name: count // 2 for name, count in extra.items()}
+    return None
+
+
+def joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
+    """All places of ``running`` once ``added`` is its own."""
+    sizes: dict[str, IntArray] = {}
+    for task in (*running.placement.tasks, *added.tasks):
+        counts = sizes.setdefault(task.task, np.zeros(len(nodes), dtype=np.int64))
+        counts[task.rows] += task.counts
+    totals = {name: int(counts.sum()) for name, counts in sizes.items()}
+    whole = running.gang.resized({t.name: totals.get(t.name, 0) for t in running.gang.tasks})
+    return make_placement(whole, nodes, sizes)
