@@ -69,11 +69,11 @@ class Task:
     role: Role = Role.WORKER
     min_replicas: int = 0
     """The fewest replicas the gang may start with; 0 means all of them."""
-    max_replicas: int = 0
-    """The most it may grow to while it runs; 0 means ``replicas``."""
     priority: int = 50
     constraints: NodeConstraints = ANYWHERE
     members: tuple[str, ...] = ()
+    max_replicas: int = 0
+    """The most it may grow to while it runs; 0 means ``replicas``."""
 
     @property
     def minimum(self) -> int:
@@ -104,6 +104,7 @@ class Gang:
         evictions: How often it has made room for others.
         min_runtime_seconds: How long a start may not be preempted; None takes the setting.
         may_preempt: Whether others may be stopped for it (PriorityClass ``preemptionPolicy``).
+        is_preemptible: Whether it may be stopped for others.
         is_elastic: Whether it can be resized while it runs.
         speed: How fast it trains at a given size; None when nobody knows.
         remaining_steps: How many steps it has left at the start of its current run.
@@ -130,6 +131,7 @@ class Gang:
     evictions: int = 0
     min_runtime_seconds: float | None = None
     may_preempt: bool = True
+    is_preemptible: bool = True
     is_elastic: bool = False
     speed: SpeedLaw | None = None
     remaining_steps: float | None = None

@@ -10,7 +10,6 @@ sibling: by weighted dominant share where one of them sets a weight, else by the
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 
 from bireme.core.errors import SnapshotError
 from bireme.core.policy import Ranked
@@ -44,7 +43,7 @@ class QueueTree:
         self._levels = QueueLevels(queues)
         self._used: dict[str, dict[str, int]] = {}
         self._changes: Counter[str] = Counter()
-        self._undo: list[tuple[str, Amounts, int]] = []
+        self._before: dict[str, dict[str, int]] | None = None
         for name, held in usage.items():
             self.take(name, held)
 
@@ -81,23 +80,23 @@ class QueueTree:
         for name in self._levels.route(queue):
             self._used[name] = add(self._used.get(name, {}), demand, times)
             self._changes[name] += 1
-        self._undo.append((queue, demand, -times))
 
     @contextmanager
     def without(self, gone: Iterable[tuple[str, Amounts]]) -> Iterator[None]:
-        """As if ``gone``, pairs of queue and demand, had stopped.
+        """As if ``gone``, pairs of queue and demand, had stopped: a trial.
 
         Afterwards all is as before, also what was taken and given back in between.
         """
-        before = len(self._undo)
+        used, before = self._used, self._before
+        self._used = dict(used)
         try:
             for queue, demand in gone:
                 self.give_back(queue, demand)
+            self._before = dict(self._used)
             yield
         finally:
-            for change in reversed(self._undo[before:]):
-                self._shift(*change)
-            del self._undo[before:]
+            self._changes.update(n for n, held in self._used.items() if held is not used.get(n))
+            self._used, self._before = used, before
 
     def excess(self, queue: str, demand: Amounts) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` more would pass."""
@@ -112,18 +111,17 @@ class QueueTree:
         found = ((name, self._queues[name].excess({}, demand)) for name in levels)
         return next((entry for entry in found if entry[1]), None)
 
-    def is_within_guarantee(
-        self, queue: str, demand: Amounts, instead_of: Amounts = MappingProxyType({})
-    ) -> bool:
+    def is_within_guarantee(self, queue: str, demand: Amounts) -> bool:
         """Whether the branch of ``queue``, with ``demand`` more, holds no more than its guarantee.
 
         In the resources that the guarantee names and ``demand`` asks; False if there are none.
-        ``instead_of`` is a part of what the branch holds that would be given back.
         """
-        used, named = self.used(queue), self._covered(queue, demand)
+        return self._fits_guarantee(queue, demand, self.used(queue))
+
+    def _fits_guarantee(self, branch: str, demand: Amounts, beside: Amounts) -> bool:
+        named = self._covered(branch, demand)
         return bool(named) and all(
-            used.get(name, 0) - instead_of.get(name, 0) + demand[name] <= amount
-            for name, amount in named.items()
+            beside.get(name, 0) + demand[name] <= amount for name, amount in named.items()
         )
 
     def _covered(self, branch: str, demand: Amounts) -> dict[str, int]:
@@ -141,42 +139,51 @@ class QueueTree:
     ) -> bool:
         """Whether a gang of ``queue`` that asks ``demand`` may have what ``victim_queue`` holds.
 
-        ``victim_demand`` is what the victim would lose. Of several victims, each is given back
-        before the next is asked about.
+        ``victim_demand`` is what the victim would lose. Of several victims, lowest rank first,
+        each is given back before the next is asked about, all within one :meth:`without`.
 
-        - Reclaim. Below the lowest queue that both are under, the gang's branch stays within its
-          guarantee with the gang: the victim may go, unless a branch there that it is part of is
-          within its own guarantee.
-        - Rank. Otherwise the gang borrows: the victim may go if the gang ranks above it and every
-          branch the victim is part of still holds without it, in one resource, all that it is
-          guaranteed. In a branch that is the gang's too, it suffices that the gang in the
-          victim's place stays within the guarantee.
+        - Reclaim. Of the branches that part below the lowest queue above both, the gang's stays
+          within its guarantee with the gang. (So did it, or a branch of the gang's below it, when
+          the trial began: nobody becomes entitled by stopping gangs of its own.) The victim may
+          go, unless a branch it is part of on its own side is within its guarantee.
+        - Rank. Otherwise the gang borrows. The victim may go if the gang ranks above it and every
+          branch it is part of still holds, in one resource, all its guarantee without it. In a
+          branch that both are part of, it suffices that the gang alone fits the guarantee.
 
-        So a branch within its guarantee loses nothing to others, and what runs within a guarantee
-        stops only for what stays within it. A branch above its guarantee can be left below it
-        only by the last gang it loses, one that did not fit it beside those that stay.
+        So a branch within its guarantee loses nothing to others, and nothing to gangs of its own
+        that could not run within it. A branch above it is left below it at most by the last gang
+        it loses to a reclaim, one that did not fit beside those that stay.
 
-        Nothing goes straight back. Whoever reclaimed leaves its branch within its guarantee, where
-        no other branch can touch it; whoever lost a place was part of a branch that borrowed, and
-        borrows again, so that rank alone could help it, and it ranks below. Without the clause on
-        common branches, two queues whose best gangs exceed their guarantees would evict each
-        other for ever. The rule between branches is that of Kueue's hierarchical cohorts.
+        Nothing goes straight back: whoever reclaimed leaves its branch within the guarantee, where
+        no other branch can touch it, and whoever lost to rank would borrow again, and ranks below.
+        Without the clause on gangs that fit, two queues whose highest gangs exceed the guarantees
+        would evict each other for ever. The rule between branches is that of Kueue's hierarchical
+        cohorts.
         """
+        if not self.has_guarantees:
+            return ranks_above
         ours, theirs = self._levels.apart(queue, victim_queue)
-        if ours and self.is_within_guarantee(ours[-1], demand):
+        if self._may_reclaim(ours, demand):
             return not any(self._is_safe(branch, victim_demand) for branch in theirs)
         return ranks_above and all(
             self._can_spare(branch, victim_demand)
-            or (
-                branch not in theirs
-                and self.is_within_guarantee(branch, demand, instead_of=victim_demand)
-            )
+            or (branch not in theirs and self._fits_guarantee(branch, demand, {}))
             for branch in self._levels.route(victim_queue)
+        )
+
+    def _may_reclaim(self, ours: Sequence[str], demand: Amounts) -> bool:
+        """Whether the largest of ``ours`` is within its guarantee, and one of them was before."""
+        before = self._used if self._before is None else self._before
+        return (
+            bool(ours)
+            and self.is_within_guarantee(ours[-1], demand)
+            and any(self._fits_guarantee(name, demand, before.get(name, {})) for name in ours)
         )
 
     def _is_safe(self, branch: str, held: Amounts) -> bool:
         """Whether the branch, which ``held`` is a part of, is within its guarantee."""
-        return self.is_within_guarantee(branch, held, instead_of=held)
+        used, named = self.used(branch), self._covered(branch, held)
+        return bool(named) and all(used.get(name, 0) <= amount for name, amount in named.items())
 
     def _can_spare(self, branch: str, held: Amounts) -> bool:
         """Whether the branch without ``held`` still has, in one resource, all its guarantee."""

@@ -12,9 +12,10 @@ from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, add
+from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import gang_views, names, nodes, pod_groups, pods, training_jobs, wire
+from bireme.kube import gang_views, holdings, names, nodes, pod_groups, pods, training_jobs, wire
 from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
@@ -247,17 +248,17 @@ class ClusterState:
         add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
         return used
 
-    def _placed(self, reserved: Reserved) -> Iterator[tuple[str, GangView]]:
-        """Queue and view of every gang that holds places, once: as promised or as written."""
+    def _placed(self, reserved: Reserved) -> Iterator[tuple[Key, str, GangView]]:
+        """Every gang that holds places, its queue and view: as promised or as written."""
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
-                yield group.spec.queue, view
+                yield key, group.spec.queue, view
         for key, promise in reserved.items():
             # Pods appear and are bound while the promise is kept: they hold their room themselves.
             pods_now = self.members_of(key)
             view = gang_views.view_of(key, promise.job_uid, promise.plan, pods_now)
-            yield promise.queue, view
+            yield key, promise.queue, view
 
     def snapshot(
         self,
@@ -273,9 +274,9 @@ class ClusterState:
         table = self.node_table
         used = self._usage.matrix(table)
         placed = list(self._placed(reserved))
-        add_members(used, table, chain.from_iterable(view.usage() for _, view in placed))
+        add_members(used, table, chain.from_iterable(view.usage() for _, _, view in placed))
         queue_usage: dict[str, dict[str, int]] = {}
-        for queue, view in placed:
+        for _, queue, view in placed:
             queue_usage[queue] = add(queue_usage.get(queue, {}), view.demand)
         return ClusterSnapshot(
             now=now,
@@ -285,4 +286,19 @@ class ClusterState:
             queues=dict(self.standing.queues),
             queue_usage=queue_usage,
             settings=self.settings,
+            running=tuple(
+                running
+                for key, _, view in placed
+                if (running := self._running(key, view, now)) is not None
+            ),
         )
+
+    def _running(self, key: Key, view: GangView, now: float) -> RunningGang | None:
+        job, group = self.jobs.get(key), self.groups.get(key)
+        if job is not None and (group is None or group.job_uid == job.uid):
+            class_name = job.spec.priority_class_name if job.spec else None
+            priority, _ = self.standing.priority(class_name)
+            return holdings.of_job(job, view, priority, self.node_table, now)
+        if group is not None:
+            return holdings.of_group(group, view, self.node_table)
+        return None

@@ -71,6 +71,23 @@ class GangView:
             total = add(total, self.plan.requests.get(task, ()), count)
         return total
 
+    @cached_property
+    def places(self) -> dict[str, dict[str, int]]:
+        """Task to node to how many members hold room there, bound or only planned."""
+        found: dict[str, dict[str, int]] = {}
+        for member, pod in self.members:
+            if not _gave_its_room_back(member, pod):
+                node = pod.node if pod is not None and pod.node else member.node
+                nodes = found.setdefault(member.task, {})
+                nodes[node] = nodes.get(node, 0) + 1
+        return found
+
+    @cached_property
+    def anchor(self) -> str:
+        """The node of replica 0 of the first task, where the others meet; empty for none."""
+        first = (pod.node if pod is not None and pod.node else m.node for m, pod in self.members)
+        return next(first, "")
+
     def usage(self) -> Iterable[tuple[str, Request]]:
         """(node, request) of every member that has room but no pod which counts there itself."""
         for member, pod in self.members:

@@ -25,9 +25,17 @@ def from_manifest(queue: wire.Custom, namespaces: Mapping[str, Mapping[str, str]
         allowed = frozenset(n for n, labels in namespaces.items() if selects(dict(labels)))
     return Queue(
         name=name,
-        limit={r: quantity.parse(r, value, rounding="down") for r, value in spec.limit.items()},
+        limit=_amounts(spec.limit),
         user_priority=spec.user_priority,
         wait_bound_seconds=spec.wait_bound_seconds,
         is_open=spec.state == "Open",
         namespaces=allowed,
+        parent=spec.parent or "",
+        weight=spec.weight,
+        guaranteed=_amounts(spec.guaranteed),
     )
+
+
+def _amounts(given: Mapping[str, str | int]) -> dict[str, int]:
+    """Amounts a queue grants: a fraction of a unit is none."""
+    return {r: quantity.parse(r, value, rounding="down") for r, value in given.items()}

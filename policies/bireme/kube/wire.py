@@ -166,6 +166,7 @@ class PriorityClass(Wire, frozen=True):
     metadata: ObjectMeta
     value: int = 0
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class Custom(Wire, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, StrictInt, StrictStr, WithJsonSchema
 
-from bireme.kube import quantity
+from bireme.kube import durations, quantity
 from bireme.kube.api.model import Rule, checked_by
 
 DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -42,6 +42,28 @@ Quantity = Annotated[
     StrictInt | StrictStr,
     WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 32}),
 ]
+
+
+def _is_duration(text: str) -> str:
+    durations.parse(text)
+    return text
+
+
+Duration = Annotated[
+    str,
+    Field(
+        max_length=32,
+        json_schema_extra=checked_by(
+            Rule(
+                f"self.matches('{durations.PATTERN}') && self.matches('[1-9]')",
+                "{self} is no duration above zero: write hours, minutes and seconds,"
+                " such as 2h30m or 90s",
+            )
+        ),
+    ),
+    AfterValidator(_is_duration),
+]
+"""Hours, minutes and seconds as Go writes them."""
 
 _RESOURCE_NAME: Final = "^[-A-Za-z0-9_./]+$"
 _UNCOUNTABLE: Final = (

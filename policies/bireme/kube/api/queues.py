@@ -1,14 +1,15 @@
 """Queue: where jobs wait, who may use it, how much it may hold, how much its users count.
 
 Queues are cluster scoped and written by administrators: a tenant chooses a queue but cannot
-raise its own weight.
+raise its own weight. They form a tree by ``parent``; :mod:`bireme.core.queue_tree` says what
+follows from it.
 """
 
 from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.fields import Count, LabelKey, LabelValue, ResourceMap
+from bireme.kube.api.fields import Count, DnsLabel, LabelKey, LabelValue, ResourceMap
 from bireme.kube.api.metadata import Conditions, Resource
 from bireme.kube.api.model import Model, Rule, checked_by
 
@@ -58,9 +59,39 @@ def _holds(requirement: SelectorRequirement, labels: dict[str, str]) -> bool:
             return value is None
 
 
+_ABOVE_LIMIT: Final = (
+    "(name in self.limit && isQuantity(string(self.guaranteed[name]))"
+    " && isQuantity(string(self.limit[name]))"
+    " && quantity(string(self.guaranteed[name]))"
+    ".isGreaterThan(quantity(string(self.limit[name]))))"
+)
+
+
 class QueueSpec(Model):
     """Limits and standing of a queue."""
 
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                "!has(self.guaranteed) || !has(self.limit)"
+                f" || self.guaranteed.all(name, !{_ABOVE_LIMIT})",
+                f"guaranteed {{self.guaranteed.map(name, {_ABOVE_LIMIT},"
+                " '%s=%s'.format([name, self.guaranteed[name]]))} is above limit"
+                f" {{self.guaranteed.map(name, {_ABOVE_LIMIT},"
+                " '%s=%s'.format([name, self.limit[name]]))}: lower it or raise the limit",
+                field=".guaranteed",
+            )
+        )
+    )
+
+    parent: DnsLabel | None = None
+    """The queue above: what this one holds counts there too, and its limit holds here too."""
+    weight: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Its part, beside the other queues of its parent, of what none of them is guaranteed. Where
+    one of them sets a weight, the lowest share goes first, and no weight counts as 1."""
+    guaranteed: ResourceMap = Field(default={})
+    """What its gangs, and those of queues below it, can take back from queues that hold more than
+    is guaranteed to them. Name the same resources in all queues of a parent."""
     limit: ResourceMap = Field(default={})
     """The most its admitted gangs may ask for together; a resource not named is unlimited."""
     user_priority: Annotated[int, Field(ge=0, le=100)] = 50
@@ -90,7 +121,12 @@ _QUEUE_RULES: Final = checked_by(
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
         "metadata.name {self.metadata.name} must be at most 63 lower case letters, digits and"
         " '-', or no job can name the queue: choose such a name",
-    )
+    ),
+    Rule(
+        "!has(self.spec.parent) || self.spec.parent != self.metadata.name",
+        "parent {self.spec.parent} is the queue itself: name another one, or none",
+        field=".spec.parent",
+    ),
 )
 
 

@@ -15,6 +15,7 @@ from bireme.kube.api.fields import (
     MAX_TASKS,
     DnsLabel,
     DnsSubdomain,
+    Duration,
     LabelKey,
     Replicas,
     TaskName,
@@ -106,6 +107,9 @@ class RunPolicy(Model):
     """How often the gang is restarted after a failure of its own."""
     active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """The job fails when it has been active for longer."""
+    min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
+    """For so long after a start the job is not stopped for others; without it, as the operator's
+    setting of this name says."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """The finished job is deleted after this time; without it, never."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
@@ -197,7 +201,21 @@ class TrainingJobSpec(Model):
     rendezvous: Literal["torch", "tensorflow", "none"] = "none"
     """Which environment the replicas find each other by: MASTER_ADDR and the like (torch),
     TF_CONFIG (tensorflow), or nothing."""
+    estimated_duration: Duration | None = None
+    """How long a run is expected to take, such as 2h30m. A job that says so may start ahead of a
+    larger one that waits, where it ends in time to delay nobody."""
     run_policy: RunPolicy = RunPolicy()
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job can change its size while it runs.
+
+        Only torchrun lets workers come and go (its rendezvous starts them anew from the last
+        checkpoint), and only among equals: exactly one task may have room between minReplicas and
+        maxReplicas, and its role is worker.
+        """
+        elastic = [task for task in self.tasks if task.fewest_replicas < task.most_replicas]
+        return self.rendezvous == "torch" and [task.role for task in elastic] == ["worker"]
 
     @property
     def gang_size(self) -> int:
