@@ -1,42 +1,157 @@
-"""Policy names and what they stand for, loaded only when asked for."""
+"""Policy names and what they stand for, loaded only when asked for.
+
+A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``. Classes are made
+without arguments.
+"""
 
 import difflib
+import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, cast
 
 from bireme.core.errors import SettingError
-from bireme.core.policy import Orderer, Placer, Policy
+from bireme.core.policy import Orderer, Placer, Policy, Sizer
 from bireme.core.settings import SchedulingSettings
 
 ORDERERS: Final[Mapping[str, str]] = {
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
+    "drf": "bireme.heuristics.fairness:DominantResourceFairness",
+    "fair-share": "bireme.heuristics.fairness:FairShare",
+    "fcfs": "bireme.heuristics.fifo:Fifo",
     "fifo": "bireme.heuristics.fifo:Fifo",
+    "malo": "bireme.heuristics.malo:Malo",
+    "mosa": "bireme.heuristics.mosa:Mosa",
+    "random": "bireme.heuristics.lottery:RandomOrder",
+    "rifling": "bireme.heuristics.rifling:Rifling",
+    "sjf": "bireme.heuristics.shortest:ShortestJob",
+    "smallest-first": "bireme.heuristics.shortest:SmallestFirst",
+    "srsf": "bireme.heuristics.shortest:ShortestRemainingService",
+    "srtf": "bireme.heuristics.shortest:ShortestRemainingTime",
+    "tetris": "bireme.heuristics.tetris:TetrisOrder",
+    "tiresias-gittins": "bireme.heuristics.tiresias:TiresiasGittins",
+    "tiresias-las": "bireme.heuristics.tiresias:TiresiasLas",
+    "tradl": "bireme.heuristics.tradl:TradlOrder",
 }
 PLACERS: Final[Mapping[str, str]] = {
+    "best-fit": "bireme.heuristics.fits:BestFit",
+    "fgd": "bireme.heuristics.fragmentation:FragmentationGradientDescent",
+    "first-fit": "bireme.heuristics.fits:FirstFit",
+    "gandiva": "bireme.heuristics.gandiva:GandivaPlacement",
+    "load-balance": "bireme.heuristics.fits:LoadBalance",
     "packing": "bireme.heuristics.packing:Packing",
+    "random": "bireme.heuristics.lottery:RandomPlacement",
+    "tetris": "bireme.heuristics.tetris:TetrisPlacement",
 }
+SIZERS: Final[Mapping[str, str]] = {
+    "dolphin": "bireme.heuristics.dolphin:Dolphin",
+    "fair-sharing": "bireme.heuristics.plain_sizers:FairSharing",
+    "goodput": "bireme.heuristics.goodput:Goodput",
+    "max": "bireme.heuristics.plain_sizers:Maximum",
+    "min": "bireme.heuristics.plain_sizers:Minimum",
+    "optimus": "bireme.heuristics.optimus:Optimus",
+    "slaq": "bireme.heuristics.slaq:Slaq",
+    "tradl": "bireme.heuristics.tradl:TradlSizer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One part of a policy: what it is called, who is known, what each must be able to do."""
+
+    name: str
+    known: Mapping[str, str]
+    method: str
+
+
+_ORDERER = _Kind("orderer", ORDERERS, "order")
+_PLACER = _Kind("placer", PLACERS, "place")
+_SIZER = _Kind("sizer", SIZERS, "sizes")
 
 
 def make_policy(settings: SchedulingSettings) -> Policy:
-    """The policy that ``settings`` names."""
-    return Policy(make_orderer(settings.orderer), make_placer(settings.placer))
+    """The policy that ``settings`` names; the default rules decide where it gives no valid answer.
+
+    Raises:
+        SettingError: as :func:`make_orderer`.
+    """
+    defaults = SchedulingSettings()
+    return Policy(
+        make_orderer(settings.orderer),
+        make_placer(settings.placer),
+        make_sizer(settings.sizer) if settings.sizer else None,
+        rules=Policy(make_orderer(defaults.orderer), make_placer(defaults.placer)),
+    )
 
 
 def make_orderer(name: str) -> Orderer:
-    """The orderer called ``name``; SettingError names the nearest known one."""
-    return cast(Orderer, _make("orderer", name, ORDERERS))
+    """The orderer called ``name``.
+
+    Raises:
+        SettingError: there is none (it names the nearest), or the user's class cannot be loaded.
+    """
+    return cast(Orderer, _make(_ORDERER, name))
 
 
 def make_placer(name: str) -> Placer:
-    """The placer called ``name``; SettingError names the nearest known one."""
-    return cast(Placer, _make("placer", name, PLACERS))
+    """The placer called ``name``; raises as :func:`make_orderer`."""
+    return cast(Placer, _make(_PLACER, name))
 
 
-def _make(kind: str, name: str, known: Mapping[str, str]) -> object:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-        raise SettingError(f"no {kind} is called {name!r}; {hint}")
-    module, _, attribute = known[name].partition(":")
-    return getattr(import_module(module), attribute)()
+def make_sizer(name: str) -> Sizer:
+    """The sizer called ``name``; raises as :func:`make_orderer`."""
+    return cast(Sizer, _make(_SIZER, name))
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """Kind, name and one-line summary of every registered policy."""
+    return [
+        (kind.name, name, (inspect.getdoc(_load(kind, path)) or "").partition("\n")[0])
+        for kind in (_ORDERER, _PLACER, _SIZER)
+        for name, path in kind.known.items()
+    ]
+
+
+def _make(kind: _Kind, name: str) -> object:
+    path = name if ":" in name else kind.known.get(name, "")
+    if not path:
+        close = difflib.get_close_matches(name, kind.known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(kind.known))}"
+        raise SettingError(
+            f"no {kind.name} is called {name!r}; {hint}, or package.module:Class for one of yours"
+        )
+    try:
+        return _load(kind, path)()
+    except TypeError as error:
+        raise SettingError(
+            f"{kind.name} {name!r} cannot be made: {error}; give its parameters defaults"
+        ) from error
+
+
+def _load(kind: _Kind, path: str) -> type:
+    """The class at ``module:Class``.
+
+    Raises:
+        SettingError: no such module, no such class in it, or it lacks the method of its kind.
+    """
+    module_name, _, attribute = path.partition(":")
+    where = f"{kind.name} {path!r}"
+    try:
+        module = import_module(module_name)
+    except (ImportError, ValueError, TypeError) as error:
+        raise SettingError(
+            f"{where}: module {module_name!r} cannot be imported: {error}; "
+            "install it where this program runs, or correct the name"
+        ) from error
+    found = getattr(module, attribute, None)
+    if not inspect.isclass(found):
+        close = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "; name a class that it defines"
+        raise SettingError(f"{where}: module {module_name!r} has no class {attribute!r}{hint}")
+    if not callable(getattr(found, kind.method, None)):
+        raise SettingError(
+            f"{where}: {attribute} has no method {kind.method!r}, which every {kind.name} needs; "
+            "see bireme.core.policy"
+        )
+    return found

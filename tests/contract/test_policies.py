@@ -11,21 +11,26 @@ from bireme.core.capacity import FreeCapacity
 from bireme.core.cycle import configuration_fault, run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.policy import Orderer, Policy
+from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, make_orderer, make_placer
 from scheduling import oracles, strategies
 from scheduling.strategies import Case
 
-contract = settings(max_examples=100, deadline=None)
+contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
 placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
+RELATIVE = {"drf", "fair-share", "malo", "mosa", "rifling", "tetris"}
+"""Orders in which a gang's place depends on the others, as their papers have it."""
+PAIRS = [(orderer, "packing") for orderer in sorted(ORDERERS)]
+PAIRS += [("fifo", placer) for placer in sorted(PLACERS) if placer != "packing"]
 
 
 def sound(case: Case) -> list[Gang]:
     """The gangs a policy gets to see."""
-    return [
-        gang for gang in case.snapshot.waiting if configuration_fault(gang, case.snapshot) is None
-    ]
+    snapshot = case.snapshot
+    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+    return [g for g in snapshot.waiting if configuration_fault(g, snapshot, queues) is None]
 
 
 def ranking(orderer: Orderer, gangs: list[Gang], snapshot: ClusterSnapshot) -> list[object]:
@@ -60,7 +65,7 @@ def test_an_orderer_returns_every_gang_once_in_a_total_order(
     assert ranking(make_orderer(orderer_name), gangs, case.snapshot) == first
 
 
-@orderers
+@pytest.mark.parametrize("orderer_name", sorted(set(ORDERERS) - RELATIVE))
 @contract
 @given(strategies.cases(), st.integers(0, 5))
 def test_an_orderer_never_reorders_others_for_an_unrelated_gang(
@@ -126,11 +131,10 @@ def test_a_placement_names_every_task_with_all_its_replicas_in_row_order(
             assert (np.diff(placed.rows) > 0).all()
 
 
-@orderers
-@placers
+@pytest.mark.parametrize(("orderer_name", "placer_name"), PAIRS)
 @contract
 @given(strategies.cases())
-def test_every_pair_of_policies_keeps_the_promises_of_the_cycle(
+def test_every_policy_keeps_the_promises_of_the_cycle(
     orderer_name: str, placer_name: str, case: Case
 ) -> None:
     policy = Policy(make_orderer(orderer_name), make_placer(placer_name))

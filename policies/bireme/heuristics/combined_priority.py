@@ -33,6 +33,8 @@ class CombinedPriority:
     Source: Du et al., EURASIP JWCN 2023:45.
     """
 
+    keeps_kin_in_line = True
+
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All gangs by descending P; a total order."""
         return sorted((self.rank(gang, snapshot) for gang in gangs), key=_sort_key)

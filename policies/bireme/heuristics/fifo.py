@@ -8,7 +8,13 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 class Fifo:
-    """Order by arrival, ties by uid. The score is the wait in seconds."""
+    """First to arrive first, ties by uid; running gangs are never stopped.
+
+    The score is the wait in seconds.
+    Source: the plain queue; FIFO in the paper on DAS, FCFS in that on RLPTO.
+    """
+
+    keeps_kin_in_line = True
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """First to arrive first."""

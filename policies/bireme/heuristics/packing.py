@@ -32,7 +32,10 @@ of several kinds may not be able to share; the next wider level is the better be
 
 
 class Packing:
-    """Best fit into the smallest topology domain, with PS/worker affinity."""
+    """Best fit into the smallest topology domain, with PS/worker affinity.
+
+    Source: Du et al., EURASIP JWCN 2023:45, for the rules inside a job; best fit for the rest.
+    """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Nodes for all replicas of ``gang``, or None."""

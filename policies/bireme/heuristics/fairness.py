@@ -1,0 +1,92 @@
+"""Fair orders: whoever has the least goes next.
+
+Both rules fill the cluster in thought, from empty: again and again the next gang of the holder
+(user or queue) with the smallest dominant share is served. What a holder runs already is served
+before what it waits for, then its gangs come by arrival. A gang's rank is its holder's share just
+before it is served, so what decides is what its own holder has ahead of it: unlike other orders
+these depend on the other gangs of the list, as fairness must. Running gangs count whether they
+are in the list or not.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from bireme.core.gangs import Gang
+from bireme.core.policy import Ranked
+from bireme.core.resources import Amounts, add
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.ranking import Standing, ranked, tie
+
+
+class DominantResourceFairness:
+    """The user with the smallest dominant share of the cluster first (DRF).
+
+    The score and the claim are minus the share. Gangs without a user belong to their namespace.
+    Source: Ghodsi et al., Dominant Resource Fairness, NSDI'11, algorithm 1.
+    """
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By the share that the gang's user has before it."""
+        before = _shares_before(_to_serve(gangs, snapshot), _owner, snapshot)
+        return ranked(gangs, lambda gang: _standing(before[gang.uid]))
+
+
+class FairShare:
+    """The queue with the smallest share for its weight first, in it the user with the least.
+
+    The score and the claim are minus the queue's dominant share, divided by the queue's weight (1
+    where none is set). Guarantees of queues are kept by the cycle, for every order.
+    Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
+    """
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By the weighted share that the gang's queue has before it."""
+        in_turn = _to_serve(gangs, snapshot)
+        users = _shares_before(in_turn, lambda gang: (gang.queue, _owner(gang)), snapshot)
+        in_turn.sort(key=lambda gang: users[gang.uid])
+        queues = _shares_before(in_turn, lambda gang: gang.queue, snapshot)
+        weights = {name: queue.weight or 1 for name, queue in snapshot.queues.items()}
+        return ranked(
+            gangs,
+            lambda gang: _standing(queues[gang.uid] / weights.get(gang.queue, 1), users[gang.uid]),
+        )
+
+
+def dominant_share(amounts: Amounts, total: Amounts) -> float:
+    """The largest share that ``amounts`` have of any resource the cluster offers, 0 for nothing."""
+    return max((amounts[name] / total[name] for name in amounts if total.get(name)), default=0.0)
+
+
+def _standing(share: float, *then: float) -> Standing:
+    return Standing((share, *then), -share, -share)
+
+
+def _owner(gang: Gang) -> str:
+    return gang.user or gang.namespace
+
+
+def _to_serve(gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> list[Gang]:
+    """``gangs`` and all running ones, in the order in which one holder's are served."""
+    running = snapshot.running_by_uid
+    every = {uid: held.gang for uid, held in running.items()} | {gang.uid: gang for gang in gangs}
+
+    def turn(gang: Gang) -> tuple[float, tuple[bool, float, str]]:
+        held = running.get(gang.uid)
+        return (math.inf if held is None else held.started, tie(gang))
+
+    return sorted(every.values(), key=turn)
+
+
+def _shares_before(
+    in_turn: Iterable[Gang], holder: Callable[[Gang], object], snapshot: ClusterSnapshot
+) -> Mapping[str, float]:
+    """The dominant share of each gang's holder once all its gangs before it are served, by uid."""
+    served: dict[object, dict[str, int]] = {}
+    shares = {}
+    for gang in in_turn:
+        so_far = served.get(holder(gang), {})
+        shares[gang.uid] = dominant_share(so_far, snapshot.total)
+        running = snapshot.running_by_uid.get(gang.uid)
+        own = gang if running is None else running.current
+        served[holder(gang)] = add(so_far, own.demand)
+    return shares

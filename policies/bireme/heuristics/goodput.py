@@ -1,0 +1,221 @@
+"""Goodput: sizes that maximise the speedup of all gangs together, weighed against restarts.
+
+    goodput(sizes)  = steps per second * statistical efficiency, the latter 1 where not measured
+    speedup(sizes)  = goodput(sizes) / goodput(size asked for)
+    fitness         = (1/J * sum of speedup^p)^(1/p)
+
+p = 1 maximises the sum; below 1 the fitness is fairer, and at p = -1, Pollux' default, one starved
+gang weighs much. A running gang that would change size has its speedup multiplied by Pollux'
+restart factor (T - N*delta) / (T + delta): T its age, N its restarts so far, delta the cost of one.
+
+Pollux searches genetically, Sia by an integer program. Here the fitness is climbed from three
+starts (minima, equal shares, present sizes), by the largest gain per resource and then by moving
+single replicas between gangs; the best end wins. So it is never worse than equal shares, but need
+not be optimal. The base of Pollux' speedup is the fair share; the size asked for is simpler.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.policy import Ranked
+from bireme.core.resources import Request
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import EfficiencyLaw
+from bireme.heuristics.parameters import require
+from bireme.heuristics.plain_sizers import share_equally
+from bireme.heuristics.sizing import Allotment, Pool, Sizes, hand_out, resized
+
+_LEAST_GAIN = 1e-9
+"""Smaller improvements are rounding, and climbing them might never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Largest fair sum of speedups, with a price on every restart.
+
+    Source: Qiao et al., "Pollux", OSDI 2021, sections 3 and 4.2; Jayaram Subramanya et al.,
+    "Sia", SOSP 2023, section 3.
+    """
+
+    fairness_power: float = -1.0
+    """p above; 0 maximises the product of speedups."""
+    restart_seconds: float = 30.0
+    """delta above; 30 s is what Pollux measured."""
+    moves: int = 200
+    """The most replicas moved from one gang to another per start."""
+
+    def __post_init__(self) -> None:
+        require("fairness_power", self.fairness_power, -10, 1)
+        require("restart_seconds", self.restart_seconds, 0)
+        require("moves", self.moves, 0)
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Gangs of unknown speed get what they ask for; lately changed ones keep their size."""
+
+        def is_settling(running: RunningGang) -> bool:
+            since = max(running.started, running.resized)
+            return snapshot.now - since < snapshot.settings.resize_settle_seconds
+
+        pool = Pool(ranked, snapshot, is_settling)
+        worth = _Worth(self, pool, snapshot)
+        measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
+        ends = []
+        for start in (_from_minimum, share_equally, _from_present):
+            for allotment in measured:
+                pool.resize(allotment, allotment.low)
+            start(pool, measured)
+            self._climb(pool, measured, worth)
+            ends.append([dict(entry.sizes) for entry in measured])
+        best = max(ends, key=lambda end: sum(map(worth, measured, end)))
+        for allotment, sizes in zip(measured, best, strict=True):
+            pool.resize(allotment, sizes)
+        return pool.proposal()
+
+    def _climb(self, pool: Pool, measured: Sequence[Allotment], worth: "_Worth") -> None:
+        hand_out(pool, measured, worth)
+        for _ in range(self.moves):
+            if not _move(pool, measured, worth):
+                break
+        hand_out(pool, measured, worth)
+
+
+@dataclass(slots=True)
+class _Worth:
+    """What a gang at a size adds to the fitness; computed once per gang and size."""
+
+    parameters: Goodput
+    pool: Pool
+    snapshot: ClusterSnapshot
+    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    _asked: dict[str, float] = field(default_factory=dict)
+    _efficiency: dict[str, EfficiencyLaw | None] = field(default_factory=dict)
+    _changes: dict[tuple[str, tuple[int, ...], int], list[tuple[float, Task]]] = field(
+        default_factory=dict
+    )
+
+    def __call__(self, allotment: Allotment, sizes: Sizes) -> float:
+        gang = allotment.gang
+        key = (gang.uid, tuple(sizes[task.name] for task in gang.tasks))
+        if key not in self._known:
+            speedup = self._goodput(gang, sizes) / self.asked_goodput(gang)
+            self._known[key] = self._term(speedup * self._restart_factor(allotment, sizes))
+        return self._known[key]
+
+    def changes(self, allotment: Allotment, change: int) -> list[tuple[float, Task]]:
+        """What ``change`` replicas more add to the fitness, for every task whose bounds allow."""
+        key = (allotment.gang.uid, tuple(allotment.sizes.values()), change)
+        if key not in self._changes:
+            now = self(allotment, allotment.sizes)
+            low, high = allotment.low, allotment.high
+            found = []
+            for task in allotment.gang.tasks:
+                sizes = resized(allotment.sizes, task, change)
+                if low[task.name] <= sizes[task.name] <= high[task.name]:
+                    difference = self(allotment, sizes) - now
+                    if not math.isnan(difference):  # between two sizes that cannot run
+                        found.append((difference, task))
+            self._changes[key] = found
+        return self._changes[key]
+
+    def asked_goodput(self, gang: Gang) -> float:
+        """Goodput at the size asked for; 0 when nobody has measured it."""
+        if gang.uid not in self._asked:
+            asked = {task.name: task.replicas for task in gang.tasks}
+            self._asked[gang.uid] = self._goodput(gang, asked)
+        return self._asked[gang.uid]
+
+    def _goodput(self, gang: Gang, sizes: Sizes) -> float:
+        if gang.uid not in self._efficiency:
+            law = gang.speed
+            self._efficiency[gang.uid] = law if isinstance(law, EfficiencyLaw) else None
+        efficiency = self._efficiency[gang.uid]
+        speed = self.pool.steps_per_second(gang, sizes)
+        return speed * efficiency.statistical_efficiency(sizes) if efficiency else speed
+
+    def _restart_factor(self, allotment: Allotment, sizes: Sizes) -> float:
+        running = allotment.running
+        if running is None or sizes == _present(allotment):
+            return 1.0
+        age, cost = self.snapshot.wait_seconds(running.gang), self.parameters.restart_seconds
+        restarts = running.gang.evictions + (running.resized > running.started)
+        return max(0.0, age - restarts * cost) / (age + cost) if age + cost > 0 else 1.0
+
+    def _term(self, speedup: float) -> float:
+        power = self.parameters.fairness_power
+        if power > 0:
+            return math.pow(speedup, power)
+        if speedup <= 0:
+            return -math.inf
+        return -math.pow(speedup, power) if power < 0 else math.log(speedup)
+
+
+def _from_minimum(pool: Pool, measured: Sequence[Allotment]) -> None:
+    """Stay at the minima."""
+
+
+def _from_present(pool: Pool, measured: Sequence[Allotment]) -> None:
+    """Running gangs as they are, where that is within their bounds and fits."""
+    for allotment in measured:
+        if present := _present(allotment):
+            pool.resize_if_it_fits(allotment, present)
+
+
+def _present(allotment: Allotment) -> dict[str, int]:
+    """What a running gang holds; empty for others, and where it is not within its bounds."""
+    if allotment.running is None:
+        return {}
+    held = allotment.running.sizes
+    sizes = {task.name: held.get(task.name, 0) for task in allotment.gang.tasks}
+    low, high = allotment.low, allotment.high
+    return sizes if all(low[n] <= size <= high[n] for n, size in sizes.items()) else {}
+
+
+def _move(pool: Pool, measured: Sequence[Allotment], worth: _Worth) -> bool:
+    """Move the replica whose move gains most; False when none gains any more."""
+    givers, takers = (_best_changes(measured, worth, change) for change in (-1, +1))
+    moves = [
+        (gain + loss, taker, wanted, giver, given)
+        for asked, wishes in takers.items()
+        for given_up, offers in givers.items()
+        if pool.fits(_difference(asked, given_up))
+        for gain, taker, wanted in wishes
+        for loss, giver, given in offers
+        if giver != taker and gain + loss > _LEAST_GAIN
+    ]
+    if not moves:
+        return False
+    _, taker, wanted, giver, given = max(moves, key=lambda move: (move[0], -move[1], -move[3]))
+    pool.resize(measured[giver], resized(measured[giver].sizes, given, -1))
+    pool.grow(measured[taker], wanted)
+    return True
+
+
+def _best_changes(
+    measured: Sequence[Allotment], worth: _Worth, change: int
+) -> dict[Request, list[tuple[float, int, Task]]]:
+    """By what one replica asks, the best two changes (difference, rank, task) of different gangs.
+
+    Whether a move fits depends on the two requests alone, and no third gang can do better.
+    """
+    best: dict[Request, dict[int, tuple[float, int, Task]]] = {}
+    for rank, allotment in enumerate(measured):
+        for difference, task in worth.changes(allotment, change):
+            known = best.setdefault(task.request, {})
+            if rank not in known or difference > known[rank][0]:
+                known[rank] = (difference, rank, task)
+    return {
+        request: heapq.nlargest(2, known.values(), key=lambda found: (found[0], -found[1]))
+        for request, known in best.items()
+    }
+
+
+def _difference(asked: Request, given_up: Request) -> list[tuple[str, int]]:
+    """What ``asked`` takes beyond ``given_up``."""
+    returned = dict(given_up)
+    return [(name, amount - returned.get(name, 0)) for name, amount in asked]

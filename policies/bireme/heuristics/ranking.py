@@ -1,0 +1,57 @@
+"""What the simple orders share: how large a gang is, what service it has had, ranking by a key.
+
+Size is counted in devices (GPUs), service in device-seconds: size times run time, the
+two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that asks for no device
+counts one per replica, so that jobs on CPUs have a size too.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.policy import Ranked
+from bireme.core.snapshot import ClusterSnapshot
+
+
+class Standing(NamedTuple):
+    """Where a gang stands: the smallest ``key`` goes first; score and claim as in Ranked."""
+
+    key: tuple[float, ...]
+    score: float
+    claim: float | None = None
+
+
+def ranked(gangs: Iterable[Gang], standing: Callable[[Gang], Standing]) -> list[Ranked]:
+    """All ``gangs``, smallest key first; ties: interrupted first, then arrival, uid."""
+    found = [(standing(gang), gang) for gang in gangs]
+    found.sort(key=lambda pair: (pair[0].key, tie(pair[1])))
+    return [Ranked(gang, place.score, claim=place.claim) for place, gang in found]
+
+
+def tie(gang: Gang) -> tuple[bool, float, str]:
+    """What decides between gangs of equal standing."""
+    return (not gang.interrupted, gang.arrived, gang.uid)
+
+
+def device_of(task: Task) -> tuple[str, int]:
+    """The device a replica asks most of, and how many; ``("", 0)`` when it asks for none.
+
+    Devices are extended resources: they have a domain in their name, as ``nvidia.com/gpu`` has.
+    """
+    asked = [(amount, name) for name, amount in task.request if "/" in name]
+    amount, name = max(asked, default=(0, ""))
+    return name, amount
+
+
+def devices(gang: Gang) -> int:
+    """Devices of all replicas together; the number of replicas when they ask for none."""
+    return sum(task.replicas * device_of(task)[1] for task in gang.tasks) or gang.replicas
+
+
+def device_seconds(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Service so far: earlier starts at the size asked for, the current one at its present size."""
+    served = gang.attained_seconds * devices(gang)
+    running = snapshot.running_by_uid.get(gang.uid)
+    if running is not None:
+        served += running.elapsed_seconds(snapshot.now) * devices(running.current)
+    return served

@@ -1,0 +1,243 @@
+"""What all sizers share: one pool of capacity, and gangs that are given replicas out of it.
+
+A sizer divides the sum of what ready nodes offer, not single nodes; whether a size finds places is
+for the placer to say. The pool first gives every gang its minimum, running ones before waiting
+ones, then in rank order, so that no growth keeps a gang from starting. What a gang gets beyond
+that is the sizer's own rule. Gangs whose minimum no longer fits, and running ones that cannot
+change, are left out; the latter keep what they hold.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.policy import Ranked
+from bireme.core.resources import Request, add
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+
+Sizes: TypeAlias = Mapping[str, int]
+"""Replicas by task name."""
+
+
+@dataclass(eq=False, slots=True)
+class Allotment:
+    """A gang, the bounds of its size, and the size it has been given so far (none at first)."""
+
+    gang: Gang
+    running: RunningGang | None
+    low: Sizes
+    high: Sizes
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """The size it was submitted with, within its bounds."""
+        return {
+            task.name: min(max(task.replicas, self.low[task.name]), self.high[task.name])
+            for task in self.gang.tasks
+        }
+
+    @property
+    def growable(self) -> list[Task]:
+        """Tasks that may have more replicas than they have."""
+        return [task for task in self.gang.tasks if self.sizes[task.name] < self.high[task.name]]
+
+
+def bounds(gang: Gang) -> tuple[Sizes, Sizes]:
+    """The smallest and the largest size of ``gang``; only elastic ones exceed what they asked."""
+    low = {task.name: task.replicas for task in gang.at_minimum.tasks}
+    high = {task.name: task.maximum if gang.is_elastic else task.replicas for task in gang.tasks}
+    return low, {name: max(low[name], size) for name, size in high.items()}
+
+
+class Pool:
+    """Capacity of the ready nodes as one sum, in exact integers by resource name.
+
+    Attributes:
+        total: What the nodes offer.
+        largest: The most one node offers.
+        free: What is given to nobody; what gangs of a fixed size hold is not in it.
+        allotments: Gangs that have at least their minimum, in rank order.
+    """
+
+    def __init__(
+        self,
+        ranked: Sequence[Ranked],
+        snapshot: ClusterSnapshot,
+        is_settling: Callable[[RunningGang], bool] | None = None,
+    ) -> None:
+        names, ready = snapshot.nodes.axis.names, snapshot.nodes.is_ready
+        offered = snapshot.nodes.allocatable[ready]
+        left = (offered - snapshot.used[ready]).sum(axis=0)
+        self.total: dict[str, int] = dict(zip(names, offered.sum(axis=0).tolist(), strict=True))
+        self.largest: dict[str, int] = dict(
+            zip(names, offered.max(axis=0, initial=0).tolist(), strict=True)
+        )
+        self.free: dict[str, int] = dict(zip(names, left.tolist(), strict=True))
+        candidates = []
+        for entry in ranked:
+            running = snapshot.running_by_uid.get(entry.gang.uid)
+            if running is not None:
+                if running.is_leaving or not entry.gang.is_elastic:
+                    continue
+                if is_settling is not None and is_settling(running):
+                    continue
+                self._give_back(running, snapshot)
+            candidates.append(Allotment(entry.gang, running, *bounds(entry.gang)))
+        for allotment in sorted(candidates, key=lambda candidate: candidate.running is None):
+            if self.fits(allotment.gang.at_minimum.demand.items()):
+                self.resize(allotment, allotment.low)
+        self.allotments = [allotment for allotment in candidates if allotment.sizes]
+
+    def _give_back(self, running: RunningGang, snapshot: ClusterSnapshot) -> None:
+        """Count what ``running`` holds on ready nodes as free."""
+        requests = {task.name: task.request for task in running.gang.tasks}
+        for task in running.placement.tasks:
+            held = int(task.counts[snapshot.nodes.is_ready[task.rows]].sum())
+            self._release(requests[task.task], held)
+
+    def _release(self, request: Request, times: int) -> None:
+        for name, amount in request:
+            if name in self.free:
+                self.free[name] += times * amount
+
+    def fits(self, amounts: Iterable[tuple[str, int]]) -> bool:
+        """Whether ``amounts`` (resource name, amount) are free."""
+        return all(amount <= max(0, self.free.get(name, 0)) for name, amount in amounts)
+
+    def resize_if_it_fits(self, allotment: Allotment, sizes: Sizes) -> None:
+        """Give ``allotment`` the size ``sizes`` where what that adds is free."""
+        held = demand_of(allotment.gang, allotment.sizes)
+        wanted = demand_of(allotment.gang, sizes)
+        if self.fits((name, amount - held.get(name, 0)) for name, amount in wanted.items()):
+            self.resize(allotment, sizes)
+
+    def resize(self, allotment: Allotment, sizes: Sizes) -> None:
+        """Give ``allotment`` the size ``sizes`` instead of the one it has."""
+        for task in allotment.gang.tasks:
+            change = sizes[task.name] - allotment.sizes.get(task.name, 0)
+            if change:
+                self._release(task.request, -change)
+                allotment.sizes[task.name] = sizes[task.name]
+
+    def grow(self, allotment: Allotment, task: Task) -> None:
+        """Give ``allotment`` one replica of ``task`` more."""
+        self.resize(allotment, resized(allotment.sizes, task, 1))
+
+    def fill(self, allotment: Allotment, limit: Sizes) -> None:
+        """Grow towards ``limit`` while it fits, all tasks at the same pace."""
+        while growing := [
+            task
+            for task in allotment.growable
+            if allotment.sizes[task.name] < limit[task.name] and self.fits(task.request)
+        ]:
+            self.grow(
+                allotment, min(growing, key=lambda t: allotment.sizes[t.name] / limit[t.name])
+            )
+
+    def measured(self, is_measured: Callable[[Gang], bool]) -> list[Allotment]:
+        """Gangs a sizer can judge, after the others got what they ask for, in rank order."""
+        for allotment in self.allotments:
+            if not is_measured(allotment.gang):
+                self.fill(allotment, allotment.asked)
+        return [entry for entry in self.allotments if is_measured(entry.gang)]
+
+    def dominant_share(self, amounts: Iterable[tuple[str, int]]) -> float:
+        """The largest share of the cluster among ``amounts`` (Ghodsi et al., NSDI'11)."""
+        return max((amount / self.total[name] for name, amount in amounts), default=0.0)
+
+    def nodes(self, gang: Gang, sizes: Sizes) -> int:
+        """The fewest nodes that could hold ``sizes``, were all as large as the largest."""
+        demand = demand_of(gang, sizes)
+        needed = (-(-asked // max(1, self.largest.get(name, 0))) for name, asked in demand.items())
+        return max(1, *needed)
+
+    def steps_per_second(self, gang: Gang, sizes: Sizes) -> float:
+        """Predicted speed at ``sizes``, packed; 0 when nobody has measured ``gang``."""
+        if gang.speed is None:
+            return 0.0
+        return gang.speed.steps_per_second(sizes, self.nodes(gang, sizes))
+
+    def proposal(self) -> dict[str, dict[str, int]]:
+        """What every gang has been given, as a sizer answers."""
+        return {entry.gang.uid: dict(entry.sizes) for entry in self.allotments}
+
+
+def demand_of(gang: Gang, sizes: Sizes) -> dict[str, int]:
+    """What ``gang`` asks for with ``sizes[task name]`` replicas, in exact integers."""
+    demand: dict[str, int] = {}
+    for task in gang.tasks:
+        demand = add(demand, task.request, sizes[task.name])
+    return demand
+
+
+def resized(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
+    """``sizes`` with ``change`` more replicas of ``task``."""
+    return {**sizes, task.name: sizes[task.name] + change}
+
+
+def hand_out(
+    pool: Pool, allotments: Sequence[Allotment], value: Callable[[Allotment, Sizes], float]
+) -> None:
+    """Give one replica at a time to whom it gains most per unit of dominant share.
+
+    The gain is the increase of ``value(allotment, sizes)``. It ends when nothing fits or nothing
+    gains. Ties go to the higher rank, then to the task written first.
+    """
+    heap: list[tuple[float, int, int, int]] = []
+    grown = [0] * len(allotments)
+
+    def offer(rank: int) -> None:
+        allotment = allotments[rank]
+        now = value(allotment, allotment.sizes)
+        for place, task in enumerate(allotment.gang.tasks):
+            if allotment.sizes[task.name] < allotment.high[task.name] and pool.fits(task.request):
+                gain = value(allotment, resized(allotment.sizes, task, 1)) - now
+                if gain > 0:  # not NaN either: two infinities, a size that cannot run
+                    share = pool.dominant_share(task.request)
+                    heapq.heappush(heap, (-gain / share, rank, place, grown[rank]))
+
+    for rank in range(len(allotments)):
+        offer(rank)
+    while heap:
+        _, rank, place, version = heapq.heappop(heap)
+        task = allotments[rank].gang.tasks[place]
+        # Older offers are for a size the gang no longer has; capacity only shrinks.
+        if version == grown[rank] and pool.fits(task.request):
+            pool.grow(allotments[rank], task)
+            grown[rank] += 1
+            offer(rank)
+
+
+def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Steps of the present run; 0 for a gang that waits or that nobody has measured.
+
+    Estimated from its speed at the size it has now: no snapshot remembers earlier sizes.
+    """
+    running = snapshot.running_by_uid.get(gang.uid)
+    if gang.speed is None or running is None or not running.sizes:
+        return 0.0
+    speed = gang.speed.steps_per_second(running.sizes, len(running.placement.node_rows()))
+    steps = speed * running.elapsed_seconds(snapshot.now)
+    return steps if gang.remaining_steps is None else min(steps, gang.remaining_steps)
+
+
+def steps_left(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Steps ``gang`` still has to do; infinite when nobody knows."""
+    if gang.remaining_steps is None:
+        return math.inf
+    return gang.remaining_steps - steps_run(gang, snapshot)
+
+
+def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    """Steps since training began, over all runs."""
+    return gang.done_steps + steps_run(gang, snapshot)
+
+
+def seconds_for(steps: float, steps_per_second: float) -> float:
+    """How long ``steps`` take; infinite where it cannot run."""
+    return steps / steps_per_second if steps_per_second > 0 else math.inf

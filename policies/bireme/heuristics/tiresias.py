@@ -1,0 +1,168 @@
+"""Tiresias: gangs are ordered by the service they have had, because run times are unknown.
+
+Service is devices times run time. Two rules turn it into an order: least attained service in two
+queues (2D-LAS), for when nothing is known, and the Gittins index (2D-Gittins), for when the
+distribution of service times is known from history. Both are discrete on purpose: standing
+changes only when service crosses a boundary, or gangs would stop each other without end. Within
+one level running gangs stay ahead in the order of their start, the others follow by arrival.
+
+Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI'19, section 3.2.
+"""
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bireme.core.errors import SettingError
+from bireme.core.gangs import Gang
+from bireme.core.policy import Ranked
+from bireme.core.resources import FloatArray
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.ranking import Standing, device_seconds, devices, ranked
+
+_YARN_COUNTS = (
+    *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
+    *(288, 221, 187, 145, 120, 56, 35, 11, 5, 2),
+)
+"""Jobs whose service lies up to 128, 256, 512, ... GPU-seconds and above the bound before.
+
+Counted from the 9999 samples in ``simulator/yarn-gput10000.csv`` of SymbioticLab/Tiresias
+(Apache-2.0), the file its authors compute the Gittins index from.
+"""
+_YARN_QUANTUM = 128.0
+_MOST_LEVELS = 64
+
+
+class TiresiasLas:
+    """Least attained service first, in two queues with a threshold (2D-LAS).
+
+    The score is minus the device-seconds so far, the claim 0 in the first queue and -1 in the
+    second. The default threshold is that of the authors' simulator; Pollux' port of it has 57 600.
+    Source: Gu et al., Tiresias, NSDI'19, section 3.2.
+    """
+
+    def __init__(
+        self, threshold_device_seconds: float = 3250.0, promote_knob: float = math.inf
+    ) -> None:
+        """``promote_knob`` is the paper's PROMOTEKNOB: a gang that has waited so many times as
+        long as it had run goes back to the first queue, and its service counts from zero.
+
+        Waits and run times are those since arrival, where the paper counts since the last
+        promotion. A promotion gives no claim to the places of others: it grows by waiting alone.
+
+        Raises:
+            SettingError: a parameter is not above 0.
+        """
+        for name, value in (
+            ("threshold_device_seconds", threshold_device_seconds),
+            ("promote_knob", promote_knob),
+        ):
+            if not value > 0:
+                raise SettingError(f"{name} is {value}; it must be a number above 0")
+        self._threshold = threshold_device_seconds
+        self._promote_knob = promote_knob
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """First queue before second, running before waiting, then by start or arrival."""
+        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+
+    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> Standing:
+        running = snapshot.running_by_uid.get(gang.uid)
+        served = device_seconds(gang, snapshot)
+        is_demoted = served >= self._threshold
+        queue = is_demoted
+        if is_demoted and self._is_promoted(gang, running, snapshot.now):
+            queue = served - gang.attained_seconds * devices(gang) >= self._threshold
+        return Standing((queue, *_since(gang, running)), -served, -float(is_demoted))
+
+    def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
+        """Whether it had waited long enough before this start, or has so far."""
+        until = now if running is None else running.started
+        waited = until - gang.arrived - gang.attained_seconds
+        return gang.attained_seconds > 0 and waited >= self._promote_knob * gang.attained_seconds
+
+
+class TiresiasGittins:
+    """Highest Gittins index of the attained service first (2D-Gittins).
+
+    The score and the claim are the index: how likely a gang is to end within the best further
+    service, per million device-seconds that this is expected to take.
+    Source: Gu et al., Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
+    """
+
+    def __init__(
+        self, samples: Sequence[float] | None = None, quantum_device_seconds: float = _YARN_QUANTUM
+    ) -> None:
+        """``samples`` are the whole service of past gangs, device-seconds; the default is the
+        distribution that the paper's authors published.
+
+        Samples are rounded up to the quantum or its doubles. The index is that at the last bound
+        passed, so it changes only when service doubles.
+
+        Raises:
+            SettingError: a parameter is out of its range.
+        """
+        if not 0 < quantum_device_seconds < math.inf:
+            raise SettingError(
+                f"quantum_device_seconds is {quantum_device_seconds}; use a finite number above 0"
+            )
+        if samples is None:
+            counts = np.array(_YARN_COUNTS, dtype=np.float64)
+        else:
+            counts = _counted(samples, quantum_device_seconds)
+        bounds = quantum_device_seconds * np.exp2(np.arange(len(counts), dtype=np.float64))
+        self._bounds: list[float] = bounds.tolist()
+        self._indices = [*(gittins_indices(bounds, counts) * 1e6).tolist(), 0.0]
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By index, running before waiting, then by start or arrival."""
+        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+
+    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> Standing:
+        served = device_seconds(gang, snapshot)
+        index = self._indices[bisect.bisect_right(self._bounds, served)]
+        running = snapshot.running_by_uid.get(gang.uid)
+        return Standing((-index, *_since(gang, running)), index, index)
+
+
+def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
+    """The index after each service of 0, ``bounds[0]``, ..., ``bounds[-2]``, shape (levels,).
+
+        G(a) = sup_d P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
+
+    S is ``bounds[i]`` for ``counts[i]`` gangs; the supremum lies at one of these. Per second of
+    ``bounds``. Tiresias (NSDI'19), section 3.2.
+    """
+    indices = np.zeros(len(bounds))
+    for level, attained in enumerate(np.concatenate([[0.0], bounds[:-1]])):
+        left, further = counts[level:], bounds[level:] - attained
+        ended = left.cumsum()
+        spent = (left * further).cumsum() + (ended[-1] - ended) * further
+        if ended[-1] > 0:
+            indices[level] = (ended / spent).max()
+    return indices
+
+
+def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
+    """How many samples lie up to the quantum, up to its double, and so on."""
+    values = np.asarray(samples, dtype=np.float64)
+    if values.ndim != 1 or not len(values) or not ((values > 0) & (values < math.inf)).all():
+        raise SettingError(
+            f"samples has {values.size} values, not all of them finite numbers above 0; "
+            "give the device-seconds of at least one past gang"
+        )
+    levels = np.maximum(np.ceil(np.log2(values / quantum)), 0).astype(np.int64)
+    if int(levels.max()) >= _MOST_LEVELS:
+        raise SettingError(
+            f"the largest of samples is {values.max():g}, quantum_device_seconds is {quantum:g}; "
+            f"use a quantum of at least {values.max() / 2.0 ** (_MOST_LEVELS - 1):g}"
+        )
+    return np.bincount(levels).astype(np.float64)
+
+
+def _since(gang: Gang, running: RunningGang | None) -> tuple[bool, float]:
+    """First started first, then those that wait by arrival: no start within a level stops one."""
+    return (running is None, gang.arrived if running is None else running.started)

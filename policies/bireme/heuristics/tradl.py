@@ -1,0 +1,136 @@
+"""TRADL: a first accuracy target as soon as possible, everything after it as capacity allows.
+
+Users take a model over when it reaches a first target and let it improve afterwards. Until then a
+gang ranks by its time to that target; afterwards it is best effort: behind all others, by arrival.
+
+TRADL has users state two accuracies. A gang states none, so the targets are read off its loss
+curve: the first is where a given share of the whole fall of the loss has happened, the second is
+the end of its steps. Gangs without speed, length or loss curve have no known target: they come
+between the two groups, by arrival.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bireme.core.gangs import Gang
+from bireme.core.policy import Ranked
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LossCurve
+from bireme.heuristics import ranking
+from bireme.heuristics.parameters import require
+from bireme.heuristics.ranking import Standing
+from bireme.heuristics.sizing import (
+    Allotment,
+    Pool,
+    Sizes,
+    hand_out,
+    seconds_for,
+    steps_done,
+    steps_left,
+)
+
+_BISECTIONS = 60
+"""Halvings of the range of steps: more than a float's precision needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TradlOrder:
+    """Shortest time to the first accuracy target first, gangs past it last.
+
+    The score is minus the time to the target in seconds, at the size asked for. No gang has a
+    claim: gangs past their target make room by their size, not by being stopped.
+    Source: Zheng et al., "Target-Based Resource Allocation for Deep Learning Applications in a
+    Multi-Tenancy System", HPEC 2019, as RLPTO (Lu et al.) summarises it in section II.
+    """
+
+    first_target: float = 0.9
+    """Share of the whole fall of the loss that makes the first target."""
+
+    def __post_init__(self) -> None:
+        require("first_target", self.first_target, 0, 1)
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """Three groups: on the way to the first target, target unknown, past it."""
+        pool = Pool((), snapshot)
+        return ranking.ranked(gangs, lambda gang: self._standing(gang, pool, snapshot))
+
+    def _standing(self, gang: Gang, pool: Pool, snapshot: ClusterSnapshot) -> Standing:
+        """By group (0 first) and seconds to the target of the first group."""
+        steps = steps_to_target(gang, self.first_target, snapshot)
+        if steps is None:
+            return Standing((1,), 0.0)
+        if steps <= 0:
+            return Standing((2,), 0.0)
+        asked = {task.name: task.replicas for task in gang.tasks}
+        seconds = seconds_for(steps, pool.steps_per_second(gang, asked))
+        return Standing((0, seconds), -seconds) if math.isfinite(seconds) else Standing((1,), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TradlSizer:
+    """Largest cut of the time to the first target first; best effort gets what is left.
+
+    Source: as :class:`TradlOrder`; the gain per resource is that of Optimus.
+    """
+
+    first_target: float = 0.9
+    """Share of the whole fall of the loss that makes the first target."""
+
+    def __post_init__(self) -> None:
+        require("first_target", self.first_target, 0, 1)
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Minima to all, then gangs before their first target, then those past it."""
+        pool = Pool(ranked, snapshot)
+        measured = pool.measured(_has_target)
+        first = {
+            entry.gang.uid: steps_to_target(entry.gang, self.first_target, snapshot) or 0.0
+            for entry in measured
+        }
+        before = [entry for entry in measured if first[entry.gang.uid] > 0]
+        after = [entry for entry in measured if first[entry.gang.uid] <= 0]
+        hand_out(pool, before, _minus_seconds(pool, first))
+        last = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in after}
+        hand_out(pool, after, _minus_seconds(pool, last))
+        return pool.proposal()
+
+
+def _minus_seconds(pool: Pool, steps: Mapping[str, float]) -> Callable[[Allotment, Sizes], float]:
+    """The value of a size: minus the seconds that ``steps[uid]`` take."""
+
+    def value(allotment: Allotment, sizes: Sizes) -> float:
+        gang = allotment.gang
+        return -seconds_for(steps[gang.uid], pool.steps_per_second(gang, sizes))
+
+    return value
+
+
+def _has_target(gang: Gang) -> bool:
+    return gang.speed is not None and gang.loss is not None and gang.remaining_steps is not None
+
+
+def steps_to_target(gang: Gang, share: float, snapshot: ClusterSnapshot) -> float | None:
+    """Steps until ``share`` of the fall of the loss has happened; at most 0 once it has.
+
+    None where speed, length or loss curve are unknown.
+    """
+    if gang.loss is None or gang.remaining_steps is None or gang.speed is None:
+        return None
+    target = _first_step_at(gang.loss, share, gang.done_steps + gang.remaining_steps)
+    return target - steps_done(gang, snapshot)
+
+
+def _first_step_at(curve: LossCurve, share: float, end: float) -> float:
+    """The step at which ``share`` of the fall from step 0 to step ``end`` has happened."""
+    start, last = curve.loss(0.0), curve.loss(end)
+    target = start - share * (start - last)
+    if not target < start:
+        return 0.0
+    low, high = 0.0, end
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if curve.loss(middle) <= target else (middle, high)
+    return high
