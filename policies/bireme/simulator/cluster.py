@@ -1,0 +1,184 @@
+"""The machines of a simulation and who is on them, kept up to date change by change.
+
+The operator recomputes usage from what it watches; here every change is our own, so adding and
+subtracting is exact, and :meth:`Cluster.verify` recomputes all of it for tests. A node that fails
+stays in the table as not ready, so that the rows of all placements stay what they are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.queues import Queue
+from bireme.core.resources import BoolArray, IntArray, add
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.names import GPU
+from bireme.simulator.errors import SimulationError
+
+RACK_LEVEL = "topology.bireme.dev/rack"
+
+
+class Cluster:
+    """Nodes, the gangs that hold places on them, and what their queues hold.
+
+    Attributes:
+        table: All nodes as arrays; a new one whenever a node goes or comes.
+        used: int64, shape (nodes, resources).
+        queue_usage: By queue name, what its running gangs ask together.
+        running: Gangs that hold places, by uid, in order of their start.
+        changes: Grows with every change of ``used``.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], queues: Mapping[str, Queue], settings: SchedulingSettings
+    ) -> None:
+        if not nodes:
+            raise SimulationError("nodes is empty; give the simulation at least one node")
+        self.settings = settings
+        self.queues = queues
+        self.running: dict[str, RunningGang] = {}
+        self.queue_usage: dict[str, dict[str, int]] = {}
+        self.changes = 0
+        self._nodes = {node.name: node for node in nodes}
+        self._down: set[str] = set()
+        self._tenants: dict[int, dict[str, None]] = {}
+        self.table = NodeTable(nodes, settings.topology_levels)
+        self.used: IntArray = self.table.fixed.copy()
+
+    def snapshot(self, now: float, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
+        """The cluster at this moment; nothing that happens later shows in it."""
+        return ClusterSnapshot(
+            now=now,
+            nodes=self.table,
+            used=self.used.copy(),
+            waiting=waiting,
+            queues=self.queues,
+            queue_usage={name: dict(used) for name, used in self.queue_usage.items()},
+            settings=self.settings,
+            running=tuple(self.running.values()),
+        )
+
+    def hold(self, running: RunningGang) -> None:
+        """``running`` takes its places; SimulationError when it must not have them."""
+        _check_whole(running)
+        rows, usage = running.usage(self.table.axis)
+        np.add.at(self.used, rows, usage)
+        over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
+        if over.any():
+            raise SimulationError(_overfull(running, rows, over, self))
+        if not self.table.is_ready[rows].all():
+            raise SimulationError(f"{running.gang.uid} was placed on a node that is not ready")
+        self.running[running.gang.uid] = running
+        for row in rows.tolist():
+            self._tenants.setdefault(row, {})[running.gang.uid] = None
+        self._charge(running, 1)
+
+    def release(self, running: RunningGang) -> None:
+        """``running`` gives its places back."""
+        rows, usage = running.usage(self.table.axis)
+        np.subtract.at(self.used, rows, usage)
+        del self.running[running.gang.uid]
+        for row in rows.tolist():
+            self._tenants[row].pop(running.gang.uid, None)
+        self._charge(running, -1)
+
+    def _charge(self, running: RunningGang, times: int) -> None:
+        queue = running.gang.queue
+        held = self.queue_usage.get(queue, {})
+        self.queue_usage[queue] = add(held, running.current.demand, times)
+        self.changes += 1
+
+    def is_up(self, name: str) -> bool:
+        """Whether the node called ``name`` has not failed."""
+        return name not in self._down
+
+    def put_node(self, name: str, is_ready: bool) -> None:
+        """A node goes or comes; the gangs on it must have been stopped before."""
+        (self._down.discard if is_ready else self._down.add)(name)
+        nodes = [
+            replace(node, is_ready=False) if node.name in self._down else node
+            for node in self._nodes.values()
+        ]
+        self.table = NodeTable(nodes, self.settings.topology_levels)
+        self.changes += 1
+
+    def wait_bound_seconds(self, gang: Gang) -> float:
+        """After how long a wait ``gang`` goes before all others."""
+        queue = self.queues.get(gang.queue)
+        own = queue.wait_bound_seconds if queue else None
+        return own or self.settings.wait_bound_seconds
+
+    def tenants_of(self, rows: Iterable[int]) -> list[str]:
+        """Uids of all gangs with a replica on any of ``rows``, first come first."""
+        return list(dict.fromkeys(uid for row in rows for uid in self._tenants.get(row, ())))
+
+    def neighbours(self, running: RunningGang) -> int:
+        """How many other gangs have a replica on a node of ``running``."""
+        return len(self.tenants_of(running.placement.node_rows().tolist())) - 1
+
+    def spread(self, running: RunningGang) -> tuple[int, int]:
+        """On how many nodes and racks ``running`` is; nodes without a rack count as one."""
+        rows = running.placement.node_rows()
+        levels = self.table.topology_levels
+        if len(rows) == 1 or RACK_LEVEL not in levels:
+            return len(rows), 1
+        codes = self.table.domains[levels.index(RACK_LEVEL)]
+        return len(rows), len(np.unique(codes[rows]))
+
+    def gpu_use(self) -> tuple[int, int]:
+        """GPUs in use, and GPUs free on nodes of which some are in use."""
+        column = self.table.axis.column(GPU)
+        if column is None:
+            return 0, 0
+        used, offered = self.used[:, column], self.table.allocatable[:, column]
+        taken = used - self.table.fixed[:, column]
+        return int(taken.sum()), int((offered - used)[used > 0].sum())
+
+    def verify(self) -> None:
+        """Recompute everything from the running gangs alone; SimulationError where it differs."""
+        used = self.table.fixed.copy()
+        queue_usage: dict[str, dict[str, int]] = {}
+        for running in self.running.values():
+            for task in running.placement.tasks:
+                request = next(t.request for t in running.gang.tasks if t.name == task.task)
+                amounts = self.table.axis.usage(request)
+                for row, count in zip(task.rows, task.counts, strict=True):
+                    used[row] += count * amounts
+            queue = running.gang.queue
+            queue_usage[queue] = add(queue_usage.get(queue, {}), running.current.demand)
+        if not np.array_equal(used, self.used):
+            raise SimulationError("used differs from what the running gangs use")
+        held = {n: {r: a for r, a in u.items() if a} for n, u in self.queue_usage.items()}
+        if {name: amounts for name, amounts in held.items() if amounts} != queue_usage:
+            raise SimulationError(f"queue usage is {held}, its running gangs ask {queue_usage}")
+
+
+def _check_whole(running: RunningGang) -> None:
+    """Every task within its minimum and maximum, and enough replicas in all."""
+    placed = {task.task: int(task.counts.sum()) for task in running.placement.tasks}
+    for task in running.gang.tasks:
+        if not task.minimum <= placed.get(task.name, 0) <= task.maximum:
+            raise SimulationError(
+                f"{running.gang.uid} was given {placed.get(task.name, 0)} replicas of task "
+                f"{task.name}, which takes {task.minimum} to {task.maximum}"
+            )
+    if sum(placed.values()) < running.gang.min_available:
+        raise SimulationError(
+            f"{running.gang.uid} was given {sum(placed.values())} replicas, "
+            f"fewer than its min_available of {running.gang.min_available}"
+        )
+
+
+def _overfull(running: RunningGang, rows: IntArray, over: BoolArray, cluster: Cluster) -> str:
+    entry, column = np.argwhere(over)[0]
+    row, table = int(rows[entry]), cluster.table
+    return (
+        f"{running.gang.uid} was placed on node {table.names[row]}, which then has "
+        f"{cluster.used[row, column]} of {table.allocatable[row, column]} "
+        f"{table.axis.names[column]} in use"
+    )

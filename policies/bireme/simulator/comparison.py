@@ -1,0 +1,163 @@
+"""Policies side by side: means over seeds, what chance leaves open, ratios to the first policy.
+
+Every policy runs with the same seeds, so a comparison is paired: what one seed makes hard is hard
+for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An Introduction to
+the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same ones for every
+policy, and the interval holds 95 % of the resulting means. A ratio is one of means, so that it
+exists where single waits are 0. One seed gives no interval, and few seeds give one too narrow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray
+from bireme.simulator.metrics import KEYS, Metrics
+
+RESAMPLES: Final = 10_000
+_BOUNDS: Final = (2.5, 97.5)
+_WORDS: Final = ("policy", "trace", "seed")
+NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
+"""The keys of metrics that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds, with its 95 % interval; the bounds are None when there is one seed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One policy.
+
+    Attributes:
+        runs: In order of seed.
+        means: By key of metrics; a key without a value in some run (no job finished) is left out.
+        ratios: The means over those of the first policy; left out where that one's are 0.
+    """
+
+    policy: str
+    runs: tuple[Metrics, ...]
+    means: Mapping[str, Estimate]
+    ratios: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All policies, in the order in which they were asked for.
+
+    Attributes:
+        is_settled: Whether there were several seeds and all gave the same: nothing in this
+            simulation depends on chance.
+    """
+
+    trace: str
+    seeds: tuple[int, ...]
+    lines: tuple[Line, ...]
+    is_settled: bool
+
+    def to_json(self) -> dict[str, object]:
+        """Everything but the numbers of single runs, which are :meth:`Metrics.to_json`."""
+        return {
+            "trace": self.trace,
+            "seeds": list(self.seeds),
+            "policies": [
+                {
+                    "policy": line.policy,
+                    "means": {key: asdict(mean) for key, mean in line.means.items()},
+                    "ratios_to_first": {key: asdict(ratio) for key, ratio in line.ratios.items()},
+                }
+                for line in self.lines
+            ],
+        }
+
+
+def compare(runs: Sequence[Metrics], *, resamples: int = RESAMPLES, seed: int = 0) -> Comparison:
+    """``runs`` by policy, the first one named being the yardstick.
+
+    Raises:
+        SettingError: there are no runs, or a policy lacks a seed that another has.
+    """
+    by_policy: dict[str, dict[int, Metrics]] = {}
+    for run in runs:
+        by_policy.setdefault(run.policy, {})[run.seed] = run
+    if not by_policy:
+        raise SettingError("there are no runs to compare; simulate at least one policy")
+    seeds = tuple(sorted({run.seed for run in runs}))
+    for policy, found in by_policy.items():
+        if missing := sorted(set(seeds) - set(found)):
+            raise SettingError(
+                f"policy {policy!r} has no run with seed {missing[0]}; run all with the same seeds"
+            )
+    ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
+    tables = {policy: _table(found) for policy, found in ordered.items()}
+    lines = _lines(ordered, tables, _draws(len(seeds), resamples, seed))
+    return Comparison(runs[0].trace, seeds, lines, _is_settled(tables.values()))
+
+
+def _lines(
+    runs: Mapping[str, tuple[Metrics, ...]], tables: Mapping[str, FloatArray], draws: FloatArray
+) -> tuple[Line, ...]:
+    """``tables`` have shape (seeds, keys), ``draws`` (resamples, seeds)."""
+    yardstick = next(iter(tables.values()))
+    base, drawn_base = yardstick.mean(axis=0), draws @ yardstick
+    lines = []
+    for policy, table in tables.items():
+        mean, drawn = table.mean(axis=0), draws @ table
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = _estimates(mean / base, drawn / drawn_base)
+        lines.append(Line(policy, runs[policy], _estimates(mean, drawn), ratios))
+    return tuple(lines)
+
+
+def _table(runs: Sequence[Metrics]) -> FloatArray:
+    """Shape (seeds, keys), nan where a run has no value."""
+    flat = [run.to_json() for run in runs]
+    rows = [[np.nan if one[key] is None else one[key] for key in NUMBERS] for one in flat]
+    return np.array(rows, dtype=float)
+
+
+def _draws(seeds: int, resamples: int, seed: int) -> FloatArray:
+    """How much each seed counts in each bootstrap sample, shape (resamples, seeds); none for one.
+
+    Every row sums to 1, so that ``draws @ values`` are the means of the samples.
+    """
+    if seeds == 1:
+        return np.empty((0, 1))
+    generator = np.random.default_rng(seed)
+    return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), resamples) / seeds)
+
+
+def _estimates(means: FloatArray, drawn: FloatArray) -> dict[str, Estimate]:
+    """By key, from ``means``, shape (keys,), and their bootstrap samples, (resamples, keys)."""
+    known = {key: at for at, key in enumerate(NUMBERS) if np.isfinite(means[at])}
+    if not len(drawn):
+        return {key: Estimate(float(means[at])) for key, at in known.items()}
+    low, high = np.percentile(drawn, _BOUNDS, axis=0)
+    # Where all seeds agree, the samples differ from their mean by rounding only.
+    agree = np.isclose(low, high, rtol=1e-12, atol=0.0)
+    low, high = np.where(agree, means, low), np.where(agree, means, high)
+    return {
+        key: Estimate(float(means[at]), _finite(low[at]), _finite(high[at]))
+        for key, at in known.items()
+    }
+
+
+def _finite(bound: float) -> float | None:
+    return float(bound) if np.isfinite(bound) else None
+
+
+def _is_settled(tables: Iterable[FloatArray]) -> bool:
+    timed = NUMBERS.index("decision_seconds")
+    outcomes = [np.delete(table, timed, axis=1) for table in tables]
+    return len(outcomes[0]) > 1 and all(
+        np.array_equal(table, np.broadcast_to(table[0], table.shape), equal_nan=True)
+        for table in outcomes
+    )

@@ -1,0 +1,280 @@
+"""The simulation: events move the clock, the scheduling cycle decides, and this carries it out.
+
+The cycle is :func:`bireme.core.cycle.run_cycle`, the very code of the operator; nothing here
+decides. At every moment at which something happens:
+
+    1. Hear all events of that moment: gangs finish, nodes go and come, jobs arrive.
+    2. Run the cycle and do what it says. Where gangs made room, or an elastic one started, run it
+       again at the same moment, until it changes nothing more.
+    3. Write down what the cluster holds, and when to look again.
+
+Deterministic: time is exact, ties have one order (:mod:`bireme.simulator.events`), and chance
+comes from the seed and the names of jobs and nodes alone.
+"""
+
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
+from bireme.core.gangs import Gang
+from bireme.core.nodes import Node
+from bireme.core.policy import Policy
+from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.names import GPU
+from bireme.simulator.arrivals import Estimator
+from bireme.simulator.errors import SimulationError
+from bireme.simulator.events import Kind
+from bireme.simulator.lines import FIRST_DEPTH, may_thin
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import Physics
+from bireme.simulator.recorder import Recorder
+from bireme.simulator.trace import Trace
+from bireme.simulator.world import World
+
+Progress = Callable[[int, int], None]
+"""Told now and then how many jobs are finished, and how many there are."""
+
+MOST_ROUNDS = 1000
+"""Cycles at one moment: all but the last stop, shrink or start somebody, so more are a loop."""
+
+PROMISE_TOLERANCE_SECONDS = 1e-6
+
+COUNTED = (
+    "cycles",
+    "admissions",
+    "backfills",
+    "preemptions",
+    "shrinks",
+    "growths",
+    "reservations",
+    "reservations_honoured",
+    "fallbacks",
+)
+"""Everything that is counted, in the order in which an outcome lists it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conduct:
+    """How a simulation goes about its work; nothing about the cluster or the policy.
+
+    Attributes:
+        heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
+            others, or a sizer looks after elastic ones), the cycle runs at least this often. The
+            operator looks more often.
+        until_seconds: The simulation is cut off after this moment.
+        takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
+            cannot change a cycle are left out of it (:mod:`bireme.simulator.lines`).
+        verifies: Whether usage is recomputed and compared after every moment; for tests.
+        clock: Where processor seconds are read; for ``decision_seconds`` alone.
+    """
+
+    heartbeat_seconds: float = 60.0
+    until_seconds: float = math.inf
+    takes_shortcuts: bool = True
+    verifies: bool = False
+    clock: Callable[[], float] = time.perf_counter
+
+
+_SETTINGS = SchedulingSettings()
+_PHYSICS = Physics()
+_CONDUCT = Conduct()
+
+
+def simulate(
+    trace: Trace,
+    nodes: Sequence[Node],
+    policy: Policy,
+    settings: SchedulingSettings = _SETTINGS,
+    *,
+    physics: Physics = _PHYSICS,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    estimator: Estimator | None = None,
+    conduct: Conduct = _CONDUCT,
+) -> Outcome:
+    """What becomes of ``trace`` on ``nodes`` under ``policy``.
+
+    The outcome names the policy by its classes; whoever knows a better name may replace it.
+    Raises TraceError for a job that makes no sense, and SimulationError without nodes or when a
+    decision over-commits a node, splits a gang or never comes to an end.
+    """
+    world = World(trace, nodes, settings, physics, seed, estimator)
+    simulation = Simulation(world, policy, conduct, on_progress)
+    simulation.run()
+    return Outcome(
+        policy="/".join(type(part).__name__ for part in (policy.orderer, policy.placer)),
+        trace=trace.name,
+        seed=seed,
+        total_gpus=sum(node.allocatable.get(GPU, 0) for node in nodes),
+        jobs=world.all_records(simulation.verdicts()),
+        series=simulation.recorder.series(),
+        counts=simulation.counts,
+        decision_seconds=simulation.decision_seconds,
+    )
+
+
+class Simulation:
+    """One run of :func:`simulate`."""
+
+    def __init__(
+        self,
+        world: World,
+        policy: Policy,
+        conduct: Conduct = _CONDUCT,
+        on_progress: Progress | None = None,
+    ) -> None:
+        self.world = world
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self.decision_seconds = 0.0
+        self.recorder = Recorder()
+        self._policy = policy
+        self._conduct = conduct
+        self._on_progress = on_progress
+        self._last = Decision()
+        self._beat = math.inf
+        self._told = 0
+        self._recorded = -1
+        self._is_stuck = False
+        self._thins = conduct.takes_shortcuts and may_thin(policy, world.cluster.queues)
+
+    def run(self) -> None:
+        """From the first event to the last, or until every job is finished."""
+        world, events = self.world, self.world.events
+        while events and len(world.records) < len(world.jobs):
+            moment = min(events.next_time, self._beat)
+            if moment > self._conduct.until_seconds:
+                world.now = self._conduct.until_seconds
+                break
+            world.now, matters = moment, moment == self._beat
+            while events.next_time == moment:
+                event = events.pop()
+                if world.hear(event):
+                    matters = True
+                    self._is_stuck &= event.kind not in (Kind.ARRIVAL, Kind.NODE)
+            if matters:
+                self._decide()
+                self._take_stock()
+
+    def verdicts(self) -> dict[str, str]:
+        """Why those that still wait do so, by gang uid."""
+        return self.world.waiting.verdicts(self._last)
+
+    def _decide(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            if self._conduct.takes_shortcuts and self._is_quiet():
+                return
+            decision = self._cycle()
+            if not self._carry_out(decision):
+                return
+        raise SimulationError(
+            f"at {self.world.now} s the policy made room {MOST_ROUNDS} times and did not stop"
+        )
+
+    def _is_quiet(self) -> bool:
+        """Whether no cycle could do anything.
+
+        Room is made and admissions are granted only to those who wait, and what never fits the
+        present nodes will not, whatever else happens. Sizes change only of elastic gangs.
+        """
+        return not self.world.elastic and (not self.world.waiting or self._is_stuck)
+
+    def _cycle(self) -> Decision:
+        """One decision over all that wait."""
+        lines = self.world.waiting
+        depths: dict[Hashable, int] = {}
+        decision = self._ask(lines.fronts(depths) if self._thins else lines.everyone())
+        while self._thins and (open_lines := lines.open_lines(decision, depths)):
+            for kin in open_lines:
+                depths[kin] = depths.get(kin, FIRST_DEPTH) * 4
+            decision = self._ask(lines.fronts(depths))
+        self.counts["cycles"] += 1
+        self.counts["fallbacks"] += bool(decision.fallback)
+        self._last = decision
+        return decision
+
+    def _ask(self, waiting: tuple[Gang, ...]) -> Decision:
+        snapshot = self.world.snapshot(waiting)
+        began = self._conduct.clock()
+        decision = run_cycle(snapshot, self._policy, explain=False)
+        self.decision_seconds += self._conduct.clock() - began
+        return decision
+
+    def _carry_out(self, decision: Decision) -> bool:
+        """Do what was decided; whether the cycle has to look again at the same moment."""
+        look_again = False
+        self._is_stuck = True
+        for action in decision.actions:
+            if isinstance(action, Hold):
+                self._is_stuck &= action.reason.is_configuration_fault
+                if action.reservation is not None:
+                    self._promise(action.gang.uid, action.reservation.start)
+            elif isinstance(action, Admit):
+                look_again |= self._admit(action)
+            elif isinstance(action, Preempt):
+                self.counts["preemptions"] += 1
+                self.world.stop(action.running.gang.uid, "preempted")
+                self._is_stuck, look_again = False, True
+            else:
+                look_again |= self._resize(action)
+        return look_again
+
+    def _admit(self, action: Admit) -> bool:
+        """Start a gang; whether it is elastic and may grow at once."""
+        life, now = self.world.start(action), self.world.now
+        self.counts["admissions"] += 1
+        self.counts["backfills"] += action.passed is not None
+        promised = life.reserved_start if life.is_promised else None
+        life.is_promised = False
+        if promised is not None and now <= promised + PROMISE_TOLERANCE_SECONDS:
+            self.counts["reservations_honoured"] += 1
+        return life.gang.is_elastic
+
+    def _resize(self, action: Resize) -> bool:
+        """Change a gang's size; whether that made room."""
+        is_smaller = action.reason is Reason.SHRUNK
+        self.counts["shrinks" if is_smaller else "growths"] += 1
+        self.world.resize(action)
+        return is_smaller
+
+    def _promise(self, uid: str, start: float) -> None:
+        """A gang's first reservation is a promise, unless it hangs on run times nobody knows."""
+        life = self.world.lives[uid]
+        if life.reserved_start is None:
+            life.reserved_start = start
+            life.is_promised = not self.world.unforeseen
+            self.counts["reservations"] += life.is_promised
+
+    # --- after a moment -------------------------------------------------------------------
+
+    def _take_stock(self) -> None:
+        world, cluster = self.world, self.world.cluster
+        if cluster.changes != self._recorded:
+            self._recorded = cluster.changes
+            self._gpus = cluster.gpu_use()
+        self.recorder.record(world.now, self._gpus[0], len(world.waiting), self._gpus[1])
+        if self._conduct.verifies:
+            cluster.verify()
+        is_restless = self._is_restless()
+        self._beat = world.now + self._conduct.heartbeat_seconds if is_restless else math.inf
+        done = len(world.records)
+        if self._on_progress is not None and done - self._told >= len(world.jobs) / 200:
+            self._told = done
+            self._on_progress(done, len(world.jobs))
+
+    def _is_restless(self) -> bool:
+        """Whether time alone may change a decision: who may stop whom, or what a sizer wants."""
+        world = self.world
+        if world.elastic and self._policy.sizer is not None:
+            return True
+        may_stop = world.settings.preemption and world.waiting and world.cluster.running
+        return bool(may_stop) and self._may_stop_others()
+
+    def _may_stop_others(self) -> bool:
+        """Whether those that wait have a claim at all; many orderers never stop anybody."""
+        holds = (action for action in self._last.actions if isinstance(action, Hold))
+        ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
+        return ranked is not None and ranked.claim is not None

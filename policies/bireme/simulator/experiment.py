@@ -1,0 +1,203 @@
+"""From arguments to simulations: which workload, which machines, which policies.
+
+Everything is read and checked before the first simulation, so that a slip in the last argument
+does not cost an hour.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bireme import registry
+from bireme.core.errors import BiremeError
+from bireme.core.estimates import RuntimeHistory
+from bireme.core.nodes import Node
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.names import GPU
+from bireme.simulator.engine import simulate
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.metrics import Metrics, measure
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.trace import Trace
+from bireme.simulator.traces.sources import read_trace
+from bireme.simulator.traces.windows import window
+
+DEFAULTS: Final = SchedulingSettings()
+GPUS_PER_NODE: Final = 8
+"""Into replicas of how many GPUs jobs are cut when the machines are those of the trace."""
+
+
+class UsageError(BiremeError):
+    """An argument that cannot be used; the text names the argument, its value and the remedy."""
+
+
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """What goes wrong inside is the fault of ``argument``."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (BiremeError, OSError) as error:
+        raise UsageError(f"argument {argument}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What the arguments stand for.
+
+    Attributes:
+        traces: By seed; the same one for all unless it is generated.
+        contenders: By name, as asked for: a policy and the settings it decides under.
+        learns: Whether run times that nobody stated are judged by those of finished jobs.
+    """
+
+    traces: Mapping[int, Trace]
+    nodes: Sequence[Node]
+    contenders: Mapping[str, tuple[Policy, SchedulingSettings]]
+    learns: bool = True
+
+    @property
+    def trace(self) -> Trace:
+        """That of the first seed."""
+        return next(iter(self.traces.values()))
+
+    @property
+    def gpus_by_node(self) -> dict[str, int]:
+        """In the order of the nodes."""
+        return {node.name: node.allocatable.get(GPU, 0) for node in self.nodes}
+
+
+def set_up(options: argparse.Namespace) -> Experiment:
+    """What ``options`` of ``bireme simulate`` ask for.
+
+    Raises:
+        UsageError: one of them cannot be used.
+    """
+    contenders = _contenders(options)
+    nodes = _nodes(options)
+    traces = _traces(options, nodes)
+    nodes = nodes or next(iter(traces.values())).nodes
+    if not nodes:
+        raise UsageError(
+            f"argument --nodes: {options.trace!r} does not tell on which machines it was recorded; "
+            "say 64x8, for 64 nodes of 8 GPUs"
+        )
+    return Experiment(traces, nodes, contenders, learns=options.estimates == "history")
+
+
+def carry_out(
+    experiment: Experiment, on_progress: Callable[[str, int, int], None]
+) -> tuple[list[Metrics], list[Outcome]]:
+    """Simulate every policy with every seed: all numbers, and the outcomes of the first seed.
+
+    ``on_progress`` is told what runs, how many jobs are finished, and how many there are.
+    """
+    metrics: list[Metrics] = []
+    first: list[Outcome] = []
+    for seed, trace in experiment.traces.items():
+        for name, (policy, settings) in experiment.contenders.items():
+            tell = partial(on_progress, f"{name}, seed {seed}")
+            outcome = simulate(
+                trace,
+                experiment.nodes,
+                policy,
+                settings,
+                seed=seed,
+                on_progress=tell,
+                estimator=RuntimeHistory() if experiment.learns else None,
+            )
+            outcome = replace(outcome, policy=name)
+            metrics.append(measure(outcome))
+            if trace is experiment.trace and len(first) < len(experiment.contenders):
+                first.append(outcome)
+    return metrics, first
+
+
+def _contenders(
+    options: argparse.Namespace,
+) -> dict[str, tuple[Policy, SchedulingSettings]]:
+    names = [*options.policy, options.placer, options.sizer]
+    if any(":" in name for name in names):
+        # A program finds its own folder's modules, not those of the folder it is started in.
+        sys.path.append(str(Path.cwd()))
+    with _making("--placer", options.placer):
+        registry.make_placer(options.placer)
+    if options.sizer:
+        with _making("--sizer", options.sizer):
+            registry.make_sizer(options.sizer)
+    general = replace(
+        DEFAULTS,
+        placer=options.placer,
+        sizer=options.sizer,
+        preemption=not options.no_preemption,
+        wait_bound_seconds=options.wait_bound,
+    )
+    return {name: _contender(name, general) for name in options.policy}
+
+
+def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
+    parts = name.split("/")
+    if len(parts) > 3 or "" in parts:
+        raise UsageError(
+            f"argument --policy: {name!r} is no policy; write orderer, orderer/placer or "
+            "orderer/placer/sizer"
+        )
+    named = dict(zip(("orderer", "placer", "sizer"), parts, strict=False))
+    settings = replace(general, **named)  # type: ignore[arg-type]  # three fields of text
+    with _making("--policy", name):
+        return registry.make_policy(settings), settings
+
+
+@contextmanager
+def _making(argument: str, name: str) -> Iterator[None]:
+    """Like :func:`naming`, for code of the user's own, which may raise anything."""
+    try:
+        with naming(argument):
+            yield
+    except BiremeError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"argument {argument}: {name!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _nodes(options: argparse.Namespace) -> Sequence[Node]:
+    if options.nodes:
+        with naming("--nodes" if options.racks is None else "--nodes, --racks"):
+            return parse_nodes(options.nodes, options.racks)
+    if options.racks is not None:
+        raise UsageError(
+            f"argument --racks: {options.racks} racks of which nodes? Give --nodes as well"
+        )
+    return ()
+
+
+def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Trace]:
+    """By seed. A file says the same whatever the seed, so it is read once."""
+    gpus = max((node.allocatable.get(GPU, 0) for node in nodes), default=0) or GPUS_PER_NODE
+    is_generated = options.trace.startswith("gen:")
+    traces: dict[int, Trace] = {}
+    for seed in options.seed:
+        if traces and not is_generated:
+            traces[seed] = next(iter(traces.values()))
+            continue
+        with naming("--trace"):
+            trace = read_trace(options.trace, gpus_per_node=gpus, seed=seed)
+        with naming("--start"):
+            trace = window(trace, options.start, options.limit)
+        traces[seed] = _estimated(trace) if options.estimates == "true" else trace
+    return traces
+
+
+def _estimated(trace: Trace) -> Trace:
+    """The same with the truth as every job's estimate."""
+    jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))

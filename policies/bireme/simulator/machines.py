@@ -1,0 +1,117 @@
+"""The nodes of a simulated cluster, from a short text or a publisher's file.
+
+``64x8,16x4`` is 64 nodes of 8 GPUs and 16 of 4, in that order. Racks take equal runs of them.
+What was not stated is generous and in proportion to the GPUs, so that GPUs decide what fits:
+12 cores and 128 GiB of memory per GPU, as in a common 8-GPU server.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bireme.core.errors import SettingError
+from bireme.core.nodes import Node
+from bireme.kube.names import GPU, HOSTNAME
+from bireme.simulator.cluster import RACK_LEVEL
+from bireme.simulator.errors import TraceError
+from bireme.simulator.traces.tables import read_table
+
+POOL_LABEL = "bireme.dev/pool"
+"""Which agent of a multi-agent policy a node belongs to."""
+
+_GIB = 2**30
+_CPU_MILLIS_PER_GPU = 12_000
+_MEMORY_BYTES_PER_GPU = 128 * _GIB
+_PODS = 110
+_TIRESIAS_COLUMNS = (
+    "num_switch",
+    "num_node_p_switch",
+    "num_gpu_p_node",
+    "num_cpu_p_node",
+    "mem_p_node",
+)
+
+
+def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
+    """Nodes from ``COUNTxGPUS`` parts such as ``64x8,16x4``, over ``racks`` racks if given.
+
+    A node without GPUs is as large as one with 8. Raises SettingError for anything else.
+    """
+    gpus = [each for part in text.split(",") for each in _part(text, part)]
+    if racks is not None and not 1 <= racks <= len(gpus):
+        raise SettingError(f"racks is {racks}; give 1 to {len(gpus)}, the number of nodes")
+    return [
+        _node(
+            _numbered("node", index, len(gpus)),
+            count,
+            (count or 8) * _CPU_MILLIS_PER_GPU,
+            (count or 8) * _MEMORY_BYTES_PER_GPU,
+            {} if racks is None else _in_rack(index * racks // len(gpus), racks),
+        )
+        for index, count in enumerate(gpus)
+    ]
+
+
+def pools(counts: Sequence[tuple[int, int]]) -> list[Node]:
+    """One node per agent with its ``(CPU cores, GPUs)``, as in TapFinger (Li et al.).
+
+    The pools differ by their label ``bireme.dev/pool``, ``pool-0`` for the first.
+    """
+    for index, (cores, gpus) in enumerate(counts):
+        if cores < 1 or gpus < 0:
+            raise SettingError(
+                f"pool {index} is ({cores}, {gpus}); give at least 1 CPU core and 0 or more GPUs"
+            )
+    names = [_numbered("pool", index, len(counts)) for index in range(len(counts))]
+    return [
+        _node(name, gpus, cores * 1000, max(gpus, 1) * _MEMORY_BYTES_PER_GPU, {POOL_LABEL: name})
+        for name, (cores, gpus) in zip(names, counts, strict=True)
+    ]
+
+
+def read_tiresias_cluster(path: Path) -> list[Node]:
+    """The cluster in a ``cluster_spec`` file of SymbioticLab/Tiresias; switches are racks.
+
+    Its one row is num_switch, num_node_p_switch, num_gpu_p_node, num_cpu_p_node (cores) and
+    mem_p_node (GB, read as GiB). Raises TraceError for anything else.
+    """
+    table = read_table(path, _TIRESIAS_COLUMNS)
+    if len(table) != 1:
+        raise TraceError(f"{path} has {len(table)} rows; a cluster_spec has one below its header")
+    values = [table.counts(name)[0] for name in _TIRESIAS_COLUMNS]
+    if min(values) < 1:
+        raise TraceError(f"{path} has {values} in its row; every number must be at least 1")
+    switches, nodes_per_switch, gpus, cores, memory_gib = values
+    return [
+        _node(
+            _numbered("node", index, switches * nodes_per_switch),
+            gpus,
+            cores * 1000,
+            memory_gib * _GIB,
+            _in_rack(index // nodes_per_switch, switches),
+        )
+        for index in range(switches * nodes_per_switch)
+    ]
+
+
+def _part(text: str, part: str) -> list[int]:
+    match = re.fullmatch(r"\s*(\d{1,6})x(\d{1,4})\s*", part, re.ASCII)
+    if match is None or int(match[1]) == 0:
+        raise SettingError(
+            f"nodes is {text!r}, of which {part!r} is no COUNTxGPUS; write 64x8, or 64x8,16x4"
+        )
+    return [int(match[2])] * int(match[1])
+
+
+def _in_rack(rack: int, racks: int) -> dict[str, str]:
+    return {RACK_LEVEL: _numbered("rack", rack, racks)}
+
+
+def _numbered(word: str, index: int, count: int) -> str:
+    """Padded, so that the order by name is the order by number."""
+    return f"{word}-{index:0{len(str(count - 1))}}"
+
+
+def _node(name: str, gpus: int, cpu_millis: int, memory_bytes: int, labels: dict[str, str]) -> Node:
+    offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": _PODS}
+    return Node(name, offers | ({GPU: gpus} if gpus else {}), {HOSTNAME: name} | labels)

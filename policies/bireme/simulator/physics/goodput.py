@@ -1,0 +1,175 @@
+"""Pollux' goodput: steps a second times what a step is worth, which depends on the batch size.
+
+Qiao et al., Pollux, OSDI 2021, section 3; petuum/adaptdl, branch osdi21-artifact. A step of batch
+``m`` is worth, in steps of the smallest batch ``m0``,
+
+    gain = (var + sqr) / (var / (m / m0) + sqr)
+
+with the squared norm ``sqr`` and the variance ``var`` of the gradient, both measured per epoch
+(``validation-<batch>.csv``). Statistical efficiency is ``gain / (m / m0)``. The unit of work is a
+step of ``m0``; an application is done after all its epochs, whatever the batch. With a fixed
+batch size every epoch takes the same share of a training at every size, up to the rounding of
+local batches, so that one number per size gives the exact finish, even of a job that is resized.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+from pathlib import Path
+
+import numpy as np
+
+from bireme.core.resources import FloatArray
+from bireme.simulator.errors import TraceError
+from bireme.simulator.physics.curves import MeasuredCurve
+from bireme.simulator.physics.files import read_numbers
+from bireme.simulator.physics.pollux import PolluxTable
+
+_CANDIDATES = 50
+"""Batch sizes tried per epoch by a job that adapts its own, in equal ratios; as the authors do."""
+
+_LARGEST_LOCAL_BATCH: Mapping[str, int] = {"yolov3": 8}
+"""What the authors' simulator allows where it is less than they measured."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingRecord:
+    """Whole trainings of one application, each at one batch size.
+
+    Attributes:
+        batches: Shape (trainings,), ascending; the first is ``m0``.
+        progress: Work done by the end of each epoch in steps of ``m0``, shape (trainings, epochs).
+        metric: Validation metric after each epoch (accuracy, error rate, ...), same shape.
+        squares, variances: Of the gradient in each epoch, same shape.
+    """
+
+    batches: FloatArray
+    progress: FloatArray
+    metric: FloatArray
+    squares: FloatArray
+    variances: FloatArray
+
+    @classmethod
+    def load(cls, folder: Path) -> "TrainingRecord":
+        """Read all ``validation-<batch>.csv`` in ``folder``; the shortest decides the epochs."""
+        found = ((path.stem.partition("-")[2], path) for path in folder.glob("validation-*.csv"))
+        paths = {int(batch): path for batch, path in found if batch.isdecimal()}
+        if len(paths) < 2:
+            raise TraceError(
+                f"{folder} has {len(paths)} files validation-<batch>.csv; "
+                "give Pollux' own folder, with at least two"
+            )
+        columns = ("progress", "metric", "grad_sqr", "grad_var")
+        batches = sorted(paths)
+        trainings = [read_numbers(paths[batch], columns) for batch in batches]
+        epochs = min(len(training) for training in trainings)
+        stacked = np.stack([training[:epochs].T for training in trainings], axis=1)
+        return cls(np.array(batches, dtype=np.float64), *stacked)
+
+    @property
+    def epoch_work(self) -> FloatArray:
+        """Steps of ``m0`` in each epoch, shape (epochs,): up to the first training's end of it."""
+        return np.diff(self.progress.min(axis=0), prepend=0.0)
+
+    def gain(self, batch: float) -> FloatArray:
+        """What a step of ``batch`` is worth in steps of ``m0``, shape (epochs,).
+
+        Between measured batch sizes the gradient's moments lie on straight lines.
+        """
+        high = int(np.clip(np.searchsorted(self.batches, batch), 1, len(self.batches) - 1))
+        low = high - 1
+        share = (batch - self.batches[low]) / (self.batches[high] - self.batches[low])
+        square, variance = (
+            moments[low] + share * (moments[high] - moments[low])
+            for moments in (self.squares, self.variances)
+        )
+        scale = batch / self.batches[0]
+        return np.asarray((variance + square) / (variance / scale + square))
+
+    def efficiency(self, batch: float) -> FloatArray:
+        """Work per sample relative to ``m0``, shape (epochs,); 1 at ``m0``, less above it."""
+        return np.asarray(self.gain(batch) * self.batches[0] / batch)
+
+    def curve(self, batch: int) -> MeasuredCurve:
+        """The metric over the work done, at a measured batch size."""
+        if batch not in self.batches:
+            known = ", ".join(f"{known:.0f}" for known in self.batches)
+            raise TraceError(f"no training at batch size {batch} was measured; choose from {known}")
+        row = int(np.flatnonzero(self.batches == batch)[0])
+        return MeasuredCurve(tuple(self.progress[row]), tuple(self.metric[row]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolluxSpeed:
+    """The speed law of one Pollux job, in steps of the application's smallest batch ``m0``.
+
+    ``batch`` is the total batch size the job keeps at any size, splitting what does not fit a GPU
+    into several passes. A job without one chooses the best batch in every epoch, knowing the
+    measurements (Pollux itself fits a model to what it has seen). Its law is exact while the size
+    stays; a job resized half-way is credited with the mean speed of a whole training.
+    """
+
+    table: PolluxTable
+    training: TrainingRecord
+    batch: int | None = None
+    largest_local_batch: float = inf
+    _known: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
+
+    knows_spread = True
+    """The measurements already slow down on more nodes."""
+
+    @classmethod
+    def load(cls, folder: Path, batch: int | None = None) -> "PolluxSpeed":
+        """The application measured in ``folder``, whose last part is the application's name."""
+        largest = _LARGEST_LOCAL_BATCH.get(folder.name, inf)
+        return cls(PolluxTable.load(folder), TrainingRecord.load(folder), batch, largest)
+
+    def __post_init__(self) -> None:
+        low, high = self.training.batches[[0, -1]]
+        if self.batch is not None and not low <= self.batch <= high:
+            raise TraceError(
+                f"batch is {self.batch}; the application was measured from {low:.0f} to {high:.0f}"
+            )
+
+    @property
+    def steps(self) -> float:
+        """The work of a whole training, in steps of ``m0``."""
+        return float(self.training.epoch_work.sum())
+
+    def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
+        """Mean over a whole training; 0 at sizes that were not measured or are too many."""
+        size = nodes, sum(sizes.values())
+        if size not in self._known:
+            self._known[size] = self._speed(*size)
+        return self._known[size]
+
+    def _speed(self, nodes: int, replicas: int) -> float:
+        work = self.training.epoch_work
+        paces = [
+            self.training.gain(batch) / seconds for batch, seconds in self._ways(nodes, replicas)
+        ]
+        return float(work.sum() / (work / np.max(paces, axis=0)).sum()) if paces else 0.0
+
+    def _ways(self, nodes: int, replicas: int) -> Iterator[tuple[int, float]]:
+        """Total batch sizes it can take on this size, and the seconds of a step at each."""
+        local = self.table.batch_range(nodes, replicas)
+        if local is None:
+            return
+        smallest, largest = local[0], min(local[1], self.largest_local_batch)
+        low, high = self.training.batches[[0, -1]]
+        targets = [float(self.batch)] if self.batch else _spaced(low, smallest * replicas, high)
+        for target in targets:
+            passes = ceil(ceil(target / replicas - 1e-8) / largest)
+            if replicas == 1 and target > low:
+                # One pass on one GPU gives no estimate of the gradient's variance.
+                passes = max(2, passes)
+            each = ceil(target / replicas / passes - 1e-8)
+            each = min(each, int(high // (replicas * passes)))
+            if smallest <= each <= largest:
+                step, sync = self.table.seconds(nodes, replicas, each)
+                yield replicas * each * passes, step + (passes - 1) * (step - sync)
+
+
+def _spaced(low: float, least: float, high: float) -> list[float]:
+    start = max(low, least)
+    return np.geomspace(start, high, _CANDIDATES).tolist() if start <= high else []

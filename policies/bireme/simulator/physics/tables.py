@@ -1,0 +1,126 @@
+"""Speeds that others measured: Gavel's by GPU type and scale, ElasticFlow's by batch and GPUs.
+
+The files are their publishers' own and are given by path; none comes with Bireme.
+
+Gavel (Narayanan et al., OSDI 2020): ``simulation_throughputs.json`` or
+``physical_cluster_throughputs.json`` of stanford-futuredata/gavel, steps a second by GPU type,
+job and number of GPUs, alone on its GPUs. A GPU type ``X_unconsolidated`` is X with the GPUs on
+different servers.
+
+ElasticFlow (Gu et al., ASPLOS 2023): ``throughputs_A100/*.csv`` and ``throughputs_T4/*.csv`` of
+pkusys/ElasticFlow, iterations a second, one row per global batch size, one column per number of
+GPUs. An empty cell was not measured, a 0 did not run.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isnan
+from pathlib import Path
+from typing import TypeVar, cast
+
+from bireme.simulator.errors import TraceError
+from bireme.simulator.physics.files import read_json, read_numbers
+from bireme.simulator.physics.laws import MeasuredSpeed
+from bireme.simulator.traces.tables import read_header
+
+_APART = "_unconsolidated"
+
+Speeds = Mapping[int, float]
+"""Steps a second by number of GPUs."""
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GavelTable:
+    """Steps a second of a job alone: ``speeds[GPU type][job][GPUs]``."""
+
+    speeds: Mapping[str, Mapping[str, Speeds]]
+
+    @classmethod
+    def load(cls, path: Path) -> "GavelTable":
+        """Read one of Gavel's throughput files, gzipped or not."""
+        document = cast(dict[str, dict[str, dict[str, float]]], read_json(path))
+        try:
+            speeds = {gpu: _alone(by_key) for gpu, by_key in document.items()}
+        except (AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
+            raise TraceError(
+                f'{path} is not of the form GPU type, "(\'job\', GPUs)", "null", speed '
+                f"({error!r}); give one of Gavel's throughput files"
+            ) from error
+        return cls(speeds)
+
+    def speed(
+        self, job: str, gpu: str, gpus_per_node: int = 8, gpus_per_replica: int = 1
+    ) -> MeasuredSpeed:
+        """The law of ``job`` ("ResNet-18 (batch size 64)") on GPUs of type ``gpu`` ("v100")."""
+        by_job = _known(self.speeds, gpu, "GPU type")
+        together = _known(by_job, job, f"job on {gpu}")
+        apart = {**together, **self.speeds.get(gpu + _APART, {}).get(job, {})}
+        gpus = tuple(sorted(together))
+        return MeasuredSpeed(
+            gpus,
+            tuple(together[n] for n in gpus),
+            tuple(apart[n] for n in gpus),
+            gpus_per_node,
+            gpus_per_replica,
+        )
+
+
+def _alone(by_key: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    speeds: dict[str, dict[int, float]] = {}
+    for key, by_partner in by_key.items():
+        job, gpus = ast.literal_eval(key)
+        speeds.setdefault(job, {})[int(gpus)] = float(by_partner["null"])
+    return speeds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElasticFlowTable:
+    """Iterations a second of one model: ``speeds[global batch size][GPUs]``."""
+
+    speeds: Mapping[int, Speeds]
+
+    @classmethod
+    def load(cls, path: Path) -> "ElasticFlowTable":
+        """Read one model's file."""
+        header = read_header(path)
+        if header[0] != "global_batch_size" or not all(name.isdecimal() for name in header[1:]):
+            raise TraceError(
+                f"{path} has the header {header}; it must be global_batch_size and numbers of GPUs"
+            )
+        rows = read_numbers(path, header, may_be_blank=True)
+        gpus = [int(name) for name in header[1:]]
+        return cls(
+            {
+                int(row[0]): {
+                    count: speed
+                    for count, speed in zip(gpus, row[1:].tolist(), strict=True)
+                    if not isnan(speed)
+                }
+                for row in rows
+            }
+        )
+
+    def speed(self, batch: int, gpus_per_replica: int = 1) -> MeasuredSpeed:
+        """The law at the global batch size ``batch``, which must be one of those measured."""
+        by_gpus = _known(self.speeds, batch, "batch size")
+        gpus = tuple(sorted(by_gpus))
+        return MeasuredSpeed(
+            gpus, tuple(by_gpus[n] for n in gpus), gpus_per_replica=gpus_per_replica
+        )
+
+
+def _known(table: Mapping[Key, Value], key: Key, what: str) -> Value:
+    if key not in table:
+        raise TraceError(f"no {what} {key!r} was measured; {_choices(table, str(key))}")
+    return table[key]
+
+
+def _choices(names: Iterable[object], name: str) -> str:
+    known = [str(known) for known in names]
+    close = get_close_matches(name, known)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

@@ -1,0 +1,1 @@
+"""Outcomes for people: a table for the terminal, and one self-contained HTML page."""

@@ -1,0 +1,87 @@
+"""A comparison as aligned text, and a progress line for terminals."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TextIO
+
+from bireme.simulator.comparison import Comparison, Line
+from bireme.simulator.reports import standing, words
+
+_COLUMNS: Final = {
+    "finished": "finished",
+    "mean_wait_seconds": "wait mean",
+    "p99_wait_seconds": "wait p99",
+    "mean_jct_seconds": "JCT mean",
+    "p99_jct_seconds": "JCT p99",
+    "mean_slowdown": "slowdown",
+    "p99_finish_time_fairness": "rho p99",
+    "gpu_utilisation": "GPUs in use",
+    "preemptions": "preempted",
+}
+_RATIO: Final = "mean_jct_seconds"
+_BAR_WIDTH: Final = 24
+_SECONDS_BETWEEN: Final = 0.1
+
+
+def table(comparison: Comparison) -> str:
+    """A line per policy, the first being what the others are related to, and what to know."""
+    names = words.short_names([line.policy for line in comparison.lines])
+    header = ["policy", *_COLUMNS.values(), f"JCT / {names[0]}'s"]
+    rows = [
+        [name, *(_cell(line, key) for key in _COLUMNS), _ratio(line)]
+        for name, line in zip(names, comparison.lines, strict=True)
+    ]
+    notes = ["", *standing.caveats(comparison)]
+    if len(comparison.seeds) > 1:
+        notes.append(f"Means over {len(comparison.seeds)} seeds; in brackets 95 % intervals.")
+    return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows as lines of columns, the first ``left`` flush left, the others flush right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+class Progress:
+    """One line of ``stream`` that is written over and over; silent where it is no terminal."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._is_shown = stream.isatty()
+        self._next = clock()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` of ``what``; not more often than an eye can follow."""
+        if not self._is_shown or self._clock() < self._next:
+            return
+        self._next = self._clock() + _SECONDS_BETWEEN
+        share = done / max(total, 1)
+        bar = ("=" * round(share * _BAR_WIDTH)).ljust(_BAR_WIDTH)
+        self._stream.write(f"\r\x1b[K[{bar}] {100 * share:3.0f} %  {what}")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Leave an empty line behind."""
+        if self._is_shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def _cell(line: Line, key: str) -> str:
+    return words.worded(key)(line.means[key].mean) if key in line.means else "none"
+
+
+def _ratio(line: Line) -> str:
+    ratio = line.ratios.get(_RATIO)
+    if ratio is None:
+        return "none"
+    if ratio.low is None or ratio.high is None or ratio.low == ratio.high:
+        return words.ratio(ratio.mean)
+    return f"{words.ratio(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"

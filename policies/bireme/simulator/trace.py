@@ -1,0 +1,59 @@
+"""Workloads: what was submitted when, as readers and generators hand it to the simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bireme.core.gangs import RoleAffinity, Task
+from bireme.core.nodes import Node
+from bireme.core.queues import Queue
+from bireme.core.speed import SpeedLaw
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """One job of a workload.
+
+    Attributes:
+        name: Unique in its trace.
+        submitted: Seconds after the start of the trace.
+        tasks: What it asks for.
+        duration_seconds: Its true run time at the size it asks for, on its own, undisturbed.
+            The scheduler never sees it.
+        user, queue, priority: As a TrainingJob states them; ``priority`` is a class value.
+        estimated_seconds: What its owner says it will take; None when nothing was said.
+        speed: How its speed depends on size and spread; None for speed proportional to nothing
+            (a fixed run time at its own size).
+        steps: Work in the unit of ``speed``; None where ``speed`` is.
+        application: What it trains, where the trace says so; for reports.
+    """
+
+    name: str
+    submitted: float
+    tasks: tuple[Task, ...]
+    duration_seconds: float
+    user: str = ""
+    queue: str = "default"
+    priority: int = 0
+    estimated_seconds: float | None = None
+    is_elastic: bool = False
+    role_affinity: RoleAffinity = RoleAffinity()
+    speed: SpeedLaw | None = None
+    steps: float | None = None
+    application: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A workload in order of submission, with what the reader did to the rows it came from.
+
+    Attributes:
+        treatments: How many rows met which documented treatment ("zero GPUs, left out": 12).
+        nodes: The machines it was recorded on, where the trace tells; empty otherwise.
+        queues: The queues its jobs name.
+    """
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    treatments: Mapping[str, int] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    queues: tuple[Queue, ...] = (Queue("default"),)

@@ -1,0 +1,205 @@
+"""Seeded workloads: random ones with known laws, and one built to starve.
+
+Each generator is a function of keyword arguments alone, so that ``gen:poisson?jobs=500&rate=30``
+can name every one of them. The same arguments give the same trace. ``rate`` is in arrivals an
+hour, ``sizes`` is a mix of gang sizes, GPUs and their shares: ``1:0.7,8:0.3``. The workloads of
+the learned schedulers' papers are in :mod:`bireme.simulator.traces.papers`.
+"""
+
+from collections.abc import Sequence
+from math import isfinite, log
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.nodes import Node
+from bireme.core.resources import FloatArray, IntArray
+from bireme.simulator.errors import TraceError
+from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.traces.shapes import gang_of
+
+DAY_SECONDS: Final = 86_400.0
+HOUR_SECONDS: Final = 3600.0
+_SIZES: Final = "1:0.7,2:0.1,4:0.1,8:0.05,16:0.05"
+
+
+def poisson(
+    *,
+    jobs: int = 1000,
+    rate: float = 60.0,
+    durations: str = "lognormal",
+    mean_seconds: float = 3600.0,
+    spread: float = 1.5,
+    sizes: str = _SIZES,
+    users: int = 10,
+    gpus_per_node: int = 8,
+    seed: int = 0,
+) -> Trace:
+    """Poisson arrivals: gaps are exponential with mean ``3600 / rate`` seconds.
+
+    ``durations`` is ``exponential`` or ``lognormal``, both with mean ``mean_seconds``; ``spread``
+    is the standard deviation of the logarithm of the latter.
+    """
+    require_positive(jobs=jobs, rate=rate, users=users)
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.exponential(HOUR_SECONDS / rate, jobs))
+    gpus = draw_sizes(rng, sizes, jobs)
+    runs = draw_durations(rng, durations, mean_seconds, spread, jobs)
+    return gpu_trace("poisson", times, gpus, runs, rng.integers(users, size=jobs), gpus_per_node)
+
+
+def diurnal(
+    *,
+    jobs: int = 1000,
+    rate: float = 60.0,
+    swing: float = 0.8,
+    peak_hour: float = 14.0,
+    burst_chance: float = 0.05,
+    burst_jobs: float = 8.0,
+    durations: str = "lognormal",
+    mean_seconds: float = 3600.0,
+    spread: float = 1.5,
+    sizes: str = _SIZES,
+    users: int = 10,
+    gpus_per_node: int = 8,
+    seed: int = 0,
+) -> Trace:
+    """Poisson arrivals whose rate follows the day, some of them sweeps of many equal jobs.
+
+    The rate at time ``t`` is ``rate * (1 + swing * cos(2 pi (t / 24 h - peak_hour / 24)))``, drawn
+    by thinning (Lewis and Shedler, 1979). With ``burst_chance`` an arrival is a parameter sweep: a
+    geometric number of jobs, ``burst_jobs`` on average, at one instant, of one user and size.
+    """
+    require_positive(jobs=jobs, rate=rate, users=users, burst_jobs=burst_jobs)
+    require_share(swing=swing, burst_chance=burst_chance)
+    rng = np.random.default_rng(seed)
+    arrivals = _thinned(rng, jobs, rate, swing, peak_hour)
+    is_burst = rng.random(jobs) < burst_chance
+    copies = np.where(is_burst, rng.geometric(min(1.0, 1.0 / burst_jobs), jobs), 1)
+    of = np.repeat(np.arange(jobs), copies)[:jobs]
+    runs = draw_durations(rng, durations, mean_seconds, spread, jobs)
+    gpus, owners = draw_sizes(rng, sizes, jobs)[of], rng.integers(users, size=jobs)[of]
+    return gpu_trace("diurnal", arrivals[of], gpus, runs, owners, gpus_per_node)
+
+
+def adversarial(
+    *,
+    jobs: int = 2000,
+    cluster_gpus: int = 64,
+    load: float = 1.05,
+    small_gpus: int = 1,
+    small_seconds: float = 600.0,
+    large_gpus: int = 32,
+    large_seconds: float = 3600.0,
+    gpus_per_node: int = 8,
+) -> Trace:
+    """Endless small jobs beside one large gang: who fills every hole starves the gang.
+
+    The small ones arrive evenly and ask together for ``load`` times the cluster, so above 1 no hole
+    ever lasts. The gang ``large`` arrives when the cluster has just filled up. Nothing is random.
+    """
+    require_positive(jobs=jobs, cluster_gpus=cluster_gpus, load=load, small_gpus=small_gpus)
+    require_positive(
+        small_seconds=small_seconds, large_gpus=large_gpus, large_seconds=large_seconds
+    )
+    gap_seconds = small_seconds * small_gpus / (cluster_gpus * load)
+    small = gang_of(small_gpus, gpus_per_node)
+    crowd = [
+        TraceJob(f"small-{i + 1}", i * gap_seconds, small, small_seconds, user="crowd")
+        for i in range(jobs)
+    ]
+    gang = gang_of(large_gpus, gpus_per_node)
+    large = TraceJob("large", small_seconds, gang, large_seconds, user="patient")
+    return in_order("adversarial", [*crowd, large])
+
+
+def _thinned(
+    rng: np.random.Generator, jobs: int, rate: float, swing: float, peak_hour: float
+) -> FloatArray:
+    """``jobs`` arrival times, shape (jobs,), of the daily rate: candidates at its peak, thinned."""
+    kept: list[FloatArray] = []
+    now = 0.0
+    while sum(map(len, kept)) < jobs:
+        times = now + np.cumsum(rng.exponential(HOUR_SECONDS / (rate * (1 + swing)), jobs))
+        phase = 2 * np.pi * (times / DAY_SECONDS - peak_hour / 24)
+        accepted = rng.random(jobs) * (1 + swing) < 1 + swing * np.cos(phase)
+        kept.append(times[accepted])
+        now = float(times[-1])
+    return np.concatenate(kept)[:jobs]
+
+
+def draw_durations(
+    rng: np.random.Generator, law: str, mean_seconds: float, spread: float, jobs: int
+) -> FloatArray:
+    """Run times in seconds, shape (jobs,), with mean ``mean_seconds`` under either law."""
+    require_positive(mean_seconds=mean_seconds)
+    if law == "exponential":
+        return rng.exponential(mean_seconds, jobs)
+    if law != "lognormal" or not 0 <= spread < 10:
+        raise TraceError(
+            f"durations is {law!r} with spread {spread}; "
+            "write exponential, or lognormal with a spread from 0 to 10"
+        )
+    # the mean of a lognormal is exp(mu + sigma^2 / 2)
+    return rng.lognormal(log(mean_seconds) - spread**2 / 2, spread, jobs)
+
+
+def draw_sizes(rng: np.random.Generator, sizes: str, jobs: int) -> IntArray:
+    """GPUs per job, shape (jobs,), from a mix such as ``1:0.7,8:0.3``."""
+    values, shares = parse_sizes(sizes)
+    return np.asarray(rng.choice(values, size=jobs, p=shares), dtype=np.int64)
+
+
+def parse_sizes(sizes: str) -> tuple[IntArray, FloatArray]:
+    """The GPUs of a mix and their shares, which need not add up to 1; equal shapes."""
+    pairs = [entry.partition(":") for entry in sizes.split(",")]
+    try:
+        values = np.array([int(size) for size, _, _ in pairs], dtype=np.int64)
+        shares = np.array([float(share) for _, _, share in pairs])
+        is_mix = values.min() >= 1 and shares.min() >= 0 and 0 < shares.sum() < np.inf
+    except (ValueError, OverflowError):
+        is_mix = False
+    if not is_mix:
+        raise TraceError(f"sizes is {sizes!r}; write GPUs and shares such as 1:0.7,8:0.3")
+    return values, shares / shares.sum()
+
+
+def gpu_trace(
+    name: str,
+    times: FloatArray,
+    gpus: IntArray,
+    run_seconds: FloatArray,
+    users: NDArray[np.int64],
+    gpus_per_node: int,
+    nodes: Sequence[Node] = (),
+) -> Trace:
+    """Jobs ``job-1, job-2, ...`` from arrays of shape (jobs,), ``times`` ascending."""
+    rows = zip(times.tolist(), gpus.tolist(), run_seconds.tolist(), users.tolist(), strict=True)
+    jobs = [
+        TraceJob(f"job-{i}", time, gang_of(size, gpus_per_node), run, user=f"user-{user + 1}")
+        for i, (time, size, run, user) in enumerate(rows, start=1)
+    ]
+    return in_order(name, jobs, nodes)
+
+
+def in_order(name: str, jobs: Sequence[TraceJob], nodes: Sequence[Node] = ()) -> Trace:
+    """A generated trace, its jobs by submission; TraceError when nothing arrived."""
+    if not jobs:
+        raise TraceError(f"gen:{name}: no job arrived; raise the rate or the number of steps")
+    ordered = sorted(jobs, key=lambda job: job.submitted)
+    return Trace(f"gen:{name}", tuple(ordered), nodes=tuple(nodes))
+
+
+def require_positive(**values: float) -> None:
+    """TraceError naming the first of ``values`` that is not a number above 0."""
+    for name, value in values.items():
+        if not (value > 0 and isfinite(value)):
+            raise TraceError(f"{name} is {value}; it must be above 0")
+
+
+def require_share(**values: float) -> None:
+    """TraceError naming the first of ``values`` that is not from 0 to 1."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise TraceError(f"{name} is {value}; it must be from 0 to 1")

@@ -1,0 +1,122 @@
+"""Pods of Alibaba's ``openb`` cluster (clusterdata ``cluster-trace-gpu-v2023``, FGD, ATC 2023).
+
+Pod lists ``name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec,qos,pod_phase,creation_time,
+deletion_time,scheduled_time]``, times in seconds. Every pod is a job of one replica, CPU-only pods
+included. A share of a GPU (``gpu_milli`` below 1000) asks for a whole one, because a
+device is the smallest unit that the scheduler counts. The node list is taken from
+``openb_node_list_all_node.csv`` beside the pod list, or from ``nodes``.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from bireme.core.constraints import ANYWHERE, NodeConstraints, Operator, Requirement, SelectorTerm
+from bireme.core.gangs import Task
+from bireme.core.nodes import Node
+from bireme.core.resources import CPU, MEMORY, PODS, request_of
+from bireme.kube.names import GPU, HOSTNAME
+from bireme.simulator.errors import TraceError
+from bireme.simulator.trace import Trace
+from bireme.simulator.traces.columns import JobColumns, trace_of
+from bireme.simulator.traces.shapes import GPU_MODEL_LABEL, PODS_PER_NODE
+from bireme.simulator.traces.tables import Table, read_table
+
+SHARED: Final = "share of a GPU, rounded up to a whole one"
+
+POD = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+TIMES = ("creation_time", "deletion_time", "scheduled_time")
+NODE = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_NODE_LIST = "openb_node_list_all_node.csv"
+
+
+def read_openb(
+    path: Path, *, nodes: str = "", interval_seconds: float = 0.0, run_seconds: float = 0.0
+) -> Trace:
+    """All pods that ran, each from its scheduling to its deletion.
+
+    The re-sampled lists ``multigpu*`` have no times: for them, ``interval_seconds`` says how far
+    apart the pods come, in the order of the list, and ``run_seconds`` how long each runs. Pods
+    that name GPU models (``gpu_spec``) fit only nodes labelled with one of them, such as those
+    of the node list. Raises TraceError for a list without times when ``run_seconds`` is 0.
+    """
+    table = read_table(path, POD, optional=("gpu_spec", *TIMES))
+    submitted, runs = _times(table, interval_seconds, run_seconds)
+    shares = table.counts("gpu_milli")
+    gpus = table.counts("num_gpu")
+    tasks = [
+        _pod(*asked)
+        for asked in zip(
+            table.counts("cpu_milli"),
+            table.numbers("memory_mib", least=0),
+            gpus,
+            table.texts("gpu_spec"),
+            strict=True,
+        )
+    ]
+    shared = sum(g == 1 and s < 1000 and r > 0 for g, s, r in zip(gpus, shares, runs, strict=True))
+    return trace_of(
+        path.name,
+        table,
+        JobColumns(table.texts("name"), submitted, runs),
+        tasks.__getitem__,
+        nodes=_nodes(path, nodes),
+        treatments=Counter({SHARED: shared} if shared else {}),
+    )
+
+
+def _times(
+    table: Table, interval_seconds: float, run_seconds: float
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Submission and run time of every pod, in seconds."""
+    if run_seconds > 0 and interval_seconds >= 0:
+        return [i * interval_seconds for i in range(len(table))], [run_seconds] * len(table)
+    if not all(name in table.columns for name in TIMES):
+        raise TraceError(
+            f"{table.file}, line 1: the list has no times; say how pods come and how long they "
+            f"run: openb:{table.file}?interval_seconds=60&run_seconds=3600"
+        )
+    starts = table.numbers("scheduled_time", may_be_blank=True)
+    ends = table.numbers("deletion_time", may_be_blank=True)
+    runs = [end - start for start, end in zip(starts, ends, strict=True)]
+    return table.numbers("creation_time", may_be_blank=True), runs
+
+
+@lru_cache(maxsize=65_536)
+def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[Task, ...]:
+    amounts = {CPU: cpu_millis, MEMORY: round(memory_mib * 2**20), GPU: gpus, PODS: 1}
+    return (Task("worker", 1, request_of(amounts), constraints=_constraints(models)),)
+
+
+def _constraints(models: str) -> NodeConstraints:
+    if not models:
+        return ANYWHERE
+    wanted = tuple(sorted(set(models.split("|"))))
+    term = SelectorTerm((Requirement(GPU_MODEL_LABEL, Operator.IN, wanted),))
+    return NodeConstraints(affinity_terms=(term,))
+
+
+def _nodes(pods: Path, given: str) -> list[Node]:
+    """The machines of the list named ``given``, or of the one beside the pod list, if any."""
+    path = Path(given) if given else pods.with_name(_NODE_LIST)
+    if not given and not path.is_file():
+        return []
+    table = read_table(path, NODE)
+    amounts = zip(
+        table.counts("cpu_milli"),
+        table.numbers("memory_mib", least=0),
+        table.counts("gpu"),
+        strict=True,
+    )
+    offers = [
+        {CPU: cpu, MEMORY: round(mib * 2**20), GPU: gpus, PODS: PODS_PER_NODE}
+        for cpu, mib, gpus in amounts
+    ]
+    rows = zip(table.texts("sn"), table.texts("model"), offers, strict=True)
+    return [Node(name, offer, _labels(name, model)) for name, model, offer in rows]
+
+
+def _labels(name: str, model: str) -> dict[str, str]:
+    return {HOSTNAME: name} | ({GPU_MODEL_LABEL: model} if model else {})

@@ -1,0 +1,109 @@
+"""The workloads of Pollux (OSDI 2021): ``name,time,application,num_replicas,batch_size``.
+
+petuum/adaptdl, branch osdi21-artifact, ``simulator/workloads*/workload-*.csv``. A workload does not
+say how long its jobs run; that follows from the measurements of their applications, the folder
+``traces`` beside that of the workload (or the option ``traces``). Workload and measurements may
+lie in one archive. A replica is a process with one GPU. Each job brings the speed law of
+:mod:`bireme.simulator.physics.goodput`; its run time is that at the size it asks for, packed on
+nodes of 4 GPUs as measured.
+"""
+
+from dataclasses import replace
+from functools import cache
+from itertools import takewhile
+from math import ceil, nan
+from pathlib import Path
+from typing import Final, cast
+
+from bireme.simulator.errors import TraceError
+from bireme.simulator.physics.goodput import PolluxSpeed
+from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.traces.columns import JobColumns, trace_of
+from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces.tables import Table, read_table, shown, unpacked
+
+COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+
+_MODES: Final = ("rigid", "elastic", "adaptive")
+_GPUS_PER_NODE: Final = 4
+_MOST_REPLICAS: Final = 64
+"""As in the authors' simulator, whose cluster has 16 nodes."""
+
+_UNSPREAD: Final = frozenset({"ncf"})
+"""Applications that the authors' elastic policies keep at one replica and at its batch."""
+
+
+def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
+    """All jobs of one workload.
+
+    ``mode`` is ``rigid`` (size and batch of the workload, as the authors give Tiresias),
+    ``elastic`` (from one replica up, at its batch, as for Optimus) or ``adaptive`` (elastic, with
+    the best batch at every size, as for Pollux itself). Raises TraceError for another mode, and
+    where an application, batch or size was not measured.
+    """
+    if mode not in _MODES:
+        raise TraceError(f"mode is {mode!r}; write one of {', '.join(_MODES)}")
+    table = read_table(path, COLUMNS)
+    with unpacked(path) as workload:
+        folder = Path(traces).expanduser() if traces else workload.parent.parent / "traces"
+        laws = _laws(table, folder, mode)
+    sizes = table.counts("num_replicas")
+    columns = JobColumns(
+        names=table.texts("name"),
+        submitted=table.numbers("time"),
+        run_seconds=[_run_seconds(table, row, law, sizes[row]) for row, law in enumerate(laws)],
+        gpus=sizes,
+        applications=table.texts("application"),
+    )
+    name = f"{path.parent.name}/{path.name}"  # the folder tells the load
+    trace = trace_of(name, table, columns, lambda row: gang_of(sizes[row], 1))
+    law_of = dict(zip(columns.names, laws, strict=True))
+    jobs = [replace(j, speed=law_of[j.name], steps=law_of[j.name].steps) for j in trace.jobs]
+    return replace(trace, jobs=tuple(jobs if mode == "rigid" else map(_elastic, jobs)))
+
+
+def _laws(table: Table, folder: Path, mode: str) -> list[PolluxSpeed]:
+    """The law of every row; equal applications and batch sizes share one object."""
+    application = cache(lambda name: PolluxSpeed.load(folder / name))
+    law = cache(lambda name, batch: replace(application(name), batch=batch))
+    laws = []
+    rows = zip(table.texts("application"), table.counts("batch_size"), table.lines, strict=True)
+    for name, batch, line in rows:
+        keeps_batch = mode != "adaptive" or name in _UNSPREAD
+        if not (folder / name).is_dir():
+            raise TraceError(
+                f"{table.file}, line {line}: application is {shown(name)}, which {folder} has no "
+                "measurements of; name the folder that has, with ?traces=FOLDER"
+            )
+        try:
+            laws.append(law(name, batch if keeps_batch else None))
+        except TraceError as error:
+            raise TraceError(f"{table.file}, line {line}: {error}") from None
+    return laws
+
+
+def _run_seconds(table: Table, row: int, law: PolluxSpeed, replicas: int) -> float:
+    """Seconds of the whole training on the fewest nodes; NaN for a job without replicas."""
+    if replicas == 0:
+        return nan
+    pace = _packed_pace(law, replicas)
+    if pace > 0:
+        return law.steps / pace
+    raise TraceError(
+        f"{table.file}, line {table.lines[row]}: num_replicas is {replicas}, at which batch size "
+        f"{law.batch} was not measured; give a size that was"
+    )
+
+
+def _packed_pace(law: PolluxSpeed, replicas: int) -> float:
+    return law.steps_per_second({"worker": replicas}, ceil(replicas / _GPUS_PER_NODE))
+
+
+def _elastic(job: TraceJob) -> TraceJob:
+    """The job with leave to run from one replica to as many as were measured without a gap."""
+    (task,) = job.tasks
+    law = cast(PolluxSpeed, job.speed)
+    sizes = range(1, 2 if job.application in _UNSPREAD else _MOST_REPLICAS + 1)
+    most = len(list(takewhile(lambda size: _packed_pace(law, size) > 0, sizes)))
+    task = replace(task, min_replicas=1, max_replicas=max(most, task.replicas))
+    return replace(job, tasks=(task,), is_elastic=True)

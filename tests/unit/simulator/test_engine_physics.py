@@ -1,0 +1,174 @@
+"""What physics does to a schedule: lost nodes, lost work, restarts, neighbours, chance."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from bireme.core.policy import Policy
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.simulator.engine import Conduct, simulate
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import MEASURED, NodeChange, Physics
+from bireme.testing import a_node, a_task, racks
+from scheduling.simulations import (
+    a_job,
+    a_trace,
+    broken_promises,
+    lifetimes,
+    record_of,
+    story,
+)
+
+FIFO = Policy(Fifo(), Packing())
+COMBINED = Policy(CombinedPriority(), Packing())
+TWO_NODES = (a_node("n0", 4), a_node("n1", 4))
+VERIFIED = Conduct(verifies=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Fated(Physics):
+    """Physics in which exactly these nodes go and come."""
+
+    fate: tuple[NodeChange, ...] = ()
+
+    def failures(self, nodes: object, horizon: float, seed: int) -> list[NodeChange]:
+        return list(self.fate)
+
+
+def ended(outcome: Outcome, name: str) -> list[tuple[float, float, str]]:
+    return [(s.began, s.ended, s.ended_by) for s in record_of(outcome, name).spans]
+
+
+def preempted(physics: Physics) -> Outcome:
+    """A job of 1000 s is stopped at 400 for one of 50 s."""
+    jobs = (a_job("low", 1000, gpus=4), a_job("high", 50, at=400, gpus=4, priority=1000))
+    nodes = (a_node("n0", 4),)
+    return simulate(a_trace(*jobs), nodes, COMBINED, physics=physics, conduct=VERIFIED)
+
+
+def test_gang_on_a_lost_node_starts_again_elsewhere() -> None:
+    fate = (NodeChange(5, "n0", is_up=False),)
+    jobs = (a_job("a", 20, gpus=4), a_job("b", 30, gpus=4), a_job("c", 10, at=1, gpus=4))
+    outcome = simulate(a_trace(*jobs), TWO_NODES, FIFO, physics=Fated(fate=fate), conduct=VERIFIED)
+    assert ended(outcome, "a") == [(0, 5, "node lost"), (30, 45, "finished")]
+    assert lifetimes(outcome)["c"] == (45, 55)
+    assert record_of(outcome, "a").preemptions == 0
+
+
+def test_lost_node_is_used_again_once_it_is_back() -> None:
+    fate = (NodeChange(5, "n0", is_up=False), NodeChange(8, "n0", is_up=True))
+    outcome = simulate(
+        a_trace(a_job("a", 20, a_task(2, 4))), TWO_NODES, FIFO, physics=Fated(fate=fate)
+    )
+    assert ended(outcome, "a") == [(0, 5, "node lost"), (8, 23, "finished")]
+
+
+def test_gang_that_no_longer_fits_what_is_left_waits_to_the_end_of_the_simulation() -> None:
+    fate = (NodeChange(5, "n0", is_up=False),)
+    outcome = simulate(
+        a_trace(a_job("a", 20, a_task(2, 4)), a_job("b", 9, at=3)),
+        TWO_NODES,
+        FIFO,
+        physics=Fated(fate=fate),
+    )
+    assert ended(outcome, "a") == [(0, 5, "node lost")]
+    assert lifetimes(outcome)["b"] == (5, 14)
+
+
+def test_stopped_gang_goes_on_where_it_was_when_every_moment_is_a_checkpoint() -> None:
+    assert ended(preempted(Physics()), "low") == [(0, 400, "preempted"), (450, 1050, "finished")]
+
+
+def test_restart_costs_its_seconds_before_work_goes_on() -> None:
+    outcome = preempted(Physics(restart_seconds=7))
+    assert ended(outcome, "low") == [(0, 400, "preempted"), (450, 1057, "finished")]
+
+
+def test_work_since_the_last_checkpoint_is_done_again() -> None:
+    outcome = preempted(Physics(checkpoint_interval_seconds=150))
+    assert ended(outcome, "low")[-1] == (450, 450 + 1000 - 300, "finished")
+
+
+def test_without_checkpoints_everything_is_done_again() -> None:
+    outcome = preempted(Physics(checkpoint_interval_seconds=float("inf")))
+    assert ended(outcome, "low")[-1] == (450, 1450, "finished")
+
+
+def test_start_that_is_stopped_while_it_restores_loses_nothing_more() -> None:
+    fate = (
+        NodeChange(10, "n0", is_up=False),
+        NodeChange(11, "n0", is_up=True),
+        NodeChange(14, "n0", is_up=False),
+        NodeChange(15, "n0", is_up=True),
+    )
+    physics = Fated(fate=fate, restart_seconds=5)
+    outcome = simulate(a_trace(a_job("a", 20)), (a_node("n0"),), FIFO, physics=physics)
+    assert ended(outcome, "a")[-1] == (15, 15 + 5 + 10, "finished")
+
+
+def test_estimate_of_a_restart_is_what_is_left_of_the_first() -> None:
+    """low kept 400 of 1000 s, so the reservation behind it is 600 s and a restore away."""
+    jobs = (
+        a_job("low", 1000, gpus=4, estimated_seconds=1000),
+        a_job("high", 50, at=400, gpus=4, priority=1000, estimated_seconds=50),
+        a_job("last", 50, at=500, gpus=4, estimated_seconds=50),
+    )
+    outcome = simulate(
+        a_trace(*jobs), (a_node("n0", 4),), COMBINED, physics=Physics(restart_seconds=7)
+    )
+    assert record_of(outcome, "last").reserved_start == 450 + 600 + 7
+    assert lifetimes(outcome)["last"] == (1057, 1107)
+
+
+def test_gang_runs_slower_while_it_has_a_neighbour() -> None:
+    """Alone until 10 and from 30 on; in between two seconds for every second of work."""
+    jobs = (a_job("a", 40, gpus=2), a_job("b", 10, at=10, gpus=2))
+    outcome = simulate(
+        a_trace(*jobs),
+        (a_node("n0", 4),),
+        FIFO,
+        physics=Physics(per_neighbour=0.5),
+        conduct=VERIFIED,
+    )
+    assert lifetimes(outcome) == {"a": (0, 50), "b": (10, 30)}
+
+
+def test_gang_on_two_racks_is_slowed_more_than_on_two_nodes() -> None:
+    physics = Physics(over_nodes=0.5, over_racks=0.25)
+    one_rack = simulate(a_trace(a_job("a", 8, a_task(2, 8))), racks(1, 2), FIFO, physics=physics)
+    two_racks = simulate(a_trace(a_job("a", 8, a_task(2, 8))), racks(2, 1), FIFO, physics=physics)
+    assert (lifetimes(one_rack)["a"], lifetimes(two_racks)["a"]) == ((0, 16), (0, 32))
+
+
+def test_chance_follows_the_seed_and_the_names_and_nothing_else() -> None:
+    physics = Physics(
+        **{name: getattr(MEASURED, name) for name in MEASURED.__slots__}
+        | {"node_mtbf_seconds": 400.0, "node_repair_seconds": 50.0}
+    )
+    jobs = [a_job(f"j{n}", 100 + n, a_task(1 + n % 3, 2), at=n * 7) for n in range(12)]
+    nodes = racks(2, 2, gpus=4)
+
+    def told(seed: int, backwards: bool = False) -> dict[str, object]:
+        trace = a_trace(*(reversed(jobs) if backwards else jobs))
+        machines = nodes[::-1] if backwards else nodes
+        outcome = simulate(trace, machines, FIFO, physics=physics, seed=seed, conduct=VERIFIED)
+        assert list(broken_promises(outcome, nodes)) == []
+        return story(outcome)
+
+    assert told(1) == told(1, backwards=True)
+    assert told(1) != told(2)
+
+
+def test_job_that_can_never_move_does_not_keep_the_simulation_going() -> None:
+    class Stuck:
+        def steps_per_second(self, sizes: object, nodes: int) -> float:
+            return 0.0
+
+    outcome = simulate(
+        a_trace(a_job("a", 5, speed=Stuck(), steps=5.0), a_job("b", 5)), TWO_NODES, FIFO
+    )
+    assert record_of(outcome, "a").finished is None
+    assert ended(outcome, "a")[-1][2] == "still running"
+    assert lifetimes(outcome)["b"] == pytest.approx((0, 5))

@@ -1,0 +1,128 @@
+"""Clusters from a text, from pools, from Tiresias' file."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.errors import SettingError
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.settings import SchedulingSettings
+from bireme.simulator.errors import TraceError
+from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools, read_tiresias_cluster
+from bireme.testing import GPU
+
+RACK = "topology.bireme.dev/rack"
+TIRESIAS = Path(__file__).parents[4] / "shared" / "data" / "tiresias"
+HEADER = "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n"
+
+
+def gpus(nodes: list[Node]) -> list[int]:
+    return [node.allocatable.get(GPU, 0) for node in nodes]
+
+
+def test_parts_come_in_their_order_and_names_sort_by_number() -> None:
+    nodes = parse_nodes("11x8, 2x4")
+    assert gpus(nodes) == [8] * 11 + [4] * 2
+    assert nodes[0].name == "node-00"
+    assert NodeTable(nodes, SchedulingSettings().topology_levels).names == tuple(
+        node.name for node in nodes
+    )
+    assert all(RACK not in node.labels for node in nodes)
+
+
+@given(st.integers(1, 40), st.data())
+def test_racks_are_equal_runs_of_nodes(count: int, data: st.DataObject) -> None:
+    racks = data.draw(st.integers(1, count))
+    labels = [node.labels[RACK] for node in parse_nodes(f"{count}x8", racks)]
+    assert labels == sorted(labels)
+    sizes = Counter(labels).values()
+    assert len(sizes) == racks
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_node_without_gpus_has_room_for_servers() -> None:
+    (node,) = parse_nodes("1x0")
+    assert GPU not in node.allocatable
+    assert node.allocatable["cpu"] == 96_000
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "''"),
+        ("64", "'64'"),
+        ("64x8,", "''"),
+        ("0x8", "'0x8'"),
+        ("64x-8", "'64x-8'"),
+        ("8x64x2", "'8x64x2'"),
+        ("two x8", "'two x8'"),
+        ("9999999x1", "'9999999x1'"),
+    ],
+)
+def test_a_text_that_names_no_nodes_is_refused_with_the_part(text: str, part: str) -> None:
+    with pytest.raises(SettingError, match=f"of which {part} is no COUNTxGPUS"):
+        parse_nodes(text)
+
+
+@pytest.mark.parametrize("racks", [0, -1, 5])
+def test_racks_must_have_nodes(racks: int) -> None:
+    with pytest.raises(SettingError, match=f"racks is {racks}; give 1 to 4"):
+        parse_nodes("4x8", racks)
+
+
+def test_a_pool_is_one_node_with_its_label() -> None:
+    first, second = pools([(32, 16), (8, 0)])
+    assert (first.allocatable["cpu"], first.allocatable[GPU]) == (32_000, 16)
+    assert GPU not in second.allocatable
+    assert [node.labels[POOL_LABEL] for node in (first, second)] == ["pool-0", "pool-1"]
+
+
+@pytest.mark.parametrize("pool", [(0, 1), (4, -1)])
+def test_a_pool_needs_cores(pool: tuple[int, int]) -> None:
+    with pytest.raises(SettingError, match="pool 1 is"):
+        pools([(1, 1), pool])
+
+
+def test_tiresias_switches_are_racks(tmp_path: Path) -> None:
+    path = tmp_path / "cluster_spec.csv"
+    path.write_text(HEADER + "2,3,4,40,256\n")
+    nodes = read_tiresias_cluster(path)
+    assert Counter(node.labels[RACK] for node in nodes) == {"rack-0": 3, "rack-1": 3}
+    assert gpus(nodes) == [4] * 6
+    assert nodes[0].allocatable["cpu"] == 40_000
+    assert nodes[0].allocatable["memory"] == 256 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (HEADER, "has 0 rows"),
+        (HEADER + "1,1,1,1,1\n" * 2, "has 2 rows"),
+        (HEADER + "1,0,4,40,256\n", "at least 1"),
+        (HEADER + "1,many,4,40,256\n", "num_node_p_switch is 'many'"),
+        ("num_switch\n1\n", "num_node_p_switch"),
+    ],
+)
+def test_a_file_that_is_no_cluster_spec_is_refused(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "cluster_spec.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=word):
+        read_tiresias_cluster(path)
+
+
+@pytest.mark.skipif(not TIRESIAS.exists(), reason="needs Tiresias' files, which are not shipped")
+@pytest.mark.parametrize(
+    ("name", "nodes", "each"),
+    [
+        ("cluster_spec", 16, 4),
+        ("n32g4", 32, 4),
+        ("n160g8", 160, 8),
+        ("n256g8", 256, 8),
+        ("n1g4", 1, 4),
+    ],
+)
+def test_tiresias_own_clusters_are_read(name: str, nodes: int, each: int) -> None:
+    assert gpus(read_tiresias_cluster(TIRESIAS / f"{name}.csv")) == [each] * nodes
