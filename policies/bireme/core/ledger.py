@@ -6,6 +6,7 @@ places (EASY backfilling, Lifka, JSSPP 1995, on nodes instead of a node count).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
-from bireme.core.releases import usage_of_all
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang, usage_of
+
+Freed: TypeAlias = tuple[str, IntArray, IntArray]
+"""A gang's uid, rows of shape (entries,), and what comes free there, (entries, resources)."""
 
 
 class Ledger:
@@ -82,19 +85,19 @@ class Ledger:
         lasting = np.minimum(self.now.free, free_then)
         self._lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
 
-    def room_after(self, leaving: Iterable[RunningGang]) -> IntArray:
-        """Free for good once ``leaving`` have left, int64 of shape (nodes, resources); a copy."""
-        leaving = list(leaving)
-        rows, usage = usage_of_all(leaving, self._nodes.axis)
-        free = self.now.free.copy()
-        np.add.at(free, rows, usage)
-        if self.reservation is None:
-            return free
-        later = [gang for gang in leaving if gang.gang.uid not in self._given_back]
-        rows, usage = usage_of_all(later, self._nodes.axis)
-        after = self._after.copy()
-        np.add.at(after, rows, usage)
-        return np.minimum(free, after)
+    def room_after(self, freed: Iterable[Freed]) -> IntArray:
+        """Free for good once ``freed`` is, int64 of shape (nodes, resources); a copy.
+
+        What the reserved gang counts on comes free for the reserved gang.
+        """
+        now, later = self.now.free.copy(), None
+        if self.reservation is not None:
+            later = self._after.copy()
+        for uid, rows, usage in freed:
+            np.add.at(now, rows, usage)
+            if later is not None and uid not in self._given_back:
+                np.add.at(later, rows, usage)
+        return now if later is None else np.minimum(now, later)
 
 
 def _summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:

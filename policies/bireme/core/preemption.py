@@ -90,7 +90,7 @@ class Preemption:
         if not self.leaving:
             return None
         asked = self.snapshot.nodes.axis.usage(gang.demand)
-        return self._fits(gang, ledger.room_after(self.leaving), asked, ())
+        return self._fits(gang, ledger, asked, ())
 
     def make_room(
         self, entry: Ranked, gang: Gang, ledger: Ledger
@@ -115,25 +115,24 @@ class Preemption:
         candidates = list(self._candidates(entry, gang))
         if not candidates:
             return None
-        base = ledger.room_after(self.leaving)
         asked = self.snapshot.nodes.axis.usage(gang.demand)
         low, high = 1, len(candidates)
-        best = self._fits(gang, base, asked, candidates)
+        best = self._fits(gang, ledger, asked, candidates)
         if best is None:
             return None
         while low < high:  # the shortest prefix that is enough
             middle = (low + high) // 2
-            placement = self._fits(gang, base, asked, candidates[:middle])
+            placement = self._fits(gang, ledger, asked, candidates[:middle])
             if placement is None:
                 low = middle + 1
             else:
                 high, best = middle, placement
-        return self._spared(gang, base, asked, _last_word(candidates[:high]), best)
+        return self._spared(gang, ledger, asked, _last_word(candidates[:high]), best)
 
     def _spared(
         self,
         gang: Gang,
-        base: IntArray,
+        ledger: Ledger,
         asked: IntArray,
         victims: list[Victim],
         placement: Placement,
@@ -142,20 +141,20 @@ class Preemption:
         order = sorted(victims, key=lambda v: (v.shrunk is None, v.claim), reverse=True)
         for victim in order:
             rest = [other for other in victims if other is not victim]
-            without = self._fits(gang, base, asked, rest)
+            without = self._fits(gang, ledger, asked, rest)
             if without is not None:
                 victims, placement = rest, without
         return victims, placement
 
     def _fits(
-        self, gang: Gang, base: IntArray, asked: IntArray, victims: Iterable[Victim]
+        self, gang: Gang, ledger: Ledger, asked: IntArray, victims: Iterable[Victim]
     ) -> Placement | None:
         """Where ``gang`` fits once ``victims`` have made room, within every limit of its queue."""
         victims = _last_word(victims)
-        free = base.copy()
-        for victim in victims:
-            rows, usage = victim.freed(self.snapshot)
-            np.add.at(free, rows, usage)
+        axis = self.snapshot.nodes.axis
+        left = [(running.gang.uid, *running.usage(axis)) for running in self.leaving]
+        left += [(victim.running.gang.uid, *victim.freed(self.snapshot)) for victim in victims]
+        free = ledger.room_after(left)
         if (np.maximum(free, 0).sum(axis=0) < asked).any():
             return None
         gone = [(r.current.queue, r.current.demand) for r in self.leaving]
