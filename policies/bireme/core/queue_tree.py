@@ -150,15 +150,12 @@ class QueueTree:
           branch it is part of still holds, in one resource, all its guarantee without it. In a
           branch that both are part of, it suffices that the gang alone fits the guarantee.
 
-        So a branch within its guarantee loses nothing to others, and nothing to gangs of its own
-        that could not run within it. A branch above it is left below it at most by the last gang
-        it loses to a reclaim, one that did not fit beside those that stay.
-
-        Nothing goes straight back: whoever reclaimed leaves its branch within the guarantee, where
-        no other branch can touch it, and whoever lost to rank would borrow again, and ranks below.
-        Without the clause on gangs that fit, two queues whose highest gangs exceed the guarantees
-        would evict each other for ever. The rule between branches is that of Kueue's hierarchical
-        cohorts.
+        So a branch within its guarantee loses nothing to others. One above it is left below it at
+        most by the last gang it loses to a reclaim, which did not fit beside those that stay.
+        Nothing goes straight back: whoever reclaimed is within its guarantee, where no other
+        branch can touch it, and whoever lost to rank would borrow again, and ranks below. But for
+        the last clause, two queues whose highest gangs exceed their guarantees would evict each
+        other for ever. The rule between branches is that of Kueue's hierarchical cohorts.
         """
         if not self.has_guarantees:
             return ranks_above

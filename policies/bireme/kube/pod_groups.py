@@ -70,6 +70,7 @@ def waiting_gang(
     planned: int,
     priority: int,
     fault: tuple[Reason, str] | None,
+    may_preempt: bool = True,
 ) -> Gang | None:
     """The gated, unplanned pods of ``group`` as a gang; None when there are none.
 
@@ -82,14 +83,12 @@ def waiting_gang(
         return None
     needed = spec.min_member - planned if spec is not None else 0
     if needed > len(gated):
-        fault = fault or (
-            Reason.WAITING_FOR_PODS,
-            (
-                f"{len(gated) + planned} of minMember {needed + planned} pods exist with label "
-                f"{names.POD_GROUP_LABEL}, schedulerName {names.SCHEDULER_NAME} and gate "
-                f"{names.PLAN_GATE}"
-            ),
+        message = (
+            f"{len(gated) + planned} of minMember {needed + planned} pods exist with label "
+            f"{names.POD_GROUP_LABEL}, schedulerName {names.SCHEDULER_NAME} and gate "
+            f"{names.PLAN_GATE}"
         )
+        fault = fault or (Reason.WAITING_FOR_PODS, message)
     minima = dict(spec.min_task_member) if spec is not None and not planned else {}
     return Gang(
         uid=group.uid,
@@ -103,6 +102,7 @@ def waiting_gang(
         min_available=max(needed, 1),
         interrupted=group.status.get("phase") == "Interrupted",
         fault=group.fault or fault,
+        may_preempt=may_preempt,
     )
 
 

@@ -61,13 +61,24 @@ class Standing:
 
     def priority(self, name: str | None) -> tuple[int, tuple[Reason, str] | None]:
         """The value of a PriorityClass (or of the default one), and a fault if there is none."""
-        if name is None:
-            defaults = [p.value for p in self._priorities.values() if p.global_default]
-            return min(defaults, default=0), None  # as the API server chooses among several
-        known = self._priorities.get(name)
+        known = self._class(name)
         if known is not None:
             return known.value, None
+        if name is None:
+            return 0, None
         return 0, (
             Reason.PRIORITY_CLASS_NOT_FOUND,
             f"PriorityClass {name!r} does not exist; create it or change spec.priorityClassName",
         )
+
+    def may_preempt(self, name: str | None) -> bool:
+        """Whether others may be stopped for gangs of a PriorityClass (or of the default one)."""
+        known = self._class(name)
+        return known is None or known.preemption_policy != "Never"
+
+    def _class(self, name: str | None) -> wire.PriorityClass | None:
+        if name is not None:
+            return self._priorities.get(name)
+        defaults = [p for p in self._priorities.values() if p.global_default]
+        # The lowest, as the API server chooses among several.
+        return min(defaults, key=lambda p: (p.value, p.metadata.name), default=None)

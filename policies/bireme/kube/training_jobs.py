@@ -4,7 +4,7 @@ Validation happened in the API server; what it could not see (a template no pod 
 quantity nobody can read) becomes the gang's fault, so that one bad object stops nothing else.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.reasons import Reason
-from bireme.kube import envelope, names, pods, timestamps, wire
+from bireme.kube import durations, envelope, names, pods, timestamps, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 from bireme.kube.plans import spec_digest
 
@@ -73,27 +73,40 @@ class JobFacts:
         """Digest of what a plan depends on."""
         return spec_digest(list(self.raw_tasks))
 
-    def gang(self, priority: int, fault: tuple[Reason, str] | None = None) -> Gang:
+    def gang(
+        self,
+        priority: int,
+        fault: tuple[Reason, str] | None = None,
+        may_preempt: bool = True,
+    ) -> Gang:
         """The job as a waiting gang; its wait counts over all its times in the queue."""
-        affinity = RoleAffinity()
-        queue, min_available = "", 0
-        if self.spec is not None:
-            wish = self.spec.role_affinity
-            affinity = RoleAffinity(AffinityMode(wish.mode), wish.topology_key)
-            queue, min_available = self.spec.queue, self.spec.min_available or 0
-        return Gang(
+        gang = Gang(
             uid=self.uid,
             name=self.key[1],
             namespace=self.key[0],
-            queue=queue,
+            queue="",
             tasks=self.tasks,
             arrived=self.queued - self.waited,
             priority=priority,
-            min_available=min_available,
-            role_affinity=affinity,
             interrupted=self.phase == "Restarting",
             fault=self.fault or fault,
+            may_preempt=may_preempt,
         )
+        return gang if self.spec is None else _as_asked(gang, self.spec)
+
+
+def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
+    """``gang`` with what its spec says beside its tasks."""
+    wish, duration = spec.role_affinity, spec.estimated_duration
+    return replace(
+        gang,
+        queue=spec.queue,
+        min_available=spec.min_available or 0,
+        role_affinity=RoleAffinity(AffinityMode(wish.mode), wish.topology_key),
+        estimated_seconds=None if duration is None else durations.parse(duration),
+        min_runtime_seconds=spec.run_policy.min_runtime_seconds,
+        is_elastic=spec.is_elastic,
+    )
 
 
 def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> JobFacts:
@@ -189,6 +202,7 @@ def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:
         request=request,
         role=Role(task.role),
         min_replicas=task.min_replicas or 0,
+        max_replicas=task.max_replicas or 0,
         priority=task.effective_priority,
         constraints=constraints,
     )

@@ -53,8 +53,24 @@ def test_a_queue_is_read_in_the_cores_units_and_never_grants_a_fraction() -> Non
     )
 
 
+def test_the_place_of_a_queue_in_the_tree_is_read_with_it() -> None:
+    found = Told().queue("q", parent="org", weight=3, guaranteed={"cpu": "1.5", GPU: "7.9"})
+    assert (found.parent, found.weight) == ("org", 3)
+    assert found.guaranteed == {"cpu": 1500, GPU: 7}
+
+
 @pytest.mark.parametrize(
-    "spec", [{"limit": {"cpu": "many"}}, {"limit": {"cpu": "-1"}}, {"state": "Ajar"}, {"limit": 5}]
+    "spec",
+    [
+        {"limit": {"cpu": "many"}},
+        {"limit": {"cpu": "-1"}},
+        {"guaranteed": {"cpu": "-1"}},
+        {"weight": 0},
+        {"weight": 1001},
+        {"parent": "no.queue"},
+        {"state": "Ajar"},
+        {"limit": 5},
+    ],
 )
 def test_a_queue_nobody_can_read_admits_nobody(spec: dict[str, Any]) -> None:
     assert Told().queue("q", **spec) == Queue("q", is_open=False)
@@ -116,6 +132,20 @@ def test_without_a_class_the_clusters_default_holds() -> None:
     told.priority("usual", 50, globalDefault=True)
     told.priority("also", 20, globalDefault=True)
     assert told.standing.priority(None) == (20, None), "the lowest, as the API server has it"
+
+
+def test_a_class_says_whether_others_may_be_stopped_for_its_gangs() -> None:
+    told = Told()
+    told.priority("bold", 9, preemptionPolicy="PreemptLowerPriority")
+    told.priority("meek", 9, preemptionPolicy="Never")
+    assert [told.standing.may_preempt(name) for name in ("bold", "meek", "gone", None)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    told.priority("usual", 5, preemptionPolicy="Never", globalDefault=True)
+    assert not told.standing.may_preempt(None)
 
 
 # --- nodes ------------------------------------------------------------------------------------

@@ -36,6 +36,43 @@ def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:
     assert (gang.arrived, gang.fault, gang.interrupted) == (CREATED, None, False)
 
 
+def test_what_a_job_says_of_its_run_reaches_the_core() -> None:
+    run = {"minRuntimeSeconds": 600}
+    gang = a_job(task("worker"), estimatedDuration="1h30m", runPolicy=run).gang(0)
+    assert (gang.estimated_seconds, gang.min_runtime_seconds) == (5400.0, 600)
+    silent = a_job(task("worker")).gang(0, may_preempt=False)
+    assert (silent.estimated_seconds, silent.min_runtime_seconds) == (None, None)
+    assert (gang.may_preempt, silent.may_preempt) == (True, False)
+
+
+WIDER: dict[str, Any] = {"minReplicas": 2, "maxReplicas": 6}
+
+
+@pytest.mark.parametrize(
+    ("rendezvous", "tasks", "is_elastic"),
+    [
+        pytest.param("torch", [task("worker", 4, **WIDER)], True, id="workers"),
+        pytest.param("torch", [task("master"), task("worker", 4, **WIDER)], True, id="and-master"),
+        pytest.param("torch", [task("worker", 4, minReplicas=2)], True, id="shrinks-only"),
+        pytest.param("torch", [task("worker", 4)], False, id="of-one-size"),
+        pytest.param(
+            "torch",
+            [task("worker", 4, **WIDER), task("more", 4, role="worker", **WIDER)],
+            False,
+            id="two-elastic-tasks",
+        ),
+        pytest.param("tensorflow", [task("worker", 4, **WIDER)], False, id="tensorflow"),
+        pytest.param("none", [task("worker", 4, **WIDER)], False, id="no-rendezvous"),
+    ],
+)
+def test_only_torch_jobs_with_one_elastic_task_of_workers_change_size_while_they_run(
+    rendezvous: str, tasks: list[Any], is_elastic: bool
+) -> None:
+    gang = a_job(*tasks, rendezvous=rendezvous).gang(0)
+    assert gang.is_elastic is is_elastic
+    assert [t.maximum for t in gang.tasks] == [t.get("maxReplicas", t["replicas"]) for t in tasks]
+
+
 def test_a_job_that_waited_before_keeps_the_time_it_waited() -> None:
     queued = timestamps.format(CREATED + 500)
     job = a_job(status={"phase": "Restarting", "queuedTime": queued, "waitSeconds": 40})
@@ -70,6 +107,10 @@ def fault(job: JobFacts) -> tuple[Reason, str]:
         ({"tasks": "many"}, ["spec.tasks", "'many'"]),
         ({}, ["spec.tasks", "Field required"]),
         ({"tasks": [1, {}]}, ["spec.tasks.0", "more)"]),
+        (
+            {"tasks": [task()], "estimatedDuration": "soon"},
+            ["spec.estimatedDuration", "'soon' is no duration above zero", "2h30m"],
+        ),
     ],
 )
 def test_a_spec_nobody_can_read_names_the_field_and_the_value(

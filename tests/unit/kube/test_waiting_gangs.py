@@ -4,9 +4,9 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import timestamps, wire
-from kubeobjects.facts import CREATED, gated_pod
+from kubeobjects.facts import CREATED, gated_pod, through_the_wire
 from kubeobjects.fed import PLAN, Cluster, own_pod
-from scenario.manifests import Manifest
+from scenario.manifests import Manifest, priority_class
 
 
 def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:
@@ -112,3 +112,18 @@ def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
     cluster.group(PLAN)
     cluster.state.delete_group(("default", "job"), gone)
     assert cluster.gpus() == [0, 0]
+
+
+def test_a_class_that_never_preempts_stops_nobody_for_its_gangs() -> None:
+    cluster = Cluster()
+    for name, policy in (("bold", "PreemptLowerPriority"), ("meek", "Never")):
+        manifest = {**priority_class(name, 5), "preemptionPolicy": policy}
+        kind = through_the_wire(manifest, wire.PriorityClass)
+        cluster.state.standing.put_priority_class(("", name), kind)
+    cluster.group(None, "", "group", priorityClassName="meek")
+    cluster.member(gated_pod("a"))
+    cluster.job(priorityClassName="bold")
+    assert {gang.name: gang.may_preempt for gang in cluster.waiting()} == {
+        "group": False,
+        "job": True,
+    }

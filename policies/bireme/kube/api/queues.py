@@ -75,10 +75,9 @@ class QueueSpec(Model):
             Rule(
                 "!has(self.guaranteed) || !has(self.limit)"
                 f" || self.guaranteed.all(name, !{_ABOVE_LIMIT})",
-                f"guaranteed {{self.guaranteed.map(name, {_ABOVE_LIMIT},"
-                " '%s=%s'.format([name, self.guaranteed[name]]))} is above limit"
-                f" {{self.guaranteed.map(name, {_ABOVE_LIMIT},"
-                " '%s=%s'.format([name, self.limit[name]]))}: lower it or raise the limit",
+                f"guaranteed is above limit in {{self.guaranteed.map(name, {_ABOVE_LIMIT},"
+                " '%s: %s above %s'.format([name, self.guaranteed[name], self.limit[name]]))}"
+                ": lower it or raise the limit",
                 field=".guaranteed",
             )
         )

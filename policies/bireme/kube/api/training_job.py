@@ -23,6 +23,7 @@ from bireme.kube.api.fields import (
 from bireme.kube.api.metadata import Resource, keyed_by
 from bireme.kube.api.model import Model, Rule, checked_by
 from bireme.kube.api.pod_template import PodTemplate
+from bireme.kube.api.run_policy import RunPolicy
 from bireme.kube.api.training_job_status import TrainingJobStatus
 
 Role = Literal["master", "chief", "worker", "ps", "evaluator"]
@@ -98,24 +99,6 @@ class RoleAffinity(Model):
     mode: Literal["Required", "Preferred", "None"] = "Preferred"
     topology_key: LabelKey = names.HOSTNAME
     """The node label whose value they share, such as kubernetes.io/hostname."""
-
-
-class RunPolicy(Model):
-    """What happens around the run: retries, time limits, cleaning up, pausing."""
-
-    backoff_limit: int = Field(default=3, ge=0, le=100)
-    """How often the gang is restarted after a failure of its own."""
-    active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """The job fails when it has been active for longer."""
-    min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
-    """For so long after a start the job is not stopped for others; without it, as the operator's
-    setting of this name says."""
-    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """The finished job is deleted after this time; without it, never."""
-    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
-    """Which pods are deleted when the job finishes."""
-    suspend: bool = False
-    """True stops the job and frees its resources; false lets it wait for admission again."""
 
 
 _LEADS: Final = "t.role in ['master', 'chief']"

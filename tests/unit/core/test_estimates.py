@@ -1,0 +1,155 @@
+"""Estimates of run times: what few runs say, how groups lend to each other, what is forgotten."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.errors import HistoryError
+from bireme.core.estimates import FEWEST_RUNS, LONGEST_SECONDS, PRIOR_RUNS, RuntimeHistory
+
+
+def a_history(*runs: tuple[str, str, float], **bounds: int) -> RuntimeHistory:
+    history = RuntimeHistory(**bounds)
+    for run in runs:
+        history.observe(*run)
+    return history
+
+
+def equal_runs(
+    count: int, seconds: float = 100.0, user: str = "ann"
+) -> list[tuple[str, str, float]]:
+    return [(user, "bert", seconds)] * count
+
+
+def estimate(history: RuntimeHistory, user: str = "ann", template: str = "bert") -> float:
+    found = history.estimate(user, template)
+    assert found is not None
+    return found
+
+
+def test_nothing_is_said_before_there_are_a_few_runs_of_anybody() -> None:
+    assert a_history(*equal_runs(FEWEST_RUNS - 1)).estimate("ann", "bert") is None
+    assert estimate(a_history(*equal_runs(FEWEST_RUNS))) == pytest.approx(100.0)
+
+
+def test_equal_runs_are_expected_to_go_on_equal() -> None:
+    assert estimate(a_history(*equal_runs(50))) == pytest.approx(100.0)
+
+
+def test_nine_in_ten_runs_stay_within_the_estimate() -> None:
+    history = a_history(*[("ann", "bert", float(seconds)) for seconds in range(1, 51)])
+    assert estimate(history) == pytest.approx(45.0)
+    assert estimate(history, "bob") == pytest.approx(45.0)
+
+
+def test_of_fewer_than_ten_runs_the_longest_counts() -> None:
+    history = a_history(*equal_runs(8), ("ann", "bert", 900.0))
+    assert estimate(history) == pytest.approx(900.0)
+
+
+def test_a_group_of_few_runs_is_drawn_towards_the_wider_one() -> None:
+    others = equal_runs(100, 10_000.0, user="bob")
+    history = a_history(*others, runs_per_group=100)
+    assert estimate(history) == pytest.approx(10_000.0), "ann has run nothing yet"
+    history = a_history(*equal_runs(PRIOR_RUNS), *others, runs_per_group=100)
+    by_user = math.sqrt(100.0 * 10_000.0)
+    assert estimate(history, template="new") == pytest.approx(by_user)
+    assert estimate(history) == pytest.approx(math.sqrt(100.0 * by_user))
+    assert estimate(history, "new") == pytest.approx(10_000.0)
+
+
+def test_many_runs_of_its_own_outweigh_everybody_elses() -> None:
+    history = a_history(*equal_runs(64, 10_000.0, user="bob"), *equal_runs(60))
+    assert 100.0 < estimate(history) < 110.0
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0 * LONGEST_SECONDS, 10**400],
+)
+def test_what_cannot_be_a_run_time_is_left_out(seconds: float) -> None:
+    history = a_history(*equal_runs(FEWEST_RUNS))
+    before = history.to_dict()
+    history.observe("ann", "bert", seconds)
+    assert history.to_dict() == before
+
+
+def test_only_the_latest_runs_count() -> None:
+    history = a_history(*equal_runs(50, 9_000.0), *equal_runs(8), runs_per_group=8)
+    assert estimate(history) == pytest.approx(100.0)
+
+
+def test_the_group_without_a_run_for_longest_is_forgotten_first() -> None:
+    runs = [("ann", "a", 1.0), ("ann", "b", 1.0), ("ann", "a", 1.0), ("ann", "c", 1.0)]
+    kept = [tuple(group) for group, _ in a_history(*runs, groups=4).to_dict()["runs"]]
+    assert kept == [("ann", "a"), ("ann", "c"), ("ann",), ()]
+
+
+RUNS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.floats(1e-3, LONGEST_SECONDS)),
+    max_size=40,
+)
+
+
+@given(RUNS, st.integers(1, 6), st.integers(3, 8))
+def test_memory_is_bounded_and_everybodys_runs_are_never_forgotten(
+    runs: list[tuple[str, str, float]], per_group: int, groups: int
+) -> None:
+    kept = a_history(*runs, runs_per_group=per_group, groups=groups).to_dict()["runs"]
+    assert len(kept) <= groups
+    assert all(0 < len(seconds) <= per_group for _, seconds in kept)
+    assert not runs or kept[-1] == [[], [seconds for _, _, seconds in runs[-per_group:]]]
+
+
+@given(RUNS)
+def test_an_estimate_lies_between_the_shortest_and_the_longest_run(
+    runs: list[tuple[str, str, float]],
+) -> None:
+    history = a_history(*runs)
+    found = history.estimate("a", "x")
+    assert (found is None) == (len(runs) < FEWEST_RUNS)
+    if found is not None:
+        times = [seconds for _, _, seconds in runs]
+        assert min(times) * (1 - 1e-9) <= found <= max(times) * (1 + 1e-9)
+
+
+@given(RUNS, RUNS)
+def test_a_history_that_was_written_and_read_goes_on_like_the_first(
+    runs: list[tuple[str, str, float]], later: list[tuple[str, str, float]]
+) -> None:
+    history = a_history(*runs, runs_per_group=3, groups=6)
+    read = RuntimeHistory.from_dict(json.loads(json.dumps(history.to_dict())))
+    for run in later:
+        history.observe(*run)
+        read.observe(*run)
+    assert read.to_dict() == history.to_dict()
+    assert read.estimate("a", "x") == history.estimate("a", "x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"runs": None}, "TypeError"),
+        ({"runs": [["ann", [1.0]]]}, r"runs of 'ann'; write \[user, template\]"),
+        ({"runs": [[["a", "b", "c"], [1.0]]]}, "runs of"),
+        ({"runs": [[["ann", 7], [1.0]]]}, "runs of"),
+        ({"runs": [[["ann"], []]]}, r"run times \[\]"),
+        ({"runs": [[["ann"], [1.0, -1.0]]]}, r"run times \[1.0, -1.0\].*above 0"),
+        ({"runs": [[["ann"], ["long"]]]}, "run times"),
+        ({"groups": 2}, "groups is 2; it must be at least 3"),
+        ({"runs_per_group": 0}, "runs_per_group is 0; it must be at least 1"),
+        ({"runs_per_group": "many"}, "'many'"),
+    ],
+)
+def test_a_history_nobody_wrote_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(HistoryError, match=problem):
+        RuntimeHistory.from_dict({**a_history(*equal_runs(3)).to_dict(), **changes})
+
+
+def test_a_history_without_its_bounds_is_refused() -> None:
+    with pytest.raises(HistoryError, match=r"KeyError: 'runs_per_group'.*start with an empty one"):
+        RuntimeHistory.from_dict({})
