@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--policy",
         type=_policies,
-        default=[DEFAULTS.orderer],
+        default=DEFAULTS.orderer,
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
         "is a name from `bireme policies` or package.module:Class of your own; the others are "
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sizer", default=DEFAULTS.sizer, help="of policies without; default: the general rule")
     add("--limit", type=_whole, metavar="N", help="the first N jobs only")
     add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="jobs from then on only")
-    add("--seed", type=_seeds, default=[0], metavar="NUMBERS", help="0,1,2, say; default: 0")
+    add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="0,1,2, say; default: 0")
     add(
         "--estimates",
         choices=("history", "stated", "true"),
@@ -82,9 +82,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         with naming("--html"):
             Path(options.html).write_text(page.render(report), encoding="utf-8")
     if options.json:
-        text = json.dumps(document(experiment, comparison, command), indent=1, allow_nan=False) + "\n"
+        numbers = document(experiment, comparison, command)
         with naming("--json"):
-            _write(options.json, text)
+            _write(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     if options.json != STANDARD_OUTPUT:
         sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison)}")
     return 0

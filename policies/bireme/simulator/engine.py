@@ -63,8 +63,9 @@ class Conduct:
 
     Attributes:
         heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
-            others, or a sizer looks after elastic ones), the cycle runs at least this often. The
-            operator looks more often.
+            others, or a sizer looks after elastic ones), the cycle runs so long after the last
+            event, and then after twice as long each time, until something happens again. The
+            operator looks every few seconds.
         until_seconds: The simulation is cut off after this moment.
         takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
             cannot change a cycle are left out of it (:mod:`bireme.simulator.lines`).
@@ -136,6 +137,7 @@ class Simulation:
         self._on_progress = on_progress
         self._last = Decision()
         self._beat = math.inf
+        self._pause = conduct.heartbeat_seconds
         self._told = 0
         self._recorded = -1
         self._is_stuck = False
@@ -149,15 +151,22 @@ class Simulation:
             if moment > self._conduct.until_seconds:
                 world.now = self._conduct.until_seconds
                 break
-            world.now, matters = moment, moment == self._beat
-            while events.next_time == moment:
-                event = events.pop()
-                if world.hear(event):
-                    matters = True
-                    self._is_stuck &= event.kind not in (Kind.ARRIVAL, Kind.NODE)
-            if matters:
+            world.now = moment
+            before, something = world.cluster.changes, self._hear_all(moment)
+            if something or moment == self._beat:
                 self._decide()
                 self._take_stock()
+                self._set_beat(something or world.cluster.changes != before)
+
+    def _hear_all(self, moment: float) -> bool:
+        """Let everything happen that happens at ``moment``; whether any of it can matter."""
+        something = False
+        while self.world.events.next_time == moment:
+            event = self.world.events.pop()
+            if self.world.hear(event):
+                something = True
+                self._is_stuck &= event.kind not in (Kind.ARRIVAL, Kind.NODE)
+        return something
 
     def verdicts(self) -> dict[str, str]:
         """Why those that still wait do so, by gang uid."""
@@ -211,7 +220,7 @@ class Simulation:
             if isinstance(action, Hold):
                 self._is_stuck &= action.reason.is_configuration_fault
                 if action.reservation is not None:
-                    self._promise(action.gang.uid, action.reservation.start)
+                    self._promise(action, action.reservation.start)
             elif isinstance(action, Admit):
                 look_again |= self._admit(action)
             elif isinstance(action, Preempt):
@@ -240,10 +249,14 @@ class Simulation:
         self.world.resize(action)
         return is_smaller
 
-    def _promise(self, uid: str, start: float) -> None:
-        """A gang's first reservation is a promise, unless it hangs on run times nobody knows."""
-        life = self.world.lives[uid]
-        if life.reserved_start is None:
+    def _promise(self, hold: Hold, start: float) -> None:
+        """A gang's first reservation is a promise, unless it hangs on run times nobody knows.
+
+        Places that others are about to be stopped for are no forecast, and not counted.
+        """
+        life = self.world.lives[hold.gang.uid]
+        is_forecast = hold.reason is not Reason.WAITING_FOR_PREEMPTION
+        if is_forecast and life.reserved_start is None:
             life.reserved_start = start
             life.is_promised = not self.world.unforeseen
             self.counts["reservations"] += life.is_promised
@@ -258,12 +271,15 @@ class Simulation:
         self.recorder.record(world.now, self._gpus[0], len(world.waiting), self._gpus[1])
         if self._conduct.verifies:
             cluster.verify()
-        is_restless = self._is_restless()
-        self._beat = world.now + self._conduct.heartbeat_seconds if is_restless else math.inf
         done = len(world.records)
         if self._on_progress is not None and done - self._told >= len(world.jobs) / 200:
             self._told = done
             self._on_progress(done, len(world.jobs))
+
+    def _set_beat(self, is_news: bool) -> None:
+        """When to look again though nothing happens: ever later while that changes nothing."""
+        self._pause = self._conduct.heartbeat_seconds if is_news else 2 * self._pause
+        self._beat = self.world.now + self._pause if self._is_restless() else math.inf
 
     def _is_restless(self) -> bool:
         """Whether time alone may change a decision: who may stop whom, or what a sizer wants."""

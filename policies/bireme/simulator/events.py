@@ -60,9 +60,9 @@ class EventQueue:
 
 
 def moment_at(begin: float, seconds: float) -> float:
-    """The first float ``t`` with ``t - begin >= seconds``, as a reader of the clock computes it.
+    """``begin + seconds``, late enough that a reader of the clock sees so many seconds passed.
 
-    ``begin + seconds`` alone may be rounded down, and whoever asks then hears "not yet".
+    The sum alone may be rounded down, and whoever subtracts then hears "not yet".
     """
     moment = begin + seconds
     while moment - begin < seconds:
@@ -71,7 +71,7 @@ def moment_at(begin: float, seconds: float) -> float:
 
 
 def moment_past(begin: float, seconds: float) -> float:
-    """The first float ``t`` with ``t - begin > seconds``."""
+    """``begin + seconds``, late enough that a reader of the clock sees more seconds passed."""
     moment = moment_at(begin, seconds)
     while moment - begin <= seconds:
         moment = math.nextafter(moment, math.inf)

@@ -161,7 +161,7 @@ def measure(outcome: Outcome) -> Metrics:
 def _waits(outcome: Outcome, ended: float) -> Distribution:
     over = Distribution.of(quantities.waited_seconds(outcome))
     lasting = [
-        ended - record.job.submitted
+        max(0.0, ended - record.job.submitted)
         for record in outcome.jobs
         if record.started is None and not quantities.is_faulty(record)
     ]

@@ -105,7 +105,10 @@ def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     ended = last_end(outcome)
     records = [record for record in outcome.jobs if not is_faulty(record)]
     came = [record.job.submitted for record in records]
-    left = [record.finished if record.finished is not None else ended for record in records]
+    left = [
+        record.finished if record.finished is not None else max(ended, record.job.submitted)
+        for record in records
+    ]
     times = np.array(came + left, dtype=float)
     changes = np.repeat([1.0, -1.0], len(records))
     order = np.argsort(times, kind="stable")

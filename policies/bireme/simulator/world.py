@@ -192,7 +192,7 @@ class World:
         self.cluster.release(running)
         self.elastic -= running.gang.is_elastic
         self.unforeseen -= running.gang.estimated_seconds is None
-        return running.placement.node_rows().tolist()
+        return [int(row) for row in running.placement.node_rows()]
 
     def _crowd_changed(self, rows: Iterable[int]) -> None:
         """Somebody came to or left ``rows``: those who run there may go at another pace."""

@@ -94,7 +94,7 @@ def test_single_seed_proves_nothing_about_chance() -> None:
 
 
 def test_number_that_a_run_lacks_is_left_out_instead_of_guessed() -> None:
-    comparison = compare([measure(an_outcome(policy="first"))] + runs_of("second", 5))
+    comparison = compare([measure(an_outcome(policy="first")), *runs_of("second", 5)])
     assert MEAN not in comparison.lines[0].means
     assert comparison.lines[1].means[MEAN].mean == 5
     assert MEAN not in comparison.lines[1].ratios
@@ -117,7 +117,7 @@ def test_nothing_to_compare_is_refused() -> None:
 
 
 def test_json_has_no_values_that_json_lacks() -> None:
-    runs = [measure(an_outcome(policy="first"))] + runs_of("second", 5)
+    runs = [measure(an_outcome(policy="first")), *runs_of("second", 5)]
     text = json.dumps(compare(runs).to_json(), allow_nan=False)
     assert json.loads(text)["policies"][1]["means"][MEAN] == {
         "mean": 5.0,

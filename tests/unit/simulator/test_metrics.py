@@ -72,6 +72,17 @@ def test_job_that_still_waits_at_the_end_is_in_the_longest_wait_but_in_no_mean()
     assert found.wait_bound_violations == 1
 
 
+def test_job_submitted_after_the_last_run_has_waited_for_nothing() -> None:
+    ran, late = a_job("ran", 10), a_job("late", at=50)
+    found = measure(
+        an_outcome(
+            a_record(ran, a_run(ran, 0, 10)), a_record(late, verdict=Reason.WAITING_FOR_CAPACITY)
+        )
+    )
+    assert found.wait_seconds.max == 0
+    assert found.finish_time_fairness.max == 1
+
+
 def test_job_that_never_fits_is_counted_as_never_started_only() -> None:
     ran, huge = a_job("ran", 10), a_job("huge", gpus=1000)
     record = a_record(huge, verdict=Reason.NEVER_FITS, wait_bound_seconds=1)
@@ -185,5 +196,3 @@ def test_numbers_of_any_simulation_agree_with_each_other(trace: Trace) -> None:
             assert spread.p99 is not None
             assert spread.max is not None
             assert 0 <= spread.p50 <= spread.p90 <= spread.p99 <= spread.max
-    if found.slowdown.p50 is not None:
-        assert found.slowdown.p50 > 0

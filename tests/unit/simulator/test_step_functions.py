@@ -1,5 +1,7 @@
 """Means of step functions, against a slow sum."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -44,6 +46,6 @@ def test_bins_hold_the_sum_second_by_second(points: list[tuple[int, int]], at: l
 
     slow = [
         sum(value_at(second) for second in range(int(low), int(high))) / (high - low)
-        for low, high in zip(edges, edges[1:], strict=False)
+        for low, high in pairwise(edges)
     ]
     assert steps.binned(times, values, edges) == pytest.approx(slow)

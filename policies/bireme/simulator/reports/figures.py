@@ -90,12 +90,12 @@ def _bar(number: int, name: str, line: Line, key: str, most: float, is_best: boo
     mean = line.means.get(key)
     if mean is None:
         return f'<div class="{classes}">{label}<span class="value">none</span></div>'
+    bar = f'<i style="width:{100 * mean.mean / most:.1f}%"></i>' if mean.mean else ""
     against = words.ratio(line.ratios[key].mean) if key in line.ratios and number else ""
     return (
         f'<div class="{classes}">{label}<span class="value">{words.worded(key)(mean.mean)}</span>'
         f'<span class="ratio">{against}</span>'
-        f'<span class="track"><i style="width:{100 * mean.mean / most:.1f}%"></i>'
-        f"{_whisker(mean, most)}</span></div>"
+        f'<span class="track">{bar}{_whisker(mean, most)}</span></div>'
     )
 
 

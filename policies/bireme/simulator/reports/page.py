@@ -104,14 +104,18 @@ def _numbers(report: Report) -> str:
 
 def _over_time(report: Report) -> str:
     outcomes, names = report.outcomes, report.names
-    seed = outcomes[0].seed
     legend = _legend(names)
-    return (
-        "<section><h2>GPUs in use</h2>"
-        f'<p class="note">Seed {seed}; time since the first submission, means over '
-        f"{charts.BINS} equal stretches. Dashed: all GPUs.</p>"
+    note = (
+        f'<p class="note">Seed {outcomes[0].seed}; time since the first submission, means over '
+        f"{charts.BINS} equal stretches.</p>"
+    )
+    usage = (
+        f"<section><h2>GPUs in use</h2>{note}"
         f'<div class="card">{charts.usage(outcomes, names)}</div></section>'
-        '<section class="curves"><h2>Gangs waiting</h2>'
+    )
+    return (
+        f"{usage if outcomes[0].total_gpus else ''}"
+        f'<section class="curves"><h2>Gangs waiting</h2>{note}'
         f'{legend}<div class="card">{charts.waiting(outcomes)}</div></section>'
         '<section class="curves"><h2>How long jobs took</h2>'
         '<p class="note">Share of jobs that needed at most so long; further left and higher is '
@@ -120,6 +124,8 @@ def _over_time(report: Report) -> str:
 
 
 def _map(report: Report) -> str:
+    if not any(report.gpus_by_node.values()):
+        return ""
     window = gantt.choose(report.outcomes, report.gpus_by_node)
     tabs, inputs, panels = [], [], []
     for number, (outcome, name) in enumerate(zip(report.outcomes, report.names, strict=True)):
@@ -130,12 +136,13 @@ def _map(report: Report) -> str:
         )
         tabs.append(f'<label class="p{number}" for="tab{number}">{label}</label>')
         panels.append(gantt.panel(outcome, window, name))
-    since = words.duration(window.began - gantt.earliest(report.outcomes))
+    passed = window.began - gantt.earliest(report.outcomes)
+    since = f"{words.duration(passed)} after the first submission on"
     shown, there = len(window.gpus_by_node), len(report.gpus_by_node)
     return (
         "<section><h2>The busiest hours, node by node</h2>"
-        f'<p class="note">{words.duration(window.ended - window.began)}, from {since} after the '
-        f"first submission; {shown} of {words.plural(there, 'node')}. A row is a node, as high as "
+        f'<p class="note">{words.duration(window.ended - window.began)}, from {since}; '
+        f"{shown} of {words.plural(there, 'node')}. A row is a node, as high as "
         "its GPUs. Coloured: gangs on several nodes, a colour each (colours repeat). Grey: jobs on "
         "one node. Red edge: preempted, or lost its node. Point at a bar for its job.</p>"
         f'<div class="card choose">{"".join(inputs)}<div class="tabs">{"".join(tabs)}</div>'

@@ -23,16 +23,17 @@ _SECONDS_BETWEEN: Final = 0.1
 
 
 def table(comparison: Comparison) -> str:
-    """A line per policy, the first being what the others are related to, and what to know."""
+    """A line per policy, and below what a reader must know."""
     names = words.short_names([line.policy for line in comparison.lines])
-    header = ["policy", *_COLUMNS.values(), f"JCT / {names[0]}'s"]
+    header = ["policy", *_COLUMNS.values(), "JCT ratio"]
     rows = [
         [name, *(_cell(line, key) for key in _COLUMNS), _ratio(line)]
         for name, line in zip(names, comparison.lines, strict=True)
     ]
-    notes = ["", *standing.caveats(comparison)]
+    notes = ["", f"JCT: job completion time; its ratio is that of the means, to {names[0]}'s."]
     if len(comparison.seeds) > 1:
         notes.append(f"Means over {len(comparison.seeds)} seeds; in brackets 95 % intervals.")
+    notes += standing.caveats(comparison)
     return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
 
 

@@ -1,0 +1,77 @@
+"""``bireme``: what can be done without a cluster.
+
+``bireme simulate`` compares policies on a workload, ``bireme policies`` lists them. Exit status 0
+when done, 2 for an argument that cannot be used (one line on standard error names it), 1 when a
+simulation failed, 130 after Ctrl-C.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from bireme import registry
+from bireme.core.errors import BiremeError
+from bireme.simulator import command
+from bireme.simulator.experiment import UsageError
+from bireme.simulator.reports.terminal import aligned
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a wrong argument with one line instead of the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parser().parse_args(given)
+        status: int = options.run(options, given)
+        sys.stdout.flush()
+    except UsageError as error:
+        sys.stderr.write(f"bireme: {error}\n")
+        return 2
+    except BiremeError as error:
+        sys.stderr.write(f"bireme: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("bireme: interrupted\n")
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone. Nothing may be left to flush when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="bireme", description="What can be done without a cluster.")
+    parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    simulate = commands.add_parser(
+        "simulate",
+        help="compare policies on a workload",
+        description="Compare policies on a workload, with the scheduling cycle of the operator.",
+    )
+    command.add_arguments(simulate)
+    simulate.set_defaults(run=command.run)
+    policies = commands.add_parser(
+        "policies", help="list all policies", description="List all policies, a line each."
+    )
+    policies.set_defaults(run=_list_policies)
+    return parser
+
+
+def _list_policies(_options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    lines = aligned([list(row) for row in registry.describe()], left=3)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
