@@ -256,3 +256,15 @@ def test_what_cannot_be_simulated_is_refused(
     with pytest.raises(BiremeError, match=message) as caught:
         simulate(trace, nodes, FIFO)
     assert isinstance(caught.value, TraceError | SimulationError)
+
+
+@pytest.mark.parametrize("takes_shortcuts", [True, False])
+def test_many_alike_jobs_start_at_one_moment_and_each_waits_for_its_own_reason(
+    takes_shortcuts: bool,
+) -> None:
+    """With shortcuts the cycle sees only the first of the line, and more while those start."""
+    alike = (a_job(f"k{index}", 5, at=1) for index in range(9))
+    conduct = Conduct(takes_shortcuts=takes_shortcuts, until_seconds=12, verifies=True)
+    outcome = run(a_job("a", 10, gpus=4), *alike, conduct=conduct)
+    assert [r.started for r in outcome.jobs] == [0, *[10] * 4, *[None] * 5]
+    assert [r.verdict for r in outcome.jobs] == [""] * 5 + ["WaitingForCapacity"] * 5
