@@ -37,35 +37,42 @@ class ClusterCache:
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._for_scores: dict[str, Reflector[Any]] = {}
         self._has_scores = asyncio.Event()
-        state = self.state
-
-        def mirror(
-            name: str,
-            path: str,
-            kind: type[Any],
-            put: Callable[..., None],
-            delete: Callable[..., None],
-            params: Params | None = None,
-        ) -> None:
-            reflectors = self.reflectors if name == "podgroups" else self._for_scores
-            reflectors[name] = Reflector(
-                client,
-                path,
-                kind,
-                on_put=put,
-                on_delete=delete,
-                params=params,
-                name=name,
-                timing=timing or Timing(),
-            )
-
+        self._client, self._timing = client, timing or Timing()
+        state, scores = self.state, self._for_scores
         label, pods, groups = names.POD_GROUP_LABEL, "/api/v1/pods", names.path("podgroups")
         ours = {"labelSelector": label}
         others = {"labelSelector": f"!{label}", "fieldSelector": _HOLDS_A_NODE}
-        mirror("nodes", "/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
-        mirror("members", pods, wire.Pod, state.put_member, state.delete_member, ours)
-        mirror("others", pods, wire.Pod, state.put_other_pod, state.delete_other_pod, others)
-        mirror("podgroups", groups, wire.Custom, self._put_group, self._delete_group)
+        mirror = self._mirror
+        mirror(scores, "nodes", "/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
+        mirror(scores, "members", pods, wire.Pod, state.put_member, state.delete_member, ours)
+        mirror(
+            scores, "others", pods, wire.Pod, state.put_other_pod, state.delete_other_pod, others
+        )
+        mirror(
+            self.reflectors, "podgroups", groups, wire.Custom, self._put_group, self._delete_group
+        )
+
+    def _mirror(
+        self,
+        reflectors: dict[str, Reflector[Any]],
+        name: str,
+        path: str,
+        kind: type[Any],
+        put: Callable[..., None],
+        delete: Callable[..., None],
+        params: Params | None = None,
+    ) -> None:
+        """Add the reflector ``name`` to ``reflectors``."""
+        reflectors[name] = Reflector(
+            self._client,
+            path,
+            kind,
+            on_put=put,
+            on_delete=delete,
+            params=params,
+            name=name,
+            timing=self._timing,
+        )
 
     async def run(self) -> None:
         """Mirror until cancelled; the end of any one watch is the end of all."""

@@ -198,7 +198,7 @@ class Actuator:
         self.start(job.key, self._do(job, chore, plan))
 
     async def _do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
-        await self.delete_pods(chore.delete_pods)
+        await self.delete_pods(chore.delete_pods, evicts=chore.evicts)
         if chore.create and plan is not None:
             wanted = {(member.task, member.index) for member in chore.create}
             in_order = PodFactory(job, plan).in_order()
@@ -208,11 +208,17 @@ class Actuator:
         if chore.delete_job:
             await self.writes.delete_job(job)
 
-    async def delete_pods(self, pods: Iterable[PodFacts]) -> None:
-        """Delete these very pods, all at once."""
-        await asyncio.gather(
-            *(self.writes.delete_pod(pod.key, pod.uid, self._grace(pod.node)) for pod in pods)
-        )
+    async def delete_pods(self, pods: Iterable[PodFacts], *, evicts: bool = False) -> None:
+        """Delete these very pods, all at once; with ``evicts`` only those that budgets let go.
+
+        Raises:
+            ApiError: one stays, after all have been tried.
+        """
+        remove = self.writes.evict_pod if evicts else self.writes.delete_pod
+        removals = [remove(pod.key, pod.uid, self._grace(pod.node)) for pod in pods]
+        for result in await asyncio.gather(*removals, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     def _grace(self, node: str) -> int | None:
         """No grace where no kubelet is there to confirm the end of a pod."""

@@ -14,12 +14,13 @@ from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts, Key
-from bireme_operator import lifecycle, status
+from bireme_operator import elastic, lifecycle, status
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.metrics import Metrics
 from bireme_operator.reports import Reports
+from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +35,7 @@ class Jobs:
     def __init__(
         self,
         actuator: Actuator,
+        resizes: Resizes,
         reports: Reports,
         events: Events,
         metrics: Metrics,
@@ -44,6 +46,7 @@ class Jobs:
         self._actuator = actuator
         self._state = actuator.state
         self._writes = actuator.writes
+        self._resizes = resizes
         self._reports = reports
         self._events = events
         self._metrics = metrics
@@ -114,19 +117,34 @@ class Jobs:
             return  # what it says is about to change; the end of the write wakes us
         is_own = group is not None and group.job_uid == job.uid
         view = self._state.view(job.key) if is_own else None
-        move = lifecycle.transition(job, view, at)
+        seen = None if view is None else elastic.going_on(job, view, at)
+        move = lifecycle.transition(job, seen, at)
         if move is not None and not self._is_premature(job, move):
             self._actuator.start(job.key, self._move(job, move, view, at.now))
+            return
+        if group is not None and view is not None and self._resizes.mend(job, group, view, at):
             return
         own = [pod for pod in self._state.members_of(job.key) if job.uid in pod.owner_uids]
         chore = lifecycle.chore(job, group, view, own, at.now, at.lost_node)
         if chore:
             self._actuator.do(job, chore, view.plan if view is not None else None)
         elif view is not None and job.phase in lifecycle.ACTIVE:
-            self._reports.offer_job(job, status.counted(dict(job.status), job, view))
+            wanted = status.counted(dict(job.status), job, view)
+            if elastic.is_resizable(job):
+                wanted = status.sized(wanted, view, self._state.node_table)
+            self._reports.offer_job(job, wanted)
             if group is not None and job.phase == "Running":
                 running = {"phase": "Running", "reason": Reason.GANG_RUNNING.value}
                 self._reports.offer_group(group, {**group.status, **running})
+
+    def is_free(self, job: JobFacts) -> bool:
+        """Whether nothing is being done to the job, nor said about it."""
+        return self._actuator.is_free(job.key) and not self._reports.is_writing(job.uid)
+
+    async def preempt(self, job: JobFacts, message: str, now: float) -> None:
+        """Record that the gang stops for another one; its life cycle does the rest."""
+        move = Transition("Restarting", Reason.PREEMPTED, message, preemptions=1)
+        await self._move(job, move, self._state.view(job.key), now)
 
     def _is_premature(self, job: JobFacts, move: Transition) -> bool:
         if move.phase != "Starting":

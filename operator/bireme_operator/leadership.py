@@ -21,8 +21,10 @@ from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
 from bireme_operator.loop import Refusals, SchedulingLoop
 from bireme_operator.metrics import Metrics
+from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.reports import Reports
+from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
@@ -57,21 +59,33 @@ class Term:
         self._actuator = Actuator(
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
-        self._reports = Reports(
+        self._reports = self._make_reports(writes, events, settings)
+        self._resizes = Resizes(self._actuator, self._reports, events, metrics, wall_clock)
+        self._jobs = Jobs(
+            self._actuator,
+            self._resizes,
+            self._reports,
+            events,
+            metrics,
+            settings,
+            clock,
+            self._refused,
+        )
+        self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, wall_clock)
+        self._queue_reports = QueueReports(self.state, writes)
+        self.loop = self._make_loop(settings, scheduling, metrics, fence)
+        self.state.on_change = self._changed
+
+    def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
+        return Reports(
             writes,
             self.watches,
             events,
-            clock,
+            time.monotonic,
             settings.status_refresh_seconds,
             settings.refresh_writes_per_second,
             self._actuator.wake,
         )
-        self._jobs = Jobs(
-            self._actuator, self._reports, events, metrics, settings, clock, self._refused
-        )
-        self._queue_reports = QueueReports(self.state, writes)
-        self.loop = self._make_loop(settings, scheduling, metrics, fence)
-        self.state.on_change = self._changed
 
     def _make_loop(
         self,
@@ -86,6 +100,8 @@ class Term:
             actuator=self._actuator,
             reports=self._reports,
             jobs=self._jobs,
+            preemptions=self._preemptions,
+            resizes=self._resizes,
             queue_reports=self._queue_reports,
             metrics=metrics,
             settings=settings,
@@ -119,5 +135,11 @@ class Term:
                 )
                 group.create_task(self.loop.run())
         finally:
-            for part in (self._actuator, self._jobs, self._reports, self._queue_reports):
+            for part in (
+                self._preemptions,
+                self._actuator,
+                self._jobs,
+                self._reports,
+                self._queue_reports,
+            ):
                 await part.close()

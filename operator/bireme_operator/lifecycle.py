@@ -42,11 +42,12 @@ class Transition:
     message: str
     restarts: int = 0
     interruptions: int = 0
+    preemptions: int = 0
 
     @property
     def starts_again(self) -> bool:
         """Whether the gang gives its place back and queues again."""
-        return bool(self.restarts or self.interruptions)
+        return bool(self.restarts or self.interruptions or self.preemptions)
 
 
 def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transition | None:
@@ -151,6 +152,8 @@ class Chore:
     """Work that the recorded phase still asks for; done in the order of the fields."""
 
     delete_pods: tuple[PodFacts, ...] = ()
+    evicts: bool = False
+    """Whether they go by the Eviction API, which asks PodDisruptionBudgets."""
     create: tuple[Member, ...] = ()
     clear_plan: bool = False
     delete_job: bool = False
@@ -182,7 +185,8 @@ def chore(
         # The room is kept until the last pod is gone, or smaller gangs would take it piece by
         # piece from one that was interrupted and waits for all of it.
         gone = _to_delete(own_pods, lost_node)
-        return Chore(delete_pods=gone, clear_plan=has_plan and not own_pods)
+        evicts = bool(gone) and job.status.get("reason") == Reason.PREEMPTED
+        return Chore(gone, evicts=evicts, clear_plan=has_plan and not own_pods)
     if view.leftovers:
         return Chore(delete_pods=_to_delete(view.leftovers, lost_node))
     return Chore(create=view.missing if job.phase != "Running" else ())

@@ -26,8 +26,10 @@ from bireme_operator.foreign import ForeignGangs
 from bireme_operator.health import NodeHealth
 from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
+from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.reports import Reports
+from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +71,8 @@ class SchedulingLoop:
     actuator: Actuator
     reports: Reports
     jobs: Jobs
+    preemptions: Preemptions
+    resizes: Resizes
     queue_reports: QueueReports
     metrics: Metrics
     settings: OperatorSettings
@@ -129,8 +133,8 @@ class SchedulingLoop:
             self.reports.forget(alive)
             self.jobs.forget(alive)
             self.queue_reports.offer(snapshot)
-        if snapshot.waiting:
-            await self._decide(snapshot)
+        if snapshot.waiting or any(running.gang.is_elastic for running in snapshot.running):
+            await self._decide(self.preemptions.as_known(snapshot))
 
     def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
         if not self.actuator.is_free(key):
@@ -159,8 +163,10 @@ class SchedulingLoop:
             _log.warning("policy overruled", why=decision.fallback)
         for admit in decision.admitted:
             self._admit(admit, snapshot, jobs, groups)
+        self.preemptions.carry_out(decision, jobs)
+        self.resizes.carry_out(decision, snapshot, groups)
         for hold in decision.held:
-            self._hold(hold, snapshot.now, jobs, groups)
+            self._hold(hold, snapshot, jobs, groups)
         self._count(decision)
 
     def _admit(
@@ -187,7 +193,7 @@ class SchedulingLoop:
     def _hold(
         self,
         hold: Hold,
-        now: float,
+        snapshot: ClusterSnapshot,
         jobs: dict[Key, JobFacts],
         groups: dict[Key, GroupFacts],
     ) -> None:
@@ -195,11 +201,12 @@ class SchedulingLoop:
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is groups.get(key) and group.plan is None:
-                self.reports.offer_group(group, foreign.waiting_status(group, hold, now))
+                self.reports.offer_group(group, foreign.waiting_status(group, hold, snapshot.now))
             return
         job = self.state.jobs.get(key)
         if job is not None and job is jobs.get(key):
-            self.reports.offer_job(job, status.waiting(job, hold, now))
+            start = status.estimated_start(hold, snapshot)
+            self.reports.offer_job(job, status.waiting(job, hold, snapshot.now, start))
             self.jobs.check_template(job, hold)
 
     def _count(self, decision: Decision) -> None:

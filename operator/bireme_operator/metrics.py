@@ -34,6 +34,10 @@ class Metrics:
         self.transitions = Counter(
             "bireme_job_transitions", "Changes of phase", ["phase", "reason"], registry=r
         )
+        self.protected = Counter(
+            "bireme_preemptions_refused", "Gangs not stopped, by disruption budgets", registry=r
+        )
+        self.resizes = Counter("bireme_resizes", "Changes of size", ["reason"], registry=r)
         self.fallbacks = Counter(
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )

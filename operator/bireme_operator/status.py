@@ -16,6 +16,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, timestamps
 from bireme.kube.gang_views import GangView
 from bireme.kube.training_jobs import JobFacts
@@ -23,6 +24,8 @@ from bireme_operator.lifecycle import Transition
 
 Status = dict[str, Any]
 _MESSAGE_LENGTH = 1000
+_STEADY_SECONDS = 30.0
+"""An estimate that moved by no more than this is not written again."""
 
 
 class Urgency(IntEnum):
@@ -76,8 +79,11 @@ def with_condition(
     status["conditions"] = [old[name] for name in sorted(old)]
 
 
-def waiting(job: JobFacts, hold: Hold, now: float) -> Status:
-    """The status of a job that waits, with its reason and place in the queue."""
+def waiting(job: JobFacts, hold: Hold, now: float, start: Status | None = None) -> Status:
+    """The status of a job that waits, with its reason and place in the queue.
+
+    ``start`` is its :func:`estimated_start`, if there is one.
+    """
     status = _base(job)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _say(status, phase, hold.reason, hold.message)
@@ -87,8 +93,11 @@ def waiting(job: JobFacts, hold: Hold, now: float) -> Status:
     status["gpus"] = hold.gang.demand.get(names.GPU, 0)
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
-    for stale in ("queuePosition", "priority", "placement"):
+    before = status.get("estimatedStart")
+    for stale in ("queuePosition", "priority", "placement", "estimatedStart"):
         status.pop(stale, None)
+    if start is not None:
+        status["estimatedStart"] = before if _is_close(before, start) else start
     if hold.position is not None:
         status["queuePosition"] = hold.position
     if hold.ranked is not None:
@@ -97,10 +106,37 @@ def waiting(job: JobFacts, hold: Hold, now: float) -> Status:
     return status
 
 
+def estimated_start(hold: Hold, snapshot: ClusterSnapshot) -> Status | None:
+    """When a gang with a reservation should start; None without one, or while nobody can say.
+
+    The earliest is the start of the reservation. The latest, the end of the last gang on any of
+    the reserved nodes, is there only if all of these said for how long they run, and kept to it.
+    """
+    reservation = hold.reservation
+    if reservation is None or reservation.start <= snapshot.now:
+        return None
+    said = {"earliest": timestamps.format(reservation.start)}
+    rows = reservation.placement.node_rows()
+    there = [r for r in snapshot.running if np.isin(r.placement.node_rows(), rows).any()]
+    ends = [running.expected_end(snapshot.now) for running in there]
+    if ends and min(ends) > snapshot.now:
+        said["latest"] = timestamps.format(max(reservation.start, *ends))
+    return said
+
+
+def _is_close(before: Mapping[str, str] | None, start: Mapping[str, str]) -> bool:
+    """Whether two estimates differ so little that the second is not worth a write."""
+    if before is None or before.keys() != start.keys():
+        return False
+    pairs = [(timestamps.parse(before[name]), timestamps.parse(start[name])) for name in start]
+    return all(a is not None and b is not None and abs(a - b) <= _STEADY_SECONDS for a, b in pairs)
+
+
 def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | None) -> Status:
     """What an admission changes on a job; ``admit`` is missing after a change of leader."""
     status = _base(job)
-    status.pop("queuePosition", None)
+    for stale in ("queuePosition", "estimatedStart"):
+        status.pop(stale, None)
     if admit is not None:
         status["priority"] = priority(admit.ranked)
     since = view.plan.planned
@@ -141,6 +177,16 @@ def counted(status: Status, job: JobFacts, view: GangView) -> Status:
     return {**status, "tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
 
 
+def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
+    """``status`` of a gang that changes its size while it runs, with the size it has now."""
+    status = {**status, "placement": _placement(view, nodes)}
+    status["gpus"] = view.plan.demand.get(names.GPU, 0)
+    if view.is_ready:
+        count = status["placement"]["nodes"]
+        status["message"] = f"all {len(view.members)} replicas run on {count} node(s)"
+    return status
+
+
 def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status:
     """``status`` after a change of phase."""
     status = dict(status)
@@ -151,10 +197,11 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         status["attempt"] = job.attempt + 1
         status["restarts"] = int(status.get("restarts") or 0) + move.restarts
         status["interruptions"] = int(status.get("interruptions") or 0) + move.interruptions
+        status["preemptions"] = int(status.get("preemptions") or 0) + move.preemptions
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):
-        for stale in ("placement", "admittedTime", "queuePosition"):
+        for stale in ("placement", "admittedTime", "queuePosition", "estimatedStart"):
             status.pop(stale, None)
         with_condition(status, "Admitted", False, move.reason, status["message"], now)
     if move.phase == "Running":

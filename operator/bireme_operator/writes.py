@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bireme.kube import envelope, names
-from bireme.kube.client import ApiClient
+from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts, Key
 from bireme_operator.turns import Turns
 
@@ -81,6 +81,33 @@ class Writes:
         path = f"{_core(key[0])}/pods/{key[1]}"
         async with self.turns:
             await self._client.delete(path, uid=uid, grace_seconds=grace_seconds)
+
+    async def evict_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
+        """Evict one pod if it is still the one with ``uid``; gone already is fine.
+
+        Raises:
+            ApiError: with status 429 while a PodDisruptionBudget keeps it.
+        """
+        options: dict[str, Any] = {"preconditions": {"uid": uid}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": key[0], "name": key[1]},
+            "deleteOptions": options,
+        }
+        try:
+            async with self.turns:
+                await self._client.create(f"{_core(key[0])}/pods/{key[1]}/eviction", eviction)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+
+    async def list_budgets(self, namespace: str) -> bytes:
+        """LIST the PodDisruptionBudgets of a namespace."""
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        return await self._client.get(path)
 
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
         """POST one Service."""

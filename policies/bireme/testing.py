@@ -12,7 +12,7 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import make_placement
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
-from bireme.core.resources import IntArray, request_of
+from bireme.core.resources import IntArray, add, request_of
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -107,7 +107,10 @@ def a_gang(
     min_available: int = 0,
     role_affinity: RoleAffinity | None = None,
     interrupted: bool = False,
+    displaced: bool = False,
     fault: tuple[Reason, str] | None = None,
+    estimated_seconds: float | None = None,
+    is_elastic: bool = False,
 ) -> Gang:
     """A gang of one one-GPU worker unless tasks are given; its uid is its name."""
     return Gang(
@@ -121,7 +124,10 @@ def a_gang(
         min_available=min_available,
         role_affinity=role_affinity or RoleAffinity(),
         interrupted=interrupted,
+        displaced=displaced,
         fault=fault,
+        estimated_seconds=estimated_seconds,
+        is_elastic=is_elastic,
     )
 
 
@@ -167,9 +173,42 @@ def a_running_gang(
     return RunningGang(gang, placement, started, resized, is_leaving)
 
 
+def a_running(
+    gang: Gang,
+    nodes: NodeTable,
+    places: Mapping[str, int | Mapping[str, int]],
+    *,
+    started: float = 0.0,
+    resized: float = -math.inf,
+    is_leaving: bool = False,
+    anchor: str = "",
+) -> RunningGang:
+    """``gang`` where ``places`` says: replicas by task and node name, by node for one task alone.
+
+    ``anchor`` is the node that a shrink empties last.
+    """
+    (alone, *_) = (task.name for task in gang.tasks)
+    counts: dict[str, IntArray] = {}
+    for name, value in places.items():
+        by_node = {name: value} if isinstance(value, int) else value
+        task = alone if isinstance(value, int) else name
+        held = counts.setdefault(task, np.zeros(len(nodes), dtype=np.int64))
+        for node, replicas in by_node.items():
+            held[nodes.row[node]] = replicas
+    held_by = gang.resized(
+        {t.name: int(counts[t.name].sum()) if t.name in counts else 0 for t in gang.tasks}
+    )
+    placement = make_placement(held_by, nodes, counts)
+    row = nodes.row[anchor] if anchor else -1
+    return RunningGang(gang, placement, started, resized, is_leaving, row)
+
+
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:
-    """``snapshot`` in which these gangs run too, and use what they hold."""
+    """``snapshot`` in which these gangs run too: nodes and queues hold what they use."""
     used = snapshot.used.copy()
+    usage = dict(snapshot.queue_usage)
     for each in running:
         np.add.at(used, *each.usage(snapshot.nodes.axis))
-    return replace(snapshot, running=(*snapshot.running, *running), used=used)
+        held = each.current
+        usage[held.queue] = add(usage.get(held.queue, {}), held.demand)
+    return replace(snapshot, running=(*snapshot.running, *running), used=used, queue_usage=usage)

@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Admit, Decision
+from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
+from bireme.core.placement import Placement
 from bireme.core.resources import Amounts
+from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
+from kubeobjects.contests import contests
 from kubeobjects.facts import served
 from kubeobjects.strategies import LABELS, worlds
 from kubeobjects.worlds import NOW, World, feed
@@ -67,37 +70,79 @@ def assert_same(found: ClusterSnapshot, expected: ClusterSnapshot) -> None:
     assert len(found.waiting) == len(gangs)
     assert dict(found.queues) == dict(expected.queues)
     assert without_zeros(found.queue_usage) == without_zeros(expected.queue_usage)
+    assert holders(found) == holders(expected)
+    assert len(found.running) == len(expected.running)
+
+
+def holders(snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
+    """The gangs that hold places, by uid, as plain values that can be compared."""
+    return {running.gang.uid: holder(running, snapshot) for running in snapshot.running}
+
+
+def holder(running: RunningGang, snapshot: ClusterSnapshot) -> dict[str, Any]:
+    row = running.anchor_row
+    return {
+        "gang": running.gang,
+        "places": places(running.placement, snapshot),
+        "started": running.started,
+        "resized": running.resized,
+        "is_leaving": running.is_leaving,
+        "anchor": snapshot.nodes.names[row] if row >= 0 else None,
+    }
+
+
+def places(placement: Placement, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    return placement.by_task(snapshot.nodes), placement.level, placement.domain
 
 
 def told(decision: Decision, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
     """A decision as plain values that can be compared."""
-    story = []
-    for action in decision.actions:
-        ranked = action.ranked
-        entry: dict[str, Any] = {
-            "gang": action.gang,
-            "reason": action.reason,
-            "message": action.message,
-            "score": ranked.score if ranked else None,
-            "factors": ranked.factors if ranked else None,
-        }
-        if isinstance(action, Admit):
-            entry["where"] = action.placement.by_task(snapshot.nodes)
-            entry["domain"] = (action.placement.level, action.placement.domain)
-        else:
-            entry["position"] = action.position
-        story.append(entry)
+    story = [_told(action, snapshot) for action in decision.actions]
     return [*story, {"fallback": decision.fallback}]
 
 
+def _told(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "kind": type(action).__name__,
+        "reason": action.reason,
+        "message": action.message,
+    }
+    match action:
+        case Admit():
+            where = places(action.placement, snapshot)
+            entry |= {"gang": action.gang, "where": where, "passed": action.passed}
+        case Hold():
+            entry |= {"gang": action.gang, "position": action.position}
+            if (kept := action.reservation) is not None:
+                entry |= {"start": kept.start, "where": places(kept.placement, snapshot)}
+        case Resize():
+            where = places(action.placement, snapshot)
+            entry |= {"gang": action.running.gang, "where": where}
+        case Preempt():
+            entry |= {"gang": action.running.gang, "for": action.beneficiary}
+    if isinstance(action, Admit | Hold) and action.ranked is not None:
+        entry |= {"score": action.ranked.score, "factors": action.ranked.factors}
+    return entry
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(worlds())
+@given(worlds() | contests())
 def test_what_is_read_from_the_api_server_is_what_is_there(world: World) -> None:
     assert_same(read(world, state_of(world)), world.snapshot())
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(worlds())
+@given(worlds() | contests())
+def test_no_gang_holds_more_than_is_in_use(world: World) -> None:
+    snapshot = read(world, state_of(world))
+    held = np.zeros_like(snapshot.used)
+    for running in snapshot.running:
+        np.add.at(held, *running.usage(snapshot.nodes.axis))
+    assert (held <= snapshot.used).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds() | contests())
 def test_the_operators_path_decides_as_the_core_does(world: World) -> None:
     by_hand, as_read = world.snapshot(), read(world, state_of(world))
     policy = make_policy(world.settings)

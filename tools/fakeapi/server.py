@@ -16,7 +16,9 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
+from fakeapi.evictions import evict
 from fakeapi.faults import Fault, FaultScript
+from fakeapi.kubeconfig import kubeconfig_of
 from fakeapi.selection import Selector
 from fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, merge
 from fakeapi.watching import Watch
@@ -189,6 +191,8 @@ class FakeApi:
         body = await request.read()
         content = msgspec.json.decode(body) if body else {}
         match request.method:
+            case "POST" if at.subresource == "eviction":
+                return json_answer(evict(self.store, at.key, content), 201)
             case "POST":
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))
@@ -286,15 +290,3 @@ def hang_up(request: web.Request) -> None:
     """Reset the connection under the request."""
     if request.transport is not None:
         request.transport.abort()
-
-
-def kubeconfig_of(server: str, token: str | None = None) -> Object:
-    """A kubeconfig with one plain-http cluster."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "fake",
-        "clusters": [{"name": "fake", "cluster": {"server": server}}],
-        "users": [{"name": "fake", "user": {"token": token} if token else {}}],
-        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-    }

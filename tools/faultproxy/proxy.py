@@ -23,7 +23,8 @@ from yarl import URL
 
 from bireme.kube.credentials import Credentials, CredentialSource
 from fakeapi.faults import WRITES, Fault, FaultScript
-from fakeapi.server import hang_up, kubeconfig_of, status_answer
+from fakeapi.kubeconfig import kubeconfig_of
+from fakeapi.server import hang_up, status_answer
 
 _T = TypeVar("_T")
 _HOP_BY_HOP = frozenset(

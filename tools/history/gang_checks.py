@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from history.records import Key, Record
 from history.violations import Violation, violation
-from history.world import ENDED, Pod, World, phase_of, planned_nodes
+from history.world import ENDED, Pod, World, is_elastic, phase_of, planned_nodes
 
 GANG_KINDS: Final = ("Pod", "PodGroup", "TrainingJob")
 
@@ -46,7 +46,10 @@ class Lasting:
 
 
 def partial(world: World, gang: Key) -> str:
-    """A gang that holds nodes with fewer members than it needs to make progress."""
+    """A gang that holds nodes with fewer members than it needs to make progress.
+
+    An elastic gang may run at any size from ``minMember``, the fewest it starts with.
+    """
     group, job = world.get("PodGroup", gang), world.job(gang)
     if group is None or group.get("status", {}).get("phase") == "Completed":
         return ""
@@ -82,7 +85,8 @@ def deserted(world: World, gang: Key) -> str:
 class ReplicasOnce:
     """No replica of a job exists twice: neither side by side, nor one after the other.
 
-    A bound replica comes back only after its gang's plan was cleared or replaced.
+    A bound replica comes back only after its gang's plan was cleared or replaced; in an elastic
+    gang, all but the first may be made again once they are gone.
     """
 
     name: Final = "replica-twice"
@@ -95,6 +99,9 @@ class ReplicasOnce:
             if _plan_id(world.before) != _plan_id(world.get("PodGroup", record.key)):
                 self._bound.pop(record.key, None)
             return
+        gone = world.pod_before
+        if record.change == "DELETED" and gone is not None and _may_come_back(world, gone):
+            self._bound.get(gone.gang, {}).pop(gone.replica, None)
         pod = world.newly_bound(record)
         if pod is None or not pod.plan or not pod.replica[1]:
             return
@@ -115,6 +122,13 @@ class ReplicasOnce:
                 message = f"{other.name} of plan {other.plan} beside {pod.name} of plan {pod.plan}"
                 yield violation("plans-mixed", record, pod.gang, message)
                 return
+
+
+def _may_come_back(world: World, pod: Pod) -> bool:
+    job, plan = world.job(pod.gang), world.plan(pod.gang)
+    if job is None or plan is None or not is_elastic(job):
+        return False
+    return pod.replica != next(iter(planned_nodes(plan)), None)
 
 
 def _plan_id(group: dict[str, Any] | None) -> tuple[Any, ...] | None:

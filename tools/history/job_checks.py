@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from history.records import Key, Record
+from history.records import Key, Manifest, Record
 from history.violations import Violation, violation
 from history.world import ENDED, World, phase_of
 
@@ -33,7 +33,10 @@ def _attempt(job: dict[str, Any]) -> int:
 
 
 class EpochsGrow:
-    """A leader that was deposed writes no more plans, in any gang."""
+    """A leader that was deposed writes no more plans, in any gang.
+
+    A plan that is resized keeps the epoch of the leader that admitted the gang.
+    """
 
     name: Final = "epoch-went-back"
 
@@ -45,13 +48,18 @@ class EpochsGrow:
             return
         plan = world.plan(record.key)
         before = (world.before or {}).get("status", {}).get("plan")
-        if plan is None or plan == before:
+        if plan is None or plan == before or _is_resize(before, plan):
             return
         epoch = int(plan["epoch"])
         if epoch < self._highest:
             message = f"a plan of epoch {epoch} was written after one of epoch {self._highest}"
             yield violation(self.name, record, record.key, message)
         self._highest = max(self._highest, epoch)
+
+
+def _is_resize(before: Manifest | None, plan: Manifest) -> bool:
+    kept = ("epoch", "attempt", "plannedTime")
+    return before is not None and all(before[name] == plan[name] for name in kept)
 
 
 class JobsStay:
@@ -75,7 +83,10 @@ def unsettled(world: World, record: Record) -> Iterator[Violation]:
     for key, job in world.objects.get("TrainingJob", {}).items():
         status = job.get("status", {})
         phase = phase_of(job)
-        waits = phase in ("Pending", "Suspended") and status.get("reason") and status.get("message")
+        # A gang that was stopped, as by a preemption, waits again once it has a place in the queue.
+        is_queued = phase == "Restarting" and "queuePosition" in status
+        waits = is_queued or phase in ("Pending", "Suspended")
+        waits = waits and status.get("reason") and status.get("message")
         if phase not in ENDED and not waits:
             said = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
             yield violation(LOST, record, key, f"at the end {said}")

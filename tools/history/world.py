@@ -152,6 +152,16 @@ def phase_of(job: Manifest) -> str:
     return str(job.get("status", {}).get("phase") or "Pending")
 
 
+def is_elastic(job: Manifest) -> bool:
+    """Whether its replicas may come and go while it runs: torchrun's, within a range."""
+    spec = job["spec"]
+    tasks = spec.get("tasks") or ()
+    ranges = [
+        (t.get("minReplicas", t["replicas"]), t.get("maxReplicas", t["replicas"])) for t in tasks
+    ]
+    return spec.get("rendezvous") == "torch" and any(least < most for least, most in ranges)
+
+
 def expand(indices: str) -> Iterator[str]:
     """The numbers of a text such as ``0-3,7``, each as text."""
     for part in indices.split(","):

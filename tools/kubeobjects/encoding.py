@@ -101,6 +101,8 @@ def task(given: Task, style: int = 0) -> Manifest:
     }
     if given.min_replicas:
         found["minReplicas"] = given.min_replicas
+    if given.max_replicas:
+        found["maxReplicas"] = given.max_replicas
     if given.priority != given.role.default_priority:
         found["priority"] = given.priority
     return found
@@ -116,6 +118,12 @@ def training_job(gang: Gang, style: int = 0) -> Manifest:
     }
     if gang.min_available:
         spec["minAvailable"] = gang.min_available
+    if gang.is_elastic:
+        spec["rendezvous"] = "torch"
+    if gang.estimated_seconds is not None:
+        spec["estimatedDuration"] = f"{gang.estimated_seconds:.0f}s"
+    if gang.min_runtime_seconds is not None:
+        spec["runPolicy"] = {"minRuntimeSeconds": gang.min_runtime_seconds}
     return {
         "apiVersion": names.API_VERSION,
         "kind": "TrainingJob",

@@ -1,5 +1,6 @@
 """PodGroups of users in a random world: members planned, in any state, and pods behind the gate."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from bireme.kube import names, plans, timestamps
 from bireme.kube.plans import Member, PlanFacts
 from kubeobjects import encoding, facts, strategies
 from kubeobjects.facts import served
+from kubeobjects.held import Held
 from kubeobjects.worlds import CLASSES, NOW, World
 from scenario.manifests import Manifest, pod_group
 
@@ -35,7 +37,7 @@ def _shapes(draw: st.DrawFn) -> list[_Shape]:
     shapes = []
     for index, role in enumerate(roles):
         task = draw(strategies.tasks(f"t{index}", role))
-        task = replace(task, priority=role.default_priority, min_replicas=0)
+        task = replace(task, priority=role.default_priority, min_replicas=0, max_replicas=0)
         spec = encoding.pod_spec(task.request, task.constraints, draw(STYLES))
         shapes.append(_Shape(task.name, role, task.request, spec, task))
     return shapes
@@ -70,10 +72,13 @@ def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
     spec = pod_group(name, least, queue=queue, minTaskMember=minima, priorityClassName="high")
-    created = timestamps.format(NOW - 60)
-    group = served(spec, f"{name}-uid", creationTimestamp=created)
+    is_leaving = draw(st.sampled_from((False, False, False, True)))
+    stamps = {"deletionTimestamp": timestamps.format(NOW)} if is_leaving else {}
+    group = served(spec, f"{name}-uid", creationTimestamp=timestamps.format(NOW - 60), **stamps)
     world.add_object("group", {**group, "status": status})
-    if gated or not there:
+    if plan is not None:
+        world.held[-1].is_leaving = is_leaving
+    if not is_leaving and (gated or not there):
         interrupted = status["phase"] == "Interrupted"
         gang = _foreign_gang(name, queue, gated, least, there, {} if there else minima)
         world.waiting.append(replace(gang, interrupted=interrupted))
@@ -107,6 +112,28 @@ def _foreign_gang(
     )
 
 
+def _holder(name: str, queue: str) -> Gang:
+    """The group as far as it holds places, which its controller alone may stop."""
+    return Gang(
+        uid=f"{name}-uid",
+        name=name,
+        namespace="default",
+        queue=queue,
+        tasks=(),
+        arrived=NOW - 60,
+        kind="PodGroup",
+        is_preemptible=False,
+    )
+
+
+def _held_tasks(shapes: Sequence[_Shape], counts: Counter[str]) -> tuple[Task, ...]:
+    return tuple(
+        Task(s.label, counts[s.label], s.request, s.role, priority=s.role.default_priority)
+        for s in shapes
+        if counts[s.label]
+    )
+
+
 def _gated_tasks(draw: st.DrawFn, world: World, group: str, shapes: Sequence[_Shape]) -> list[Task]:
     tasks = []
     for shape in shapes:
@@ -128,6 +155,9 @@ def _planned_members(
 ) -> tuple[PlanFacts, int]:
     """The plan, and how many of its members are alive."""
     members, there = [], 0
+    held = Held(_holder(group, queue), started=NOW, is_leaving=False)
+    world.held.append(held)
+    counts = Counter[str]()
     for shape in shapes:
         for number in range(7, 7 + draw(st.integers(0, 2))):
             node = draw(PLANNED_NODES)
@@ -139,11 +169,15 @@ def _planned_members(
             pod = _foreign_pod(group, shape, number, where, state == "gated")
             pod["status"] = {"phase": "Succeeded" if state == "Succeeded" else "Pending"}
             world.add_object("member", pod)
+            counts[shape.label] += 1
+            held.anchor = held.anchor or node
             if state != "Succeeded":
                 there += 1
+                held.add_place(shape.label, node)
                 world.add_usage(node, shape.request)
                 world.add_demand(queue, shape.request)
     world.add_demand(queue, ())
+    held.gang = replace(held.gang, tasks=_held_tasks(shapes, counts))
     requests = {shape.label: shape.request for shape in shapes}
     roles = {shape.label: shape.role.value for shape in shapes}
     return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Task
 from bireme.core.reasons import Reason
 from bireme.kube import gang_views, plans, timestamps, training_jobs, wire
 from bireme.kube.gang_views import Promise
@@ -15,12 +15,16 @@ from bireme.kube.training_jobs import JobFacts
 from kubeobjects import encoding, facts, strategies
 from kubeobjects.facts import served, through_the_wire
 from kubeobjects.foreign_inhabitants import foreign_group
+from kubeobjects.held import Held
 from kubeobjects.worlds import CLASSES, NOW, World, job_manifest
 from scenario.manifests import Manifest, pod_group
 
 Inhabitant = Callable[[st.DrawFn, World, int], None]
 STYLES = st.integers(0, encoding.STYLES - 1)
 MEMBER_STATES = ("missing", "pending", "bound", "elsewhere", "Succeeded", "Failed")
+CLASS_NAMES = (None, None, "low", "low", "high", "high", "missing")
+FATES = ("", "", "", "", "suspended", "leaving", "Failed", "again", "gone")
+"""Why a job gives its places up; mostly it does not."""
 PLANNED_NODES = st.sampled_from(("n0", "n1", "n2", "gone"))
 
 
@@ -36,13 +40,13 @@ def waiting_job(draw: st.DrawFn, world: World, index: int) -> None:
     """A job without a plan: fresh, interrupted, with pods left over or an empty PodGroup."""
     gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels))
     phase = draw(st.sampled_from(("", "Pending", "Restarting")))
-    class_name = draw(st.sampled_from((None, None, "low", "low", "high", "high", "missing")))
+    class_name = draw(st.sampled_from(CLASS_NAMES))
     status = {"phase": phase} if phase else {}
     waited = draw(st.sampled_from((0, 30)))
     manifest = job_manifest(gang, draw(STYLES), class_name, status, waited)
     world.add_object("job", manifest)
     if draw(st.booleans()):
-        world.add_object("group", _own_group(gang, None))
+        world.add_object("group", own_group(gang, None))
     has_leftovers = draw(st.sampled_from((False, False, False, True)))
     left = _leftovers(draw, world, manifest) if has_leftovers else 0
     world.waiting.append(
@@ -78,7 +82,7 @@ def _leftovers(draw: st.DrawFn, world: World, manifest: Manifest) -> int:
     return len(left)
 
 
-def _own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
+def own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
     owner = {"kind": "TrainingJob", "name": gang.name, "uid": gang.uid}
     group = served(
         pod_group(gang.name, 1, queue=gang.queue),
@@ -92,37 +96,95 @@ def _own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
 def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
     """A job that holds places: promised, planned or running, its pods in any state."""
     gang = draw(strategies.gangs(f"job{index}", world.settings.topology_levels, most=3))
-    manifest = job_manifest(gang, draw(STYLES), None, {"phase": "Starting"})
-    world.add_object("job", manifest)
+    fate, class_name = draw(st.sampled_from(FATES)), draw(st.sampled_from(CLASS_NAMES))
+    waited = draw(st.sampled_from((0, 30)))
+    manifest = job_manifest(gang, draw(STYLES), class_name, _status_of(draw, fate), waited)
     job = job_facts(manifest)
+    planned = NOW - draw(st.sampled_from((0, 10, 10_000)))
     where = draw(st.lists(PLANNED_NODES, min_size=1, max_size=4))
-    plan = facts.a_plan(job, where, planned=NOW)
-    key = (gang.namespace, gang.name)
-    if draw(st.booleans()):
-        world.reserved[key] = Promise(gang.queue, gang.uid, plan)
-        if draw(st.booleans()):
-            world.add_object("group", _own_group(gang, draw(st.sampled_from((None, plan)))))
-    else:
-        world.add_object("group", _own_group(gang, plan))
+    plan = facts.a_plan(job, where, attempt=0, planned=planned)
+    if fate != "gone":
+        world.add_object("job", _struck(manifest, fate))
+    is_written = _publish(draw, world, gang, plan)
     world.add_demand(gang.queue, ())
-    missing = [m for m in plan.members if _own_member(draw, world, job, plan, m) == "missing"]
+    held = Held(_holder(gang, class_name, waited, fate), planned, is_leaving=bool(fate))
+    if is_written or fate != "gone":
+        world.held.append(held)
+    states = draw(st.sampled_from((MEMBER_STATES, ("bound", "bound", "elsewhere"))))
+    drawn = [(m, own_member(draw, world, job, plan, m, states, held)) for m in plan.members]
+    is_steady = job.phase == "Running" and {state for _, state in drawn} <= {"bound", "elsewhere"}
+    if not is_steady or not held.nodes <= {node.name for node in world.nodes}:
+        held.gang = replace(held.gang, is_elastic=False)
     if draw(st.booleans()):
-        _impostor(world, job, plan, missing)
+        _impostor(world, job, plan, [m for m, state in drawn if state == "missing"])
 
 
-def _own_member(
-    draw: st.DrawFn, world: World, job: JobFacts, plan: PlanFacts, member: Member
+def _status_of(draw: st.DrawFn, fate: str) -> dict[str, Any]:
+    if fate == "Failed":
+        return {"phase": "Failed"}
+    if fate == "again":
+        return {"phase": "Restarting", "attempt": 1}
+    return {"phase": draw(st.sampled_from(("Starting", "Running")))}
+
+
+def _struck(manifest: Manifest, fate: str) -> Manifest:
+    """``manifest`` of a job that its user stops, if that is its fate."""
+    if fate == "suspended":
+        manifest["spec"].setdefault("runPolicy", {})["suspend"] = True
+    if fate == "leaving":
+        manifest["metadata"]["deletionTimestamp"] = timestamps.format(NOW)
+    return manifest
+
+
+def _publish(draw: st.DrawFn, world: World, gang: Gang, plan: PlanFacts) -> bool:
+    """Promise or write ``plan``, or both; whether there is a PodGroup then."""
+    if draw(st.booleans()):
+        world.add_object("group", own_group(gang, plan))
+        return True
+    world.reserved[gang.namespace, gang.name] = Promise(gang.queue, gang.uid, plan)
+    is_written = draw(st.booleans())
+    if is_written:
+        world.add_object("group", own_group(gang, draw(st.sampled_from((None, plan)))))
+    return is_written
+
+
+def _holder(gang: Gang, class_name: str | None, waited: int, fate: str) -> Gang:
+    """The gang as it would wait now, or what its plan alone tells once the job is gone."""
+    if fate != "gone":
+        priority = CLASSES.get(class_name or "", 0)
+        is_again = fate == "again"
+        return replace(gang, arrived=NOW - waited, priority=priority, interrupted=is_again)
+    tasks = tuple(
+        Task(t.name, t.replicas, t.request, t.role, priority=t.role.default_priority)
+        for t in gang.tasks
+    )
+    return Gang(
+        gang.uid, gang.name, gang.namespace, gang.queue, tasks, arrived=NOW, is_preemptible=False
+    )
+
+
+def own_member(
+    draw: st.DrawFn,
+    world: World,
+    job: JobFacts,
+    plan: PlanFacts,
+    member: Member,
+    states: Sequence[str],
+    held: Held,
 ) -> str:
-    """One replica in a state that is drawn and returned."""
+    """One replica in a state that is drawn from ``states`` and returned."""
     request = plan.requests[member.task]
-    state = draw(st.sampled_from(MEMBER_STATES))
+    state = draw(st.sampled_from(states))
     node = {"missing": member.node, "pending": "", "elsewhere": "n3"}.get(state, member.node)
     if state != "missing":
         phase = state if state in ("Succeeded", "Failed") else "Pending"
         world.add_object("member", facts.pod_manifest(job, plan, member, phase, node=node))
+    if member == plan.members[0]:
+        held.anchor = node or member.node
     if state != "Succeeded":  # what failed keeps its room until the gang starts again, or ends
         world.add_usage(node or member.node, request)
         world.add_demand(job.gang(0).queue, request)
+        held.add_place(member.task, node or member.node)
     return state
 
 
@@ -145,7 +207,7 @@ def idle_job(draw: st.DrawFn, world: World, index: int) -> None:
     status = {"phase": why} if why in training_jobs.FINISHED else {}
     manifest = job_manifest(gang, draw(STYLES), None, status)
     if why == "suspended":
-        manifest["spec"]["runPolicy"] = {"suspend": True}
+        manifest["spec"].setdefault("runPolicy", {})["suspend"] = True
     if why == "leaving":
         manifest["metadata"]["deletionTimestamp"] = timestamps.format(NOW)
     world.add_object("job", manifest)

@@ -149,6 +149,7 @@ def constraints() -> st.SearchStrategy[NodeConstraints]:
 def tasks(draw: st.DrawFn, name: str, role: Role, most: int = 4) -> Task:
     """A task of up to ``most`` replicas, sometimes elastic; one replica of those who lead."""
     replicas = 1 if role in (Role.MASTER, Role.CHIEF) else draw(st.integers(1, most))
+    extra = draw(st.sampled_from((0, 0, 1, 2))) if role is Role.WORKER else 0
     priority = draw(st.sampled_from((role.default_priority, 0, 70)))
     return Task(
         name=name,
@@ -158,6 +159,7 @@ def tasks(draw: st.DrawFn, name: str, role: Role, most: int = 4) -> Task:
         min_replicas=draw(st.sampled_from((0, 1, replicas))),
         priority=priority,
         constraints=draw(constraints()),
+        max_replicas=replicas + extra if extra else 0,
     )
 
 
@@ -178,6 +180,8 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
     given = tuple(draw(tasks(f"t{i}", role, most)) for i, role in enumerate(roles))
     modes = [m for m in AffinityMode if m is not AffinityMode.REQUIRED or roles in PAIRED]
     wish = RoleAffinity(draw(st.sampled_from(modes)), draw(st.sampled_from((HOST, *levels))))
+    flexible = [task.role for task in given if task.minimum < task.maximum]
+    may_flex = flexible == [Role.WORKER] and not {Role.PS, Role.CHIEF} & set(roles)
     return Gang(
         uid=f"{name}-uid",
         name=name,
@@ -189,6 +193,9 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
         arrived=NOW - draw(st.sampled_from((0, 10, 50, 100_000))),
         min_available=draw(st.sampled_from((0, 0, sum(task.replicas for task in given)))),
         role_affinity=wish,
+        estimated_seconds=draw(st.sampled_from((None, None, 60, 5000))),
+        min_runtime_seconds=draw(st.sampled_from((None, 0, 0))),
+        is_elastic=may_flex and draw(st.booleans()),
     )
 
 

@@ -33,6 +33,7 @@ async def leading(
     *,
     epoch: int = 1,
     fence: Callable[[], None] = lambda: None,
+    scheduling: SchedulingSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[Term]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
@@ -42,7 +43,8 @@ async def leading(
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
-    term = Term(client, chosen, SchedulingSettings(), Metrics(), epoch, "test", lambda: None)
+    decides = scheduling or SchedulingSettings()
+    term = Term(client, chosen, decides, Metrics(), epoch, "test", lambda: None)
     task = asyncio.create_task(term.run())
     try:
         yield term

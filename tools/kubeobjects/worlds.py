@@ -24,6 +24,7 @@ from bireme.kube.gang_views import Promise
 from bireme.kube.training_jobs import Key
 from kubeobjects import encoding
 from kubeobjects.facts import served, through_the_wire
+from kubeobjects.held import Held
 from scenario.manifests import Manifest, priority_class
 
 NOW = 1_000_000.0
@@ -49,6 +50,7 @@ class World:
     """(collection, manifest); the collection names the ``put_*`` that takes it."""
     reserved: dict[Key, Promise] = field(default_factory=dict)
     waiting: list[Gang] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
     queue_usage: dict[str, dict[str, int]] = field(default_factory=dict)
     _taken: list[tuple[str, Request]] = field(default_factory=list)
 
@@ -77,7 +79,8 @@ class World:
 
     def snapshot(self) -> ClusterSnapshot:
         """The cluster as told by hand."""
-        table = NodeTable(self.nodes, self.settings.topology_levels)
+        levels = self.settings.topology_levels
+        table = NodeTable(self.nodes, levels)
         used = np.zeros_like(table.allocatable)
         for node, request in self._taken:
             for name, units in request:
@@ -91,6 +94,7 @@ class World:
             queues={queue.name: queue for queue in self.queues},
             queue_usage=self.queue_usage,
             settings=self.settings,
+            running=tuple(r for held in self.held if (r := held.running(self.nodes, levels))),
         )
 
 

@@ -103,6 +103,16 @@ def priority_class(name: str, value: int) -> Manifest:
     }
 
 
+def disruption_budget(name: str, least: int, **labels: str) -> Manifest:
+    """A PodDisruptionBudget that keeps ``least`` pods of these labels."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": labels}},
+    }
+
+
 def pod(name: str, gpus: int = 1, *, fake: Manifest | None = None, **spec: Any) -> Manifest:
     """An ordinary pod; the default scheduler's unless ``spec`` says otherwise."""
     return {

@@ -20,6 +20,7 @@ PLURALS: Final = {
     "Event": ("/api/v1", "events"),
     "Job": ("/apis/batch/v1", "jobs"),
     "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
 }
 CLUSTER_PLURALS: Final = {
     "Queue": ("/apis/bireme.dev/v1alpha1", "queues"),

@@ -13,14 +13,15 @@ Pure: equal snapshots give equal decisions, in the cluster and in the simulator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from bireme.core.checks import CheckedOrderer, CheckedPlacer
-from bireme.core.decision import Action, Decision, Hold, Resize
+from bireme.core.checks import CheckedPlacer, CheckedSizer, OrderError, orderers
+from bireme.core.decision import Action, Decision, Hold
 from bireme.core.gangs import Gang
-from bireme.core.policy import Policy, Ranked
+from bireme.core.order import TotalOrder
+from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
-from bireme.core.resizing import smaller
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.walk import Walk
 
@@ -28,28 +29,48 @@ from bireme.core.walk import Walk
 def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
     """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
 
-    Without ``explain`` the decision is the same, but holds and admissions carry no words.
+    Without ``explain`` the decision is the same, but its actions carry no words.
     """
-    orderer, placer = CheckedOrderer(policy), CheckedPlacer(policy)
-    policy = Policy(orderer, placer, policy.sizer)
+    placer, sizer = CheckedPlacer(policy), CheckedSizer(policy.sizer)
+    faults: list[str] = []
+    for orderer in orderers(policy):
+        try:
+            decision = _decided(snapshot, orderer, placer, sizer, explain)
+        except OrderError as error:
+            faults.append(str(error))
+        else:
+            break
+    faults = [fault for fault in (*faults[:1], sizer.fault, placer.fault) if fault]
+    return replace(decision, fallback="; ".join(faults))
+
+
+def _decided(
+    snapshot: ClusterSnapshot,
+    orderer: Orderer,
+    placer: CheckedPlacer,
+    sizer: CheckedSizer,
+    explain: bool,
+) -> Decision:
+    """The decision with ``orderer``; raises OrderError as it does."""
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
     waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
     faults = [h for gang in waiting if (h := configuration_fault(gang, snapshot, queues))]
     faulty = {hold.gang.uid for hold in faults}
     sound = [gang for gang in waiting if gang.uid not in faulty]
     ranked = orderer.order(sound, snapshot)
-    wanted = _wanted(ranked, snapshot, policy)
+    order = TotalOrder(orderer, snapshot, sound)
+    wanted = sizer.sizes(order, snapshot)
     first = _first(ranked, snapshot)
     overdue = frozenset(e.gang.uid for e in first)
     sizes = {
         e.gang.uid: _start_sizes(e.gang, wanted[e.gang.uid]) for e in ranked if e.gang.uid in wanted
     }
-    walk = Walk(snapshot, policy, queues, explain, sizes, overdue)
+    walk = Walk(snapshot, placer, order, queues, explain, sizes, overdue)
     actions: list[Action] = []
     for entry in _in_turn(first, ranked, queues):
         actions.extend(walk.visit(entry))
-    actions.extend(_resizes(walk, wanted))
-    return Decision((*actions, *faults), orderer.fault or placer.fault)
+    actions.extend(walk.resizes(wanted))
+    return Decision((*actions, *faults))
 
 
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
@@ -102,48 +123,6 @@ def _in_turn(
     yield from queues.merge([e for e in ranked if e.gang.uid not in taken] if taken else ranked)
 
 
-def _wanted(
-    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, policy: Policy
-) -> dict[str, dict[str, int]]:
-    """What the sizer wants, within every gang's minimum and maximum, by uid and task name."""
-    if policy.sizer is None:
-        return {}
-    running = policy.orderer.order([r.gang for r in snapshot.running], snapshot)
-    every = [*running, *ranked]
-    try:
-        asked: Mapping[str, Mapping[str, int]] = policy.sizer.sizes(every, snapshot)
-    except Exception:  # noqa: BLE001  # without a sizer's answer, the general rule sizes all
-        return {}
-    return {
-        entry.gang.uid: {
-            task.name: min(
-                max(int(sizes.get(task.name, task.replicas)), task.minimum), task.maximum
-            )
-            for task in entry.gang.tasks
-        }
-        for entry in every
-        if (sizes := asked.get(entry.gang.uid)) is not None
-    }
-
-
 def _start_sizes(gang: Gang, wanted: Mapping[str, int]) -> tuple[Gang, ...]:
     """Sizes to try for a gang that waits: the wanted one, or else the least that may start."""
     return tuple(dict.fromkeys((gang.resized(dict(wanted)), gang.at_minimum)))
-
-
-def _resizes(walk: Walk, wanted: dict[str, dict[str, int]]) -> Iterator[Resize]:
-    """Changes of running elastic gangs that are made for nobody in particular."""
-    snapshot = walk.snapshot
-    elastic = [r for r in snapshot.running if r.gang.is_elastic and not r.is_leaving]
-    if not elastic:
-        return
-    for running in elastic:
-        sizes = wanted.get(running.gang.uid)
-        if sizes is None or not walk.may_resize(running):
-            continue
-        least = smaller(running, sizes)
-        if least is not None:
-            yield Resize(running, least, "the sizer wants it smaller", Reason.SHRUNK)
-    if wanted or not walk.position:
-        ranked = walk.policy.orderer.order([r.gang for r in elastic], snapshot)
-        yield from walk.grow(ranked, wanted)

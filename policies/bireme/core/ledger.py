@@ -5,8 +5,7 @@ nobody knows how long, may take only what is free now *and* will still be free b
 places (EASY backfilling, Lifka, JSSPP 1995, on nodes instead of a node count).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,30 +14,36 @@ from bireme.core.decision import Reservation
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
-from bireme.core.resources import IntArray
-from bireme.core.running import RunningGang, usage_of
-
-Freed: TypeAlias = tuple[str, IntArray, IntArray]
-"""A gang's uid, rows of shape (entries,), and what comes free there, (entries, resources)."""
+from bireme.core.resources import BoolArray, IntArray
+from bireme.core.running import RunningGang, summed, usage_of
 
 
 class Ledger:
-    """What may be given away. ``now`` is what is free at this moment."""
+    """What may be given away.
+
+    Attributes:
+        now: What is free at this moment.
+        reservation: The places of the blocked gang; None while no gang is blocked.
+        counted_on: Uids of gangs whose places the reservation expects to come free.
+        changes: How often something was given away.
+    """
 
     def __init__(self, nodes: NodeTable, used: IntArray, time: float) -> None:
         self.now = FreeCapacity(nodes, used)
         self.reservation: Reservation | None = None
+        self.counted_on: frozenset[str] = frozenset()
+        self.changes = 0
         self._time = time
         self._nodes = nodes
         self._lasting = self.now
         self._after = self.now.free
-        self._given_back: frozenset[str] = frozenset()
 
     def room_for(self, gang: Gang) -> FreeCapacity:
         """What ``gang`` may be placed on without delaying the reserved gang."""
-        return self.now if self._ends_in_time(gang) else self._lasting
+        return self.now if self.ends_in_time(gang) else self._lasting
 
-    def _ends_in_time(self, gang: Gang) -> bool:
+    def ends_in_time(self, gang: Gang) -> bool:
+        """Whether ``gang``, started now, is expected to end before the reservation begins."""
         reservation = self.reservation
         if reservation is None:
             return True
@@ -48,18 +53,19 @@ class Ledger:
 
     def take(self, gang: Gang, placement: Placement) -> None:
         """``gang`` starts on ``placement``."""
+        self.changes += 1
         self.now.take(gang, placement)
         if self.reservation is None:
             return
         rows, usage = usage_of(gang, placement, self._nodes.axis)
-        if not self._ends_in_time(gang):
+        if not self.ends_in_time(gang):
             np.subtract.at(self._after, rows, usage)
         self._lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Nobody else may have ``placement``: what leaves there makes room for ``gang``."""
-        rows, usage = usage_of(gang, placement, self._nodes.axis)
-        rows, usage = _summed(rows, usage)
+        self.changes += 1
+        rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
         self.now.lower(rows, self.now.free[rows] - usage)
         if self.reservation is not None:
             self._after[rows] -= usage
@@ -81,28 +87,22 @@ class Ledger:
         np.subtract.at(free_then, rows, usage)
         self.reservation = reservation
         self._after = free_then
-        self._given_back = frozenset(running.gang.uid for running in given_back)
+        self.counted_on = frozenset(running.gang.uid for running in given_back)
         lasting = np.minimum(self.now.free, free_then)
         self._lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
 
-    def room_after(self, freed: Iterable[Freed]) -> IntArray:
-        """Free for good once ``freed`` is, int64 of shape (nodes, resources); a copy.
+    def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
+        """Free for good once ``usage`` is freed, int64 of shape (nodes, resources); a copy.
 
-        What the reserved gang counts on comes free for the reserved gang.
+        Args:
+            rows, usage: Where and what, shapes (entries,) and (entries, resources).
+            is_counted_on: Whether it is of a gang in ``counted_on``, shape (entries,): its places
+                come free for the blocked gang.
         """
-        now, later = self.now.free.copy(), None
-        if self.reservation is not None:
-            later = self._after.copy()
-        for uid, rows, usage in freed:
-            np.add.at(now, rows, usage)
-            if later is not None and uid not in self._given_back:
-                np.add.at(later, rows, usage)
-        return now if later is None else np.minimum(now, later)
-
-
-def _summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:
-    """Every row once, with all that is used there."""
-    unique, at = np.unique(rows, return_inverse=True)
-    total = np.zeros((len(unique), usage.shape[1]), dtype=np.int64)
-    np.add.at(total, at, usage)
-    return unique, total
+        free = self.now.free.copy()
+        np.add.at(free, rows, usage)
+        if self.reservation is None:
+            return free
+        after = self._after.copy()
+        np.add.at(after, rows[~is_counted_on], usage[~is_counted_on])
+        return np.minimum(free, after)

@@ -1,11 +1,12 @@
 """Where a whole gang goes: for every task, which nodes take how many replicas."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.core.gangs import Gang
-from bireme.core.nodes import NodeTable
+from bireme.core.gangs import AffinityMode, Gang, Role
+from bireme.core.nodes import HOST_LEVEL, NodeTable
 from bireme.core.resources import IntArray
 
 CLUSTER_LEVEL = "cluster"
@@ -62,3 +63,25 @@ def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) ->
         tasks.append(TaskPlacement(task.name, rows, counts[task.name][rows]))
     level, domain = smallest_domain(nodes, np.unique(np.concatenate([t.rows for t in tasks])))
     return Placement(tuple(tasks), level, domain)
+
+
+def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable) -> bool:
+    """Whether every worker on ``tasks`` has a parameter server in its domain, where it must.
+
+    As in :class:`~bireme.core.gangs.RoleAffinity`: a demand only where it is required and the gang
+    has one task of each role. A key that is no topology level speaks of the node itself.
+    """
+    names = {task.role: task.name for task in gang.tasks}
+    roles = [task.role for task in gang.tasks]
+    required = gang.role_affinity.mode is AffinityMode.REQUIRED
+    if not required or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
+        return True
+    none = np.zeros(0, dtype=np.int64)
+    rows = {task.task: task.rows for task in tasks}
+    servers, workers = rows.get(names[Role.PS], none), rows.get(names[Role.WORKER], none)
+    beside = np.isin(workers, servers)
+    key, levels = gang.role_affinity.topology_key, nodes.topology_levels
+    if key != HOST_LEVEL and key in levels:
+        codes = nodes.domains[levels.index(key)]
+        beside |= (codes[workers] >= 0) & np.isin(codes[workers], codes[servers])
+    return bool(beside.all())

@@ -4,8 +4,8 @@ Rules and learned policies implement the same protocols; the rails around them a
 :mod:`bireme.core.cycle` and the same for all.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from bireme.core.capacity import FreeCapacity
@@ -31,7 +31,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A gang in its place in the order, with the numbers that put it there.
+    """A gang in its place in the order; ``why`` tells the numbers that put it there.
 
     ``claim`` is what stopping others is judged by: only running gangs with a strictly lower claim
     that also come later in the order make room. It must not grow by waiting alone, or two gangs
@@ -40,8 +40,13 @@ class Ranked:
 
     gang: Gang
     score: float
-    factors: tuple[Factor, ...] = ()
+    why: Callable[[], tuple[Factor, ...]] = field(default=tuple, compare=False)
     claim: float | None = None
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The parts of the score, found when somebody asks: most gangs nobody asks about."""
+        return self.why()
 
 
 class Orderer(Protocol):
@@ -51,7 +56,8 @@ class Orderer(Protocol):
         """All ``gangs``, each once, first to start first. A total order: ties by arrival, uid.
 
         The same order decides who starts and who makes room, so ``gangs`` may contain running
-        ones (those in ``snapshot.running_by_uid``), and their rank must mean the same.
+        ones (those in ``snapshot.running_by_uid``), and their rank must mean the same. The queue
+        of a running gang may be gone.
         """
         ...
 

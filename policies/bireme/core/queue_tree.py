@@ -44,6 +44,7 @@ class QueueTree:
         self._used: dict[str, dict[str, int]] = {}
         self._changes: Counter[str] = Counter()
         self._before: dict[str, dict[str, int]] | None = None
+        self._reserved: Mapping[str, Amounts] = {}
         for name, held in usage.items():
             self.take(name, held)
 
@@ -98,12 +99,21 @@ class QueueTree:
             self._changes.update(n for n, held in self._used.items() if held is not used.get(n))
             self._used, self._before = used, before
 
-    def excess(self, queue: str, demand: Amounts) -> Excess | None:
+    def reserve(self, queue: str, demand: Amounts) -> None:
+        """Every limit from ``queue`` upwards keeps room for ``demand``, for one gang that waits."""
+        self._reserved = dict.fromkeys(self.path(queue), demand)
+
+    def excess(self, queue: str, demand: Amounts, beside_reserved: bool = False) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` more would pass."""
         _sound(queue, demand)
-        levels = [name for name in self.path(queue) if name in self._queues]
-        found = ((name, self._queues[name].excess(self.used(name), demand)) for name in levels)
-        return next((entry for entry in found if entry[1]), None)
+        for name in self.path(queue):
+            if name in self._queues and self._queues[name].limit:
+                used = self.used(name)
+                if beside_reserved and name in self._reserved:
+                    used = add(used, self._reserved[name])
+                if found := self._queues[name].excess(used, demand):
+                    return name, found
+        return None
 
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` alone would pass."""

@@ -4,21 +4,24 @@ Replicas that stay, stay where they are. A growth adds replicas near the others;
 the nodes with the fewest replicas first, and last of all the one where the others meet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
-from bireme.core.placement import Placement, TaskPlacement, make_placement
+from bireme.core.placement import Placement, TaskPlacement, keeps_affinity, make_placement
 from bireme.core.policy import Placer
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 
 
-def smaller(running: RunningGang, sizes: Mapping[str, int]) -> Placement | None:
-    """``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now."""
+def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) -> Placement | None:
+    """``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now.
+
+    None too if a worker would be left without the parameter server that it must have near it.
+    """
     tasks = []
     changed = False
     for task in running.placement.tasks:
@@ -28,7 +31,7 @@ def smaller(running: RunningGang, sizes: Mapping[str, int]) -> Placement | None:
             task = _without(task, excess, running.anchor_row)
         if len(task.rows):
             tasks.append(task)
-    if not changed or not tasks:
+    if not changed or not tasks or not keeps_affinity(running.gang, tasks, nodes):
         return None
     return Placement(tuple(tasks), running.placement.level, running.placement.domain)
 
@@ -47,11 +50,16 @@ def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement
 
 
 def larger(
-    running: RunningGang, sizes: Mapping[str, int], capacity: FreeCapacity, placer: Placer
+    running: RunningGang,
+    sizes: Mapping[str, int],
+    capacity: FreeCapacity,
+    placer: Placer,
+    may_add: Callable[[Gang], bool],
 ) -> tuple[Gang, Placement, Placement] | None:
-    """The largest growth of ``running`` towards ``sizes`` that fits ``capacity``.
+    """A growth of ``running`` towards ``sizes`` that fits ``capacity``; halved until it does.
 
-    What is added (as a gang and its places), and all its places then; None when nothing fits.
+    What is added (as a gang and its places), and all its places then; None when nothing fits, or
+    ``may_add`` refuses all that does.
     """
     extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
     room = {
@@ -61,9 +69,11 @@ def larger(
     extra = {name: min(count, room.get(name, 0)) for name, count in extra.items()}
     while sum(extra.values()):
         added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
-        placement = placer.place(added, capacity)
+        placement = placer.place(added, capacity) if may_add(added) else None
         if placement is not None:
-            return added, placement, joined(running, placement, capacity.nodes)
+            whole = joined(running, placement, capacity.nodes)
+            if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
+                return added, placement, whole
         extra = {name: count // 2 for name, count in extra.items()}
     return None
 

@@ -80,5 +80,15 @@ def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntA
     parts = [(t.rows, t.counts[:, None] * axis.usage(requests[t.task])) for t in placement.tasks]
     if len(parts) == 1:
         return parts[0]
+    if not parts:  # all its nodes are gone
+        return np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64)
     rows, usage = zip(*parts, strict=True)
     return np.concatenate(rows), np.concatenate(usage)
+
+
+def summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:
+    """Every row once, ascending, with all that is used there."""
+    unique, at = np.unique(rows, return_inverse=True)
+    total = np.zeros((len(unique), usage.shape[1]), dtype=np.int64)
+    np.add.at(total, at, usage)
+    return unique, total

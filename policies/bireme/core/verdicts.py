@@ -22,6 +22,9 @@ from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 
+_YEAR_10000 = 253_402_300_800
+"""POSIX seconds where written times end. Whoever estimates run times may pass it."""
+
 
 def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
     """Asked, free, missing, jobs ahead: for a gang that fits the cluster, but not now."""
@@ -206,4 +209,6 @@ def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
 
 def clock_time(seconds: float) -> str:
     """POSIX seconds as people and Kubernetes write a time, in UTC."""
+    if seconds >= _YEAR_10000:
+        return "the year 10000"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,22 +9,24 @@
 Elastic gangs grow last, into what nobody in the whole order has use for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core import verdicts
 from bireme.core.decision import Action, Admit, Hold, Preempt, Reservation, Resize
 from bireme.core.gangs import Gang
 from bireme.core.ledger import Ledger
+from bireme.core.order import TotalOrder
 from bireme.core.placement import Placement
-from bireme.core.policy import Policy, Ranked
-from bireme.core.preemption import Preemption, Victim
+from bireme.core.policy import Placer, Ranked
+from bireme.core.preemption import Preemption
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.reservations import reserve
-from bireme.core.resizing import larger
+from bireme.core.resizing import larger, smaller
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.victims import Step
 
 
 @dataclass(slots=True)
@@ -32,7 +34,8 @@ class Walk:
     """What is left to give away while the order is walked down, and for whom places are kept."""
 
     snapshot: ClusterSnapshot
-    policy: Policy
+    placer: Placer
+    order: TotalOrder
     queues: QueueTree
     explain: bool
     sizes: dict[str, tuple[Gang, ...]]
@@ -45,12 +48,14 @@ class Walk:
     """The gang that holds the reservation."""
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
-    """Shapes that fitted neither now nor beside the reservation: capacity only shrinks."""
+    """Shapes that did not fit now, and beside the reservation: capacity only shrinks."""
+    _fitting: dict[object, int] = field(default_factory=dict)
+    """Shapes that fitted now, with the changes of the ledger until then."""
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
         self.ledger = Ledger(snapshot.nodes, snapshot.used, snapshot.now)
-        self.preemption = Preemption(snapshot, self.policy, self.queues)
+        self.preemption = Preemption(snapshot, self.placer, self.queues, self.order, self.ledger)
 
     def visit(self, entry: Ranked) -> list[Action]:
         """What happens to one waiting gang, and what must happen to others for it."""
@@ -60,7 +65,7 @@ class Walk:
             return [self._behind(entry, barrier)]
         sizes = self.sizes.get(gang.uid) or _rule_sizes(gang)
         for size in sizes:
-            if self.queues.excess(gang.queue, size.demand) is None:
+            if self._is_within_limits(size):
                 placement = self._place(size)
                 if placement is not None:
                     return [self._admit(entry, size, placement)]
@@ -74,12 +79,17 @@ class Walk:
             (self.blocked_queues[name] for name in path if name in self.blocked_queues), None
         )
 
+    def _is_within_limits(self, gang: Gang) -> bool:
+        """Whether the limits of its queues allow ``gang``, and the blocked gang when it starts."""
+        is_beside = not self.ledger.ends_in_time(gang)
+        return self.queues.excess(gang.queue, gang.demand, is_beside) is None
+
     def _place(self, gang: Gang) -> Placement | None:
         room = self.ledger.room_for(gang)
         too_large = self._too_large[room is not self.ledger.now]
         if gang.shape in too_large or gang.shape in self._too_large[0]:
             return None
-        placement = self.policy.placer.place(gang, room)
+        placement = self.placer.place(gang, room)
         if placement is None:
             too_large.add(gang.shape)
         return placement
@@ -96,19 +106,17 @@ class Walk:
         if reason := self._never(gang):
             return [Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)]
         self.position += 1
-        kept = self.preemption.waits_for_leaving(gang, self.ledger)
+        kept = self.preemption.waits_for_leaving(gang)
         if kept is not None:
             return [self._keep(entry, gang, kept, ())]
-        room = None
-        if self.snapshot.settings.preemption:
-            room = self.preemption.make_room(entry, gang, self.ledger)
+        room = self.preemption.make_room(entry.gang.uid, gang)
         if room is not None:
             victims, kept = room
             return [*self._told(victims, entry.gang), self._keep(entry, gang, kept, victims)]
         return [self._hold(entry, gang)]
 
     def _keep(
-        self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Victim]
+        self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Step]
     ) -> Hold:
         """Hold ``gang`` back until its places are free, which nobody else gets."""
         self.ledger.keep(gang, placement)
@@ -121,15 +129,15 @@ class Walk:
             entry.gang, Reason.WAITING_FOR_PREEMPTION, message, self.position, entry, reservation
         )
 
-    def _told(self, victims: Sequence[Victim], beneficiary: Gang) -> Iterator[Action]:
+    def _told(self, victims: Sequence[Step], beneficiary: Gang) -> Iterator[Action]:
         for victim in victims:
             name = f"{beneficiary.namespace}/{beneficiary.name}"
-            if victim.shrunk is None:
+            if victim.kept is None:
                 message = f"stopped to make room for {name}" if self.explain else ""
                 yield Preempt(victim.running, beneficiary, message)
             else:
                 message = f"shrunk to make room for {name}" if self.explain else ""
-                yield Resize(victim.running, victim.shrunk, message, Reason.SHRUNK)
+                yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
         """Say why ``gang`` waits; the first that capacity blocks gets the reservation."""
@@ -144,11 +152,14 @@ class Walk:
             return Hold(whole, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            reservation = reserve(gang, self.ledger, self.snapshot, self.policy.placer, is_overdue)
+            reservation = reserve(gang, self.ledger, self.snapshot, self.placer, is_overdue)
             if reservation is not None:
                 self.blocked = whole
-        elif self.policy.placer.place(gang, self.ledger.now) if self.explain else None:
-            message = verdicts.would_delay(self.blocked, self.ledger.reservation, ahead)
+                self.queues.reserve(gang.queue, gang.demand)
+        elif self._fits_now(gang):
+            message = ""
+            if self.explain:
+                message = verdicts.would_delay(self.blocked, self.ledger.reservation, ahead)
             return Hold(whole, Reason.WAITING_BEHIND, message, self.position, entry)
         message = ""
         if self.explain:
@@ -157,20 +168,33 @@ class Walk:
                 message += "; " + verdicts.reserved(reservation, self.snapshot)
         return Hold(whole, Reason.WAITING_FOR_CAPACITY, message, self.position, entry, reservation)
 
+    def _fits_now(self, gang: Gang) -> bool:
+        """Whether only what is kept for the blocked gang is in the way of ``gang``."""
+        if gang.shape in self._too_large[0]:
+            return False
+        if self._fitting.get(gang.shape) != self.ledger.changes:
+            if self.placer.place(gang, self.ledger.now) is None:
+                self._too_large[0].add(gang.shape)
+                return False
+            self._fitting[gang.shape] = self.ledger.changes
+        return True
+
     def _never(self, gang: Gang) -> str | None:
         """Why neither an empty cluster nor an unused queue would let ``gang`` start."""
         if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
             return verdicts.beyond_limit(*beyond)
-        return verdicts.never_fits(gang, self.snapshot.nodes, self.policy.placer)
+        return verdicts.never_fits(gang, self.snapshot.nodes, self.placer)
 
     def _behind(self, entry: Ranked, barrier: Gang) -> Hold:
         if reason := self._never(entry.gang.at_minimum):
             return Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)
         self.position += 1
-        message = (
-            f"held back for {barrier.namespace}/{barrier.name}, which has waited past its bound; "
-            f"{self.position - 1} ahead"
-        )
+        message = ""
+        if self.explain:
+            message = (
+                f"held back for {barrier.namespace}/{barrier.name}, which has waited past its "
+                f"bound; {self.position - 1} ahead"
+            )
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def may_resize(self, running: RunningGang) -> bool:
@@ -185,26 +209,48 @@ class Walk:
             and running.gang.uid not in self.preemption.chosen
         )
 
-    def grow(self, ranked: Sequence[Ranked], wanted: dict[str, dict[str, int]]) -> Iterator[Resize]:
-        """Growths of running gangs, in order, into what is left."""
-        snapshot = self.snapshot
-        for entry in ranked:
-            running = snapshot.running_by_uid.get(entry.gang.uid)
-            if running is None or not self.may_resize(running):
-                continue
-            sizes = wanted.get(running.gang.uid) or {
-                task.name: task.maximum for task in running.gang.tasks
-            }
-            yield from self._grown(running.gang, sizes)
+    def resizes(self, wanted: Mapping[str, dict[str, int]]) -> Iterator[Resize]:
+        """Changes of running elastic gangs that are made for nobody in particular.
 
-    def _grown(self, gang: Gang, sizes: dict[str, int]) -> Iterator[Resize]:
-        running = self.snapshot.running_by_uid[gang.uid]
-        found = larger(running, sizes, self.ledger.room_for(gang), self.policy.placer)
+        ``wanted`` is what the sizer wants, by uid and task name. Gangs it does not speak of grow
+        towards their maximum, when nobody waits.
+        """
+        able = {r.gang.uid: r for r in self.snapshot.running if self._may_resize(r)}
+        growing = {}
+        for entry in self.order.ranked if able else ():
+            running = able.get(entry.gang.uid)
+            if running is None:
+                continue
+            sizes = wanted.get(running.gang.uid)
+            least = sizes and smaller(running, sizes, self.snapshot.nodes)
+            if least:
+                message = "the sizer wants it smaller" if self.explain else ""
+                yield Resize(running, least, message, Reason.SHRUNK)
+            elif sizes is not None or not self.position:
+                most = {task.name: task.maximum for task in running.gang.tasks}
+                growing[running] = most if sizes is None else sizes
+        for running, sizes in growing.items():
+            yield from self._grown(running, sizes)
+
+    def _may_resize(self, running: RunningGang) -> bool:
+        """Whether ``running`` may change its size now for no one in particular."""
+        settle_seconds = self.snapshot.settings.resize_settle_seconds
+        return (
+            running.gang.is_elastic
+            and not running.is_leaving
+            and self.snapshot.now - running.resized >= settle_seconds
+            and running.gang.uid not in self.preemption.chosen
+        )
+
+    def _grown(self, running: RunningGang, sizes: Mapping[str, int]) -> Iterator[Resize]:
+        gang = running.gang
+        if self._barrier(gang) is not None:
+            return
+        room = self.ledger.room_for(gang)
+        found = larger(running, sizes, room, self.placer, self._is_within_limits)
         if found is None:
             return
         added, placement, whole = found
-        if self.queues.excess(gang.queue, added.demand) is not None:
-            return
         self.ledger.take(added, placement)
         self.queues.take(gang.queue, added.demand)
         message = (

@@ -17,6 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import gang_views, holdings, names, nodes, pod_groups, pods, training_jobs, wire
 from bireme.kube.gang_views import GangView, Promise
+from bireme.kube.holdings import Holding
 from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
@@ -213,12 +214,10 @@ class ClusterState:
         group = self.groups.get(key)
         if group is not None and group.job_uid == job.uid and group.plan is not None:
             return None
-        priority, missing = self.standing.priority(
-            job.spec.priority_class_name if job.spec else None
-        )
-        return job.gang(
-            priority, fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
-        )
+        class_name = job.spec.priority_class_name if job.spec else None
+        priority, missing = self.standing.priority(class_name)
+        fault = fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
+        return job.gang(priority, fault, self.standing.may_preempt(class_name))
 
     def _waiting_group(
         self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None
@@ -235,7 +234,8 @@ class ClusterState:
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.standing.priority(class_name)
         there = sum(uid in alive for uid in planned)
-        return pod_groups.waiting_gang(group, gated, there, priority, fault or missing)
+        may_preempt = self.standing.may_preempt(class_name)
+        return pod_groups.waiting_gang(group, gated, there, priority, fault or missing, may_preempt)
 
     def used(self, without: Key) -> IntArray:
         """What bound pods and the planned, unbound members of all gangs but ``without`` use.
@@ -248,17 +248,17 @@ class ClusterState:
         add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
         return used
 
-    def _placed(self, reserved: Reserved) -> Iterator[tuple[Key, str, GangView]]:
-        """Every gang that holds places, its queue and view: as promised or as written."""
+    def _placed(self, reserved: Reserved) -> Iterator[Holding]:
+        """Every gang that holds places: as promised or as written."""
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
-                yield key, group.spec.queue, view
+                yield Holding(key, group.job_uid, group.spec.queue, view)
         for key, promise in reserved.items():
             # Pods appear and are bound while the promise is kept: they hold their room themselves.
             pods_now = self.members_of(key)
             view = gang_views.view_of(key, promise.job_uid, promise.plan, pods_now)
-            yield key, promise.queue, view
+            yield Holding(key, promise.job_uid, promise.queue, view)
 
     def snapshot(
         self,
@@ -274,10 +274,11 @@ class ClusterState:
         table = self.node_table
         used = self._usage.matrix(table)
         placed = list(self._placed(reserved))
-        add_members(used, table, chain.from_iterable(view.usage() for _, _, view in placed))
+        add_members(used, table, chain.from_iterable(held.view.usage() for held in placed))
         queue_usage: dict[str, dict[str, int]] = {}
-        for _, queue, view in placed:
-            queue_usage[queue] = add(queue_usage.get(queue, {}), view.demand)
+        for held in placed:
+            queue_usage[held.queue] = add(queue_usage.get(held.queue, {}), held.view.demand)
+        running = chain.from_iterable(self._running(held, now) for held in placed)
         return ClusterSnapshot(
             now=now,
             nodes=table,
@@ -286,19 +287,13 @@ class ClusterState:
             queues=dict(self.standing.queues),
             queue_usage=queue_usage,
             settings=self.settings,
-            running=tuple(
-                running
-                for key, _, view in placed
-                if (running := self._running(key, view, now)) is not None
-            ),
+            running=tuple(gang for gang in running if gang is not None),
         )
 
-    def _running(self, key: Key, view: GangView, now: float) -> RunningGang | None:
-        job, group = self.jobs.get(key), self.groups.get(key)
-        if job is not None and (group is None or group.job_uid == job.uid):
-            class_name = job.spec.priority_class_name if job.spec else None
-            priority, _ = self.standing.priority(class_name)
-            return holdings.of_job(job, view, priority, self.node_table, now)
-        if group is not None:
-            return holdings.of_group(group, view, self.node_table)
-        return None
+    def _running(self, held: Holding, now: float) -> Iterator[RunningGang | None]:
+        job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
+        if job is not None and job.uid == held.job_uid:
+            yield holdings.of_job(job, held, self.standing, table, now)
+            yield holdings.of_leftovers(job, held, table)
+        elif group is not None:
+            yield holdings.of_others(group, held, table)

@@ -6,7 +6,7 @@ own uid controls and whose name is planned, for other controllers those whose UI
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bireme.core.reasons import Reason
@@ -62,13 +62,37 @@ class GangView:
         )
 
     @cached_property
+    def is_whole(self) -> bool:
+        """Whether every member is on its node and goes on, and no other pod is left."""
+        return not self.leftovers and all(
+            p is not None and p.node and not p.is_leaving and not p.is_terminal
+            for _, p in self.members
+        )
+
+    @property
+    def plan_in_place(self) -> PlanFacts:
+        """The plan with every bound member where it is, which only Score mode leaves open."""
+        members = tuple(
+            replace(m, node=pod.node) if pod is not None and pod.node else m
+            for m, pod in self.members
+        )
+        return replace(self.plan, members=members)
+
+    @cached_property
+    def held_by_leftovers(self) -> tuple[PodFacts, ...]:
+        """The leftovers that still hold a node."""
+        return tuple(pod for pod in self.leftovers if pod.node and not pod.is_terminal)
+
+    @cached_property
     def demand(self) -> dict[str, int]:
-        """What the members that have not ended ask together."""
+        """What the members that have not ended ask together, and leftovers until they have."""
         total: dict[str, int] = {}
         for task, count in Counter(
             member.task for member, pod in self.members if not _gave_its_room_back(member, pod)
         ).items():
             total = add(total, self.plan.requests.get(task, ()), count)
+        for pod in self.held_by_leftovers:
+            total = add(total, pod.request)
         return total
 
     @cached_property

@@ -1,6 +1,12 @@
-"""Gangs that hold places, as the core sees them: from a plan and its pods to a RunningGang."""
+"""Gangs that hold places, as the core sees them: from a plan and its pods to a RunningGang.
 
-from dataclasses import replace
+Whom a plan belongs to is told by the uid that owns it, never by its name: what a job left behind
+that is gone, or was replaced by another of its name, holds its places until it is cleared away.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,47 +14,97 @@ from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
 from bireme.core.running import RunningGang
+from bireme.kube import names
 from bireme.kube.gang_views import GangView
-from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.standing import Standing
+from bireme.kube.training_jobs import JobFacts, Key
 
-_TASK_OF_PLAN_PRIORITY = 50
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Plan and pods of a gang that holds places: as they were promised, or as they are written.
+
+    ``queue`` is the one they count in. ``job_uid`` is empty for pods of other controllers, as in
+    ``GroupFacts``.
+    """
+
+    key: Key
+    job_uid: str
+    queue: str
+    view: GangView
 
 
 def of_job(
-    job: JobFacts, view: GangView, priority: int, nodes: NodeTable, now: float
+    job: JobFacts, held: Holding, standing: Standing, nodes: NodeTable, now: float
 ) -> RunningGang | None:
     """The places of a TrainingJob's gang; None when it holds none on nodes that exist."""
-    gang = job.gang(priority)
+    view = held.view
+    class_name = job.spec.priority_class_name if job.spec else None
+    priority, _ = standing.priority(class_name)
+    gang = job.gang(priority, may_preempt=standing.may_preempt(class_name))
+    tasks = _tasks(gang.tasks, view)
     # As it would wait if it had to start again now: its run time is no wait.
-    gang = replace(gang, arrived=now - job.waited, tasks=_tasks(gang.tasks, view.plan))
+    gang = replace(gang, queue=held.queue, arrived=now - job.waited, tasks=tasks)
+    # What comes, goes or ends is resized afterwards: only then is it known who is there.
+    is_same = view.plan.spec_hash == job.spec_hash
+    is_steady = job.phase == "Running" and is_same and view.is_whole
+    gang = replace(gang, is_elastic=gang.is_elastic and is_steady)
     is_leaving = (
         job.is_leaving or job.is_finished or job.is_suspended or view.plan.attempt != job.attempt
     )
     return _running(gang, view, nodes, is_leaving)
 
 
-def of_group(group: GroupFacts, view: GangView, nodes: NodeTable) -> RunningGang | None:
-    """The places of pods that another controller made; it alone may stop them."""
+def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
+    """Pods that a job's gang has given up, as a gang that leaves; None without any."""
+    pods: dict[str, list[PodFacts]] = {}
+    for pod in held.view.held_by_leftovers:
+        pods.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
+    if not pods:
+        return None
+    gang = replace(
+        job.gang(0),
+        uid=f"{job.uid}/leaving",
+        queue=held.queue,
+        tasks=tuple(Task(name, len(some), some[0].request) for name, some in pods.items()),
+        is_elastic=False,
+    )
+    places = {name: Counter(pod.node for pod in some) for name, some in pods.items()}
+    return _running(gang, held.view, nodes, True, places)
+
+
+def of_others(group: GroupFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
+    """The places of pods whose job is gone, which are leaving, or that another controller made.
+
+    That controller alone may stop them.
+    """
     gang = Gang(
-        uid=group.uid,
-        name=group.key[1],
-        namespace=group.key[0],
-        queue=group.spec.queue if group.spec is not None else "",
-        tasks=_tasks((), view.plan),
+        uid=held.job_uid or group.uid,
+        name=held.key[1],
+        namespace=held.key[0],
+        queue=held.queue,
+        tasks=_tasks((), held.view),
         arrived=group.created,
-        kind="PodGroup",
+        kind="TrainingJob" if held.job_uid else "PodGroup",
         is_preemptible=False,
     )
-    return _running(gang, view, nodes, group.is_leaving)
+    return _running(gang, held.view, nodes, group.is_leaving or bool(held.job_uid))
 
 
-def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> RunningGang | None:
+def _running(
+    gang: Gang,
+    view: GangView,
+    nodes: NodeTable,
+    is_leaving: bool,
+    places: Mapping[str, Mapping[str, int]] | None = None,
+) -> RunningGang | None:
+    """``gang`` on ``places``, by task and node; the view's unless given."""
     tasks = []
     for task in gang.tasks:
-        places = view.places.get(task.name, {})
-        known = sorted((nodes.row[name], n) for name, n in places.items() if name in nodes.row)
+        there = (view.places if places is None else places).get(task.name, {})
+        known = sorted((nodes.row[name], n) for name, n in there.items() if name in nodes.row)
         if known:
             rows, counts = np.array(known, dtype=np.int64).T
             tasks.append(TaskPlacement(task.name, rows, counts))
@@ -56,27 +112,31 @@ def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> 
         return None
     every = np.unique(np.concatenate([task.rows for task in tasks]))
     placement = Placement(tuple(tasks), *smallest_domain(nodes, every))
+    # Replicas that have ended or lost their node are not to be replaced one by one.
+    has_all = sum(int(task.counts.sum()) for task in tasks) == len(view.members)
     return RunningGang(
-        gang=gang,
+        gang=replace(gang, is_elastic=gang.is_elastic and has_all),
         placement=placement,
         started=view.plan.planned,
+        resized=view.plan.resized,
         is_leaving=is_leaving,
         anchor_row=nodes.row.get(view.anchor, -1),
     )
 
 
-def _tasks(known: tuple[Task, ...], plan: PlanFacts) -> tuple[Task, ...]:
+def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
     """``known`` with what was planned for them; tasks that only the plan knows are added."""
-    names = {task.name for task in known}
+    plan = view.plan
+    told = {task.name for task in known}
+    planned = Counter(member.task for member, _ in view.members)
     added = [
-        Task(name, count, plan.requests.get(name, ()), _role(plan, name), 0, _TASK_OF_PLAN_PRIORITY)
-        for name, count in plan.replicas.items()
-        if name not in names
+        _only_planned(view, name, count) for name, count in planned.items() if name not in told
     ]
-    planned = [replace(t, request=plan.requests.get(t.name, t.request)) for t in known]
-    return (*planned, *added)
+    return (*(replace(t, request=plan.requests.get(t.name, t.request)) for t in known), *added)
 
 
-def _role(plan: PlanFacts, task: str) -> Role:
-    text = plan.roles.get(task, "")
-    return Role(text) if text in set(Role) else Role.WORKER
+def _only_planned(view: GangView, name: str, replicas: int) -> Task:
+    text = view.plan.roles.get(name, "")
+    role = Role(text) if text in set(Role) else Role.WORKER
+    request = view.plan.requests.get(name, ())
+    return Task(name, replicas, request, role, priority=role.default_priority)

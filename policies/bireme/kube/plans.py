@@ -6,8 +6,10 @@ planned, not yet bound members is recomputed from it after every restart.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -48,6 +50,8 @@ class PlanFacts:
     """Task name to what each of its replicas asks."""
     roles: dict[str, str]
     members: tuple[Member, ...]
+    resized: float = -math.inf
+    """When members were last added or given up, POSIX seconds; minus infinity for never."""
 
     @property
     def label(self) -> str:
@@ -114,6 +118,7 @@ def from_model(plan: Plan) -> PlanFacts:
         },
         roles={task.name: task.role or "" for task in plan.tasks},
         members=tuple(members),
+        resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
     )
 
 
@@ -162,6 +167,44 @@ def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFa
     )
 
 
+def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float) -> PlanFacts:
+    """``plan`` of own replicas with the places of ``placement``; who stays, stays where it is.
+
+    On every node the highest indices of a task go first; who is added gets the smallest indices
+    that no member had, neighbours in the cluster again being neighbours in index.
+    """
+    room = {
+        (task.task, nodes.names[row]): int(replicas)
+        for task in placement.tasks
+        for row, replicas in zip(task.rows, task.counts, strict=True)
+    }
+    stay: set[Member] = set()
+    for member in sorted(plan.members, key=lambda m: m.index):
+        place = (member.task, member.node)
+        if room.get(place, 0):
+            room[place] -= 1
+            stay.add(member)
+    kept = tuple(member for member in plan.members if member in stay)
+    unused = {task: _unused_indices(plan, task) for task in plan.replicas}
+    added = [
+        Member(task, node, next(unused[task]))
+        for (task, node), more in room.items()
+        for _ in range(more)
+    ]
+    return replace(plan, members=(*kept, *added), resized=float(int(now)))
+
+
+def _unused_indices(plan: PlanFacts, task: str) -> Iterator[int]:
+    had = {member.index for member in plan.members if member.task == task}
+    return (index for index in itertools.count() if index not in had)
+
+
+def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
+    """``plan`` without the members that are ``lost``."""
+    kept = tuple(member for member in plan.members if member not in lost)
+    return replace(plan, members=kept, resized=float(int(now)))
+
+
 def to_manifest(plan: PlanFacts) -> dict[str, Any]:
     """The plan as ``PodGroup.status.plan``; replicas of one task on one node share an entry."""
     replicas = plan.replicas
@@ -174,7 +217,7 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         }
         for task, count in replicas.items()
     ]
-    return {
+    manifest: dict[str, Any] = {
         "epoch": plan.epoch,
         "attempt": plan.attempt,
         "specHash": plan.spec_hash,
@@ -183,6 +226,9 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         "tasks": tasks,
         "placements": list(_placements(plan)),
     }
+    if plan.resized > -math.inf:
+        manifest["resizedTime"] = timestamps.format(plan.resized)
+    return manifest
 
 
 def _placements(plan: PlanFacts) -> Iterator[dict[str, Any]]:

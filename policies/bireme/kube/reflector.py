@@ -24,6 +24,7 @@ import structlog
 from bireme.kube import envelope
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.envelope import Key
+from bireme.kube.versions import Versions
 from bireme.kube.wire import ObjectMeta
 
 _log = structlog.get_logger(__name__)
@@ -90,8 +91,7 @@ class Reflector(Generic[T]):
         """Set once the first list (or the knowledge that there is nothing to list) is in."""
         self.is_live = False
         """Whether a watch is open, or was ended by the server in good order and is renewed."""
-        self.resource_version = 0
-        """The newest version passed, bookmarks included."""
+        self._versions = Versions()
         self.last_contact_seconds = clock()
         """When the server was last heard, by ``clock``."""
         self._client = client
@@ -110,7 +110,6 @@ class Reflector(Generic[T]):
         self._needs_list = True
         self._missing = False
         self._failures = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
         """Mirror until cancelled. API errors are logged and outlived."""
@@ -127,22 +126,18 @@ class Reflector(Generic[T]):
                 else:
                     await self._pause(error, self._clock() - began)
 
+    @property
+    def resource_version(self) -> int:
+        """The newest version passed, bookmarks included."""
+        return self._versions.newest
+
     async def wait_past(self, resource_version: int, timeout_seconds: float) -> None:
         """Return once ``resource_version`` of this resource has been seen.
 
         Raises:
             TimeoutError: it was not seen within ``timeout_seconds``.
         """
-        if self.resource_version >= resource_version:
-            return
-        seen = asyncio.get_running_loop().create_future()
-        waiting = (resource_version, seen)
-        self._waiting.append(waiting)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await seen
-        finally:
-            self._waiting.remove(waiting)
+        await self._versions.wait_past(resource_version, timeout_seconds)
 
     async def _follow(self) -> bool:
         """One connection's life: list if needed, then watch; True if the stream brought news.
@@ -194,7 +189,7 @@ class Reflector(Generic[T]):
         self._replace(listed)
         self._needs_list = self._missing = False
         self._listed_at = self._clock()
-        self._advance(version)
+        self._versions.advance(version)
         self.synced.set()
 
     async def _page(self, token: str) -> envelope.Page:
@@ -251,7 +246,7 @@ class Reflector(Generic[T]):
                 pass
             case other:
                 raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
-        self._advance(stub.version)
+        self._versions.advance(stub.version)
 
     def _take_object(self, key: Key, raw: msgspec.Raw) -> None:
         obj = self._decoded(key, raw)
@@ -298,12 +293,6 @@ class Reflector(Generic[T]):
         last = self.objects.pop(key, None)
         if last is not None:
             self._on_delete(key, last)
-
-    def _advance(self, version: int) -> None:
-        self.resource_version = version
-        for wanted, seen in self._waiting:
-            if wanted <= version and not seen.done():
-                seen.set_result(None)
 
     def _resync_is_due(self) -> bool:
         return self._clock() - self._listed_at >= self._timing.resync_seconds

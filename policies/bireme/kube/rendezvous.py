@@ -4,6 +4,8 @@ torch: the variables ``torch.distributed`` reads (``MASTER_ADDR``, ``MASTER_PORT
 ``WORLD_SIZE``, ``RANK``) count replicas, one process each; ``PET_*`` are torchrun's own
 arguments as environment variables and let it start one process per GPU. The master, or else the
 first replica in intra-job order, is rank 0; neighbours in rank are neighbours in the cluster.
+elastic torch: agents of torchrun that come and go, between the fewest and the most replicas. They
+meet at the first replica of the plan, which stays to the end, and number themselves.
 tensorflow: ``TF_CONFIG`` with the addresses of every role.
 
 Addresses are pod host names under the job's headless Service; they exist before the pods do and
@@ -23,6 +25,9 @@ from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
 TENSORFLOW_PORT = 2222
+ELASTIC_RESTARTS = 20
+"""How often an elastic replica's processes start anew before it counts as failed; they also do
+when others leave. A job that sets PET_MAX_RESTARTS itself decides for itself."""
 
 
 class Rendezvous:
@@ -30,7 +35,9 @@ class Rendezvous:
 
     def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
         self._kind = job.spec.rendezvous if job.spec else "none"
+        self._is_elastic = job.spec is not None and job.spec.is_elastic
         self._job = job
+        self._plan = plan
         order = sorted(job.tasks, key=lambda task: (not _leads(task), -task.priority))
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
@@ -42,6 +49,8 @@ class Rendezvous:
 
     def environment(self, task: str, index: int) -> dict[str, str]:
         """Variables for replica ``index`` of ``task``."""
+        if self._is_elastic:
+            return self._elastic(task, index)
         if self._kind == "torch":
             return self._torch(task, index)
         if self._kind == "tensorflow":
@@ -72,6 +81,22 @@ class Rendezvous:
             "PET_MASTER_ADDR": master,
             "PET_MASTER_PORT": str(TORCH_PORT),
             "PET_RDZV_ID": self._job.uid,
+        }
+
+    def _elastic(self, task: str, index: int) -> dict[str, str]:
+        """The same for every size of the gang, so that nobody must be told of a resize."""
+        host = self._plan.members[0]
+        fewest = self._job.gang(0).at_minimum.replicas
+        is_host = (task, index) == (host.task, host.index)
+        most = sum(known.maximum for known in self._tasks.values())
+        return {
+            "PET_NNODES": f"{fewest}:{most}",
+            "PET_NPROC_PER_NODE": str(_devices(self._tasks[task])),
+            "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": f"{self._address(host.task, host.index)}:{TORCH_PORT}",
+            "PET_RDZV_CONF": f"is_host={int(is_host)}",
+            "PET_RDZV_ID": f"{self._job.uid}-{self._plan.attempt}",
         }
 
     def _tensorflow(self, task: str, index: int) -> str:

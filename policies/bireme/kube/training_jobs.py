@@ -90,6 +90,7 @@ class JobFacts:
             priority=priority,
             interrupted=self.phase == "Restarting",
             fault=self.fault or fault,
+            evictions=int(self.status.get("preemptions") or 0),
             may_preempt=may_preempt,
         )
         return gang if self.spec is None else _as_asked(gang, self.spec)

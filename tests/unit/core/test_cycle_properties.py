@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.cycle import overdue_seconds, run_cycle
-from bireme.core.decision import Admit, Decision
+from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
+from bireme.core.running import usage_of
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
@@ -53,16 +54,24 @@ def test_no_promise_of_the_cycle_is_broken(case: Case) -> None:
 
 @thorough
 @given(strategies.cases())
-def test_nobody_is_admitted_while_an_overdue_gang_that_could_fit_is_blocked(case: Case) -> None:
-    blocked: str | None = None
+def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> None:
+    nodes = case.snapshot.nodes
+    left = nodes.allocatable - nodes.fixed
     blocked_queues: set[str] = set()
+    is_reserved = False
     for action in decide(case.snapshot).actions:
         if isinstance(action, Admit):
-            assert blocked is None
             assert action.gang.queue not in blocked_queues
-        elif overdue_seconds(action.gang, case.snapshot) > 0:
-            if action.reason is Reason.WAITING_FOR_CAPACITY:
-                blocked = action.gang.uid
+            if is_reserved:
+                rows, usage = usage_of(action.gang, action.placement, nodes.axis)
+                np.subtract.at(left, rows, usage)
+                assert (left[rows] >= 0)[usage > 0].all()
+        elif isinstance(action, Hold) and overdue_seconds(action.gang, case.snapshot) > 0:
+            if action.reservation is not None:
+                assert not is_reserved, "one gang at a time"
+                is_reserved = action.reservation.is_closed
+                rows, usage = usage_of(action.gang, action.reservation.placement, nodes.axis)
+                np.subtract.at(left, rows, usage)
             if action.reason is Reason.OVER_QUEUE_LIMIT:
                 blocked_queues.add(action.gang.queue)
 

@@ -123,3 +123,15 @@ def test_plan_that_nobody_can_read_counts_as_none() -> None:
     group = a_group()
     group["status"]["plan"]["placements"] = [{"node": "n0", "task": "worker", "indices": "x"}]
     assert refusal(a_pod(), group).reason is RefusalReason.NO_PLAN
+
+
+def test_replica_that_a_resize_added_is_verified_and_one_that_it_removed_is_not() -> None:
+    """The label of the plan stays: who is a member is what the plan says now."""
+    before = a_group(places=(("worker", "n0", "0-1"),))
+    grown = a_group(places=(("worker", "n0", "0-1"), ("worker", "n1", "2")))
+    assert refusal(a_pod(2), before).reason == RefusalReason.NOT_IN_PLAN
+    found = verdict(a_pod(2), grown)
+    assert isinstance(found, Membership)
+    assert (found.member.node, found.plan.label) == ("n1", "1.0")
+    shrunk = a_group(places=(("worker", "n0", "0"),))
+    assert refusal(a_pod(1), shrunk).reason == RefusalReason.NOT_IN_PLAN

@@ -195,3 +195,11 @@ def test_ranking_one_gang_equals_its_place_in_the_order() -> None:
     policy = CombinedPriority()
     expected = [policy.rank(high, snapshot), policy.rank(low, snapshot)]
     assert policy.order([low, high], snapshot) == expected
+
+
+def test_a_running_gang_whose_queue_was_deleted_counts_with_the_default_user_priority() -> None:
+    default = Queue("any").user_priority
+    left, known = a_gang("left", queue="deleted"), a_gang("known", queue=f"q{default}")
+    one, other = ranked(left, known)
+    assert {one.gang.uid, other.gang.uid} == {"left", "known"}
+    assert (one.score, one.claim) == (other.score, other.claim)

@@ -72,7 +72,7 @@ def test_ranks_within_a_task_follow_the_index_so_neighbours_stay_neighbours() ->
 
 
 def test_a_gang_admitted_smaller_counts_only_those_that_were_planned() -> None:
-    job = torch(task("worker", 4, minReplicas=2))
+    job = torch(task("worker", 4, minReplicas=2), task("reader", role="worker", maxReplicas=2))
     plan = a_plan(job)
     small = replace(plan, members=plan.members[:2])
     assert {e["WORLD_SIZE"] for e in environments(job, small)} == {"2"}
@@ -172,3 +172,45 @@ def test_the_service_is_headless_resolves_unready_replicas_and_dies_with_the_job
         "publishNotReadyAddresses": True,
         "selector": {"bireme.dev/training-job": "job"},
     }
+
+
+# --- elastic ----------------------------------------------------------------------------------
+
+
+def elastic(**spec: Any) -> JobFacts:
+    return a_job(
+        task("master"),
+        task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2),
+        rendezvous="torch",
+        **spec,
+    )
+
+
+def test_an_elastic_gang_meets_at_its_first_replica_in_any_number_it_may_have() -> None:
+    made = list(environments(elastic()))
+    assert {e["PET_NNODES"] for e in made} == {"2:7"}
+    assert {e["PET_RDZV_ENDPOINT"] for e in made} == {"job-master-0.job.default.svc:29500"}
+    assert {e["PET_RDZV_BACKEND"] for e in made} == {"c10d"}
+    assert [e["PET_RDZV_CONF"] for e in made] == ["is_host=1", *["is_host=0"] * 3]
+    assert [e["PET_NPROC_PER_NODE"] for e in made] == ["1", "2", "2", "2"]
+
+
+def test_min_available_is_the_fewest_agents_of_an_elastic_gang() -> None:
+    assert {e["PET_NNODES"] for e in environments(elastic(minAvailable=3))} == {"3:7"}
+
+
+def test_an_elastic_replica_is_told_nothing_that_a_resize_would_make_wrong() -> None:
+    job = elastic()
+    plan = a_plan(job)
+    small = replace(plan, members=plan.members[:2])
+    assert list(environments(job, plan))[:2] == list(environments(job, small))
+    told = set(next(environments(job)))
+    assert told.isdisjoint({"RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_NODE_RANK"})
+
+
+def test_every_start_of_an_elastic_gang_meets_anew() -> None:
+    job = elastic()
+    first, second = (
+        {e["PET_RDZV_ID"] for e in environments(job, a_plan(job, attempt=n))} for n in (0, 1)
+    )
+    assert (first, second) == ({"job-uid-0"}, {"job-uid-1"})

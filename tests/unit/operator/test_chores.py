@@ -86,6 +86,25 @@ def test_a_gang_that_stops_keeps_its_room_until_its_last_pod_is_gone(
     assert asked(job, plan, []) == Chore(clear_plan=True)
 
 
+def test_a_gang_that_makes_room_for_another_is_evicted_until_its_last_pod_is_gone() -> None:
+    job = a_job(
+        task("worker", 2), status={"phase": "Restarting", "reason": "Preempted", "attempt": 1}
+    )
+    plan = a_plan(job, attempt=0)
+    pods = running(job, plan)
+    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), evicts=True)
+    leaving = a_pod(job, plan, plan.members[1], **LEAVING)
+    assert asked(job, plan, [pods[0], leaving]) == Chore(delete_pods=(pods[0],), evicts=True)
+    assert not asked(job, plan, [leaving])
+    assert asked(job, plan, []) == Chore(clear_plan=True)
+
+
+def test_a_preempted_gang_that_is_paused_meanwhile_is_deleted_like_any_other() -> None:
+    job = a_job(task("worker", 2), status={"phase": "Suspended", "reason": "Suspended"})
+    plan = a_plan(job)
+    assert not asked(job, plan, running(job, plan)).evicts
+
+
 def test_pods_without_any_plan_are_deleted() -> None:
     job, plan = a_pair("Pending")
     pods = running(job, plan)

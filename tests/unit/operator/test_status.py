@@ -37,7 +37,7 @@ def hold(
 ) -> Hold:
     gang = job.gang(0)
     factor = Factor("user", "50", 0.123456, 0.35)
-    return Hold(gang, reason, message, 3, Ranked(gang, 0.987654, (factor,)))
+    return Hold(gang, reason, message, 3, Ranked(gang, 0.987654, lambda: (factor,)))
 
 
 # --- urgency ----------------------------------------------------------------------------------
@@ -250,6 +250,16 @@ def test_an_interruption_is_not_counted_as_a_restart() -> None:
     move = Transition("Restarting", Reason.NODE_LOST, "gone", interruptions=1)
     said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 1, 1)
+
+
+def test_a_preemption_counts_as_neither_restart_nor_interruption() -> None:
+    move = Transition("Restarting", Reason.PREEMPTED, "makes room", preemptions=1)
+    said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 1, 0)
+    assert (said["phase"], said["reason"], said["preemptions"]) == ("Restarting", "Preempted", 1)
+    assert a_job(status=said).gang(0).evictions == 1
+    assert status.moved(said, a_job(status=said), move, LATER)["preemptions"] == 2
+    assert conditions(said)["Admitted"][:2] == ("False", "Preempted")
 
 
 def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:

@@ -205,6 +205,14 @@ def test_job_left_halfway_at_the_end_is_lost(story: Story, phase: str) -> None:
     assert story.broken(settled=True) == {"job-lost"}
 
 
+def test_preempted_job_that_waits_for_its_turn_is_not_lost(story: Story) -> None:
+    status = {"phase": "Restarting", "reason": "WaitingForCapacity", "message": "full"}
+    story.tell("TrainingJob", meta("j") | {"spec": {}, "status": status})
+    assert story.broken(settled=True) == {"job-lost"}, "it has no place in the queue"
+    story.tell("TrainingJob", meta("j") | {"spec": {}, "status": {**status, "queuePosition": 1}})
+    assert story.broken(settled=True) == set()
+
+
 def test_job_that_waits_must_say_why(story: Story) -> None:
     story.tell("TrainingJob", meta("mute") | {"spec": {}})
     assert story.broken(settled=True) == {"job-lost"}

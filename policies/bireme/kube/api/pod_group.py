@@ -94,7 +94,7 @@ class Plan(Model):
     """Where every member of the gang goes. Written whole, by the leading operator only."""
 
     epoch: Count
-    """Lease transitions of the leader that wrote the plan."""
+    """Lease transitions of the leader that admitted the gang."""
     attempt: Count
     """How often the gang was started again; 0 is the first start."""
     spec_hash: str = Field(max_length=64)
@@ -102,6 +102,8 @@ class Plan(Model):
     mode: Literal["Pinned", "Score"]
     """Pinned: each pod has its node. Score: the extender's scores choose among nodes."""
     planned_time: Timestamp
+    resized_time: Timestamp | None = None
+    """When members were last added or given up; absent while they are those it started with."""
     tasks: tuple[PlannedTask, ...] = Field(
         default=(), max_length=32, json_schema_extra=keyed_by("name")
     )

@@ -60,6 +60,15 @@ class PlacementSummary(Model):
     """The placement in one line."""
 
 
+class EstimatedStart(Model):
+    """When a job that places are kept for should start, as things stand."""
+
+    earliest: Timestamp
+    """When enough of those that run there are expected to have ended."""
+    latest: Timestamp | None = None
+    """When all of them are; absent when one of them does not say for how long it runs."""
+
+
 class TrainingJobStatus(Model):
     """What the operator says about the job."""
 
@@ -72,6 +81,8 @@ class TrainingJobStatus(Model):
     observed_generation: Count | None = None
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
+    estimated_start: EstimatedStart | None = None
+    """When it should start; absent when no places are kept for it, or when nobody can say."""
     priority: Priority | None = None
     tasks: tuple[TaskStatus, ...] = Field(
         default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
@@ -87,6 +98,8 @@ class TrainingJobStatus(Model):
     """Restarts after failures of the job's own; these count against backoffLimit."""
     interruptions: Count | None = None
     """Restarts for reasons outside the job, such as a lost node."""
+    preemptions: Count | None = None
+    """How often the gang was stopped to make room for another one."""
     queued_time: Timestamp | None = None
     """When it last joined the queue: at creation, resumption, or after an interruption."""
     admitted_time: Timestamp | None = None

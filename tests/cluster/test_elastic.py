@@ -1,0 +1,120 @@
+"""An elastic job on the real control plane: it starts small, grows, makes room, and never stops."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.stack import BiremeStack
+from history.check import check
+from history.recorder import Recorder
+from history.records import Record, in_order
+from scenario.clusters import gpu_cluster
+from scenario.manifests import Manifest, priority_class, task, training_job
+from scenario.tenant import Tenant, nodes_of, uids_of
+from scenario.waiting import always
+
+pytestmark = pytest.mark.cluster
+
+LEAST, ASKED, MOST = 2, 4, 6
+ENV = {"BIREME_RESIZE_SETTLE_SECONDS": "1"}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    """Eight GPUs on two nodes."""
+    with (
+        gpu_cluster("elastic", nodes=2, gpus=4) as cluster,
+        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), ENV) as stack,
+    ):
+        yield stack.start()
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+def elastic() -> Manifest:
+    workers = task("worker", ASKED, minReplicas=LEAST, maxReplicas=MOST)
+    return training_job("elastic", workers, rendezvous="torch")
+
+
+def planned(group: Manifest) -> int:
+    plan = group.get("status", {}).get("plan") or {"tasks": ()}
+    return sum(int(planned["replicas"]) for planned in plan["tasks"])
+
+
+def await_size(tenant: Tenant, size: int) -> dict[str, str]:
+    """Pod name to uid of the elastic job, once it runs with ``size`` replicas and no pod more."""
+
+    def found() -> tuple[int, int, str]:
+        pods = tenant.pods("elastic")
+        ready = str(tenant.status("elastic").get("ready"))
+        return planned(tenant.find("PodGroup", "elastic") or {}), len(nodes_of(pods)), ready
+
+    tenant.eventually(found, lambda seen: seen == (size, size, f"{size}/{size}"), 30.0)
+    return uids_of(tenant.pods("elastic"))
+
+
+def sizes(records: list[Record]) -> list[int]:
+    """Planned sizes of the elastic job, one after the other."""
+    told = [
+        planned(r.manifest)
+        for r in in_order(records)
+        if r.kind == "PodGroup" and r.key[1] == "elastic" and planned(r.manifest)
+    ]
+    return [size for size, before in zip(told, [0, *told[:-1]], strict=True) if size != before]
+
+
+def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -> None:
+    tenant.create(priority_class("elastic-high", 1000))
+    with Recorder(tenant.cluster.kubeconfig, tmp_path / "history.jsonl") as recorder:
+        tenant.create(training_job("first", task(replicas=6)))
+        tenant.await_phase("first", "Running")
+        tenant.create(elastic())
+        small = await_size(tenant, LEAST)
+
+        tenant.delete("TrainingJob", "first")
+        large = await_size(tenant, MOST)
+        assert small.items() <= large.items(), "who ran before the growth runs on"
+
+        tenant.create(training_job("equal", task(replicas=4)))
+        tenant.await_phase("equal", "Running")
+        medium = await_size(tenant, ASKED)
+        assert medium.items() <= large.items()
+
+        urgent = training_job("urgent", task(replicas=2), priorityClassName="elastic-high")
+        tenant.create(urgent)
+        tenant.await_phase("urgent", "Running")
+        last = await_size(tenant, LEAST)
+        assert last.items() <= medium.items()
+        assert "elastic-worker-0" in last
+
+        tenant.create(training_job("next", task(), priorityClassName="elastic-high"))
+        tenant.await_reason("next", "WaitingForCapacity")
+        always(lambda: len(tenant.pods("elastic")), lambda n: n == LEAST, 3.0, what="the minimum")
+        recorder.settle()
+        records = recorder.records()
+    assert sizes(records) == [LEAST, MOST, ASKED, LEAST]
+    assert check(records, removed={(tenant.namespace, "first")}) == []
+    said = tenant.status("elastic")
+    assert (said["phase"], said["attempt"], said["gpus"]) == ("Running", 0, LEAST)
+    assert {"restarts", "interruptions", "preemptions"}.isdisjoint({k for k in said if said[k]})
+    reasons = {reason for _, reason, _ in tenant.events("elastic")}
+    assert {"Grown", "Shrunk"} <= reasons
+
+
+def test_elastic_job_outlives_a_replica_that_is_deleted(tenant: Tenant) -> None:
+    tenant.create(elastic())
+    before = await_size(tenant, MOST)
+    tenant.delete("Pod", "elastic-worker-3", grace_seconds=0)
+    tenant.eventually(
+        lambda: uids_of(tenant.pods("elastic")),
+        lambda now: len(now) == MOST and now != before,
+        30.0,
+    )
+    now = await_size(tenant, MOST)
+    assert {name for name, uid in before.items() if now.get(name) != uid} == {"elastic-worker-3"}
+    assert tenant.status("elastic")["attempt"] == 0

@@ -1,0 +1,104 @@
+"""Preemption on the real control plane: whole gangs stop, budgets hold, and all run in the end."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from controlplane.stack import BiremeStack
+from scenario.clusters import gpu_cluster
+from scenario.manifests import (
+    POD_GROUP_LABEL,
+    Manifest,
+    disruption_budget,
+    priority_class,
+    task,
+    training_job,
+)
+from scenario.promises import kept_promises
+from scenario.tenant import Tenant, nodes_of, uids_of
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    folder = tmp_path_factory.mktemp("stack")
+    env = {"BIREME_MIN_RUNTIME_SECONDS": "0"}
+    with ExitStack() as open_until_end:
+        enter = open_until_end.enter_context
+        cluster = enter(gpu_cluster("preemption", nodes=2))
+        cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("high", 1000))
+        enter(kept_promises(cluster, folder))
+        yield enter(BiremeStack(cluster, folder, env)).start()
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+def urgent(workers: int) -> Manifest:
+    return training_job("urgent", task("worker", workers), priorityClassName="high")
+
+
+def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
+    tenant: Tenant,
+) -> None:
+    tenant.create(training_job("low", task("worker", 16)))
+    tenant.await_phase("low", "Running")
+    first = uids_of(tenant.pods("low"))
+    tenant.create(urgent(12))
+    stopped = tenant.eventually(
+        lambda: tenant.status("low"), lambda said: said.get("preemptions") == 1
+    )
+    assert stopped["phase"] == "Restarting"
+    tenant.create(training_job("small", task("worker", 8)))
+    tenant.await_phase("urgent", "Running")
+    assert tenant.pods("low") == []
+    said = tenant.eventually(lambda: tenant.status("low"), lambda said: "queuePosition" in said)
+    counters = ("attempt", "preemptions", "restarts", "interruptions")
+    assert [said.get(name, 0) for name in counters] == [1, 1, 0, 0]
+    told = f"stopped to make room for {tenant.namespace}/urgent"
+    assert ("Normal", "Preempted", told) in tenant.events("low")
+    assert len(nodes_of(tenant.pods("urgent"))) == 12
+    assert tenant.status("small")["phase"] == "Pending", "it came between, and got nothing"
+    assert tenant.pods("small") == []
+
+    tenant.delete("TrainingJob", "small")
+    tenant.delete("TrainingJob", "urgent")
+    again = tenant.await_phase("low", "Running", timeout_seconds=45)
+    assert (again["ready"], again["attempt"]) == ("16/16", 1)
+    assert set(first.values()).isdisjoint(uids_of(tenant.pods("low")).values())
+
+
+def test_gang_that_its_budget_protects_runs_on_and_another_one_stops(tenant: Tenant) -> None:
+    for name in ("open", "guarded"):
+        tenant.create(training_job(name, task("worker", 8)))
+        tenant.await_phase(name, "Running")
+    before = uids_of(tenant.pods("guarded"))
+    tenant.create(disruption_budget("guard", 8, **{POD_GROUP_LABEL: "guarded"}))
+    tenant.eventually(
+        lambda: tenant.status("guard", "PodDisruptionBudget"),
+        lambda said: said.get("currentHealthy") == 8,
+    )
+    tenant.create(urgent(8))
+    tenant.await_phase("urgent", "Running")
+    assert uids_of(tenant.pods("guarded")) == before
+    assert tenant.status("guarded")["phase"] == "Running"
+    assert tenant.status("open")["preemptions"] == 1
+
+
+def test_budget_with_enough_to_spare_lets_a_gang_be_evicted_pod_by_pod(tenant: Tenant) -> None:
+    tenant.create(training_job("low", task("worker", 16)))
+    tenant.await_phase("low", "Running")
+    tenant.create(disruption_budget("loose", 0, **{POD_GROUP_LABEL: "low"}))
+    tenant.eventually(
+        lambda: tenant.status("loose", "PodDisruptionBudget"),
+        lambda said: said.get("disruptionsAllowed") == 16,
+    )
+    tenant.create(urgent(16))
+    tenant.await_phase("urgent", "Running")
+    assert tenant.status("low")["preemptions"] == 1
+    assert tenant.pods("low") == []

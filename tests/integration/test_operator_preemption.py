@@ -1,0 +1,277 @@
+"""Preemption against the fake API server: budgets first, one record, evictions, and no way back."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
+from bireme.kube.client import NotLeader
+from bireme_operator import preemptions
+from bireme_operator.leadership import Term
+from fakeapi import FakeApi, Fault
+from fakeapi.evictions import BUDGETS
+from fakeapi.faults import WRITES
+from fakeapi.store import Change, Object
+from kubeobjects.kubelets import PODS, FakeKubelets, runs
+from kubeobjects.terms import furnish, leading, pods, status, submit, until
+from scenario.manifests import Manifest, disruption_budget, priority_class, task, training_job
+
+EAGER = SchedulingSettings(min_runtime_seconds=0)
+EVENTS = "/api/v1/events"
+
+
+def job(name: str, workers: int = 4, **spec: Any) -> Manifest:
+    """A gang of 2 GPUs a worker: four of them fill a node."""
+    return training_job(name, task("worker", workers, gpus=2), **spec)
+
+
+def urgent(workers: int = 4) -> Manifest:
+    return job("urgent", workers, priorityClassName="high")
+
+
+def protect(api: FakeApi, name: str, allowed: int) -> None:
+    """A budget over the pods of one job that lets ``allowed`` of them go."""
+    budget = disruption_budget(f"keep-{name}", 1, **{names.POD_GROUP_LABEL: name})
+    said = {"disruptionsAllowed": allowed, "observedGeneration": 1}
+    path = f"/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep-{name}"
+    api.put(path, {**budget, "status": said})
+
+
+def is_eviction(method: str, path: str, _: bool) -> bool:
+    return method == "POST" and path.endswith("/eviction")
+
+
+def touched(api: FakeApi) -> list[str]:
+    """Writes to jobs' statuses and removals of pods from now on, as verb and last part of path."""
+    story: list[str] = []
+
+    def note(method: str, path: str, watch: bool) -> bool:
+        if is_eviction(method, path, watch):
+            story.append("evict")
+        elif method == "DELETE" and "/pods/" in path:
+            story.append("delete")
+        elif method in WRITES and path.endswith("/trainingjobs/low/status"):
+            story.append("status")
+        return False
+
+    api.faults.add(Fault(), note, times=None)
+    return story
+
+
+def is_running(api: FakeApi, *jobs: str) -> bool:
+    return all(status(api, name).get("phase") == "Running" for name in jobs)
+
+
+def refusals(term: Term) -> float:
+    found = term.loop.metrics.registry.get_sample_value("bireme_preemptions_refused_total")
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def occupied(
+    api: FakeApi, folder: Path, *running: str, scheduling: SchedulingSettings = EAGER
+) -> AsyncIterator[tuple[Term, FakeKubelets]]:
+    """A node for every job of ``running``, all of which run on it, started in this order."""
+    furnish(api, len(running))
+    api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, folder, scheduling=scheduling) as term:
+            for name in running:
+                submit(api, job(name))
+                await until(lambda name=name: is_running(api, name))  # type: ignore[misc]
+            yield term, kubelets
+        assert kubelets.violations == []
+
+
+async def test_a_lower_gang_is_recorded_evicted_whole_and_replaced(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with occupied(api, tmp_path, "low") as (term, _):
+        story = touched(api)
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+        assert refusals(term) == 0
+        said = status(api, "low")
+    assert story[:5] == ["status"] + ["evict"] * 4, "recorded before anything is touched"
+    assert "delete" not in story
+    assert (said["phase"], said["attempt"], said["preemptions"]) == ("Restarting", 1, 1)
+    assert said.get("restarts", 0) == said.get("interruptions", 0) == 0
+    told = [e for e in api.store.collection(EVENTS).objects.values() if e["reason"] == "Preempted"]
+    assert [(e["involvedObject"]["name"], e["message"], e["count"]) for e in told] == [
+        ("low", "stopped to make room for default/urgent", 1)
+    ]
+
+
+async def test_a_preempted_gang_runs_again_by_itself(api: FakeApi, tmp_path: Path) -> None:
+    async with occupied(api, tmp_path, "low") as (_, kubelets):
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+        kubelets.outcome = _only("urgent")
+        for pod in pods(api):
+            kubelets._seen(Change(0, pod, pod))
+        await until(lambda: is_running(api, "low"))
+        await until(lambda: status(api, "urgent").get("phase") == "Succeeded")
+    said = status(api, "low")
+    assert (said["attempt"], said["preemptions"], said["ready"]) == (1, 1, "4/4")
+
+
+def _only(name: str) -> Callable[[Object], str]:
+    """Pods of one job end well, all others run on."""
+
+    def outcome(pod: Object) -> str:
+        mine = pod["metadata"]["labels"][names.POD_GROUP_LABEL] == name
+        return "Succeeded" if mine else "Running"
+
+    return outcome
+
+
+async def test_nobody_is_stopped_before_the_minimum_run_time(api: FakeApi, tmp_path: Path) -> None:
+    async with occupied(api, tmp_path, "low", scheduling=SchedulingSettings()):
+        submit(api, urgent())
+        await until(lambda: status(api, "urgent").get("reason") == "WaitingForCapacity")
+    assert is_running(api, "low")
+    assert "preemptions" not in status(api, "low")
+
+
+# --- budgets ----------------------------------------------------------------------------------
+
+
+async def test_a_budget_that_lets_the_whole_gang_go_is_respected_pod_by_pod(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with occupied(api, tmp_path, "low"):
+        protect(api, "low", 4)
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+    left = api.store.get(BUDGETS, ("default", "keep-low"))["status"]["disruptionsAllowed"]
+    assert left == 0
+
+
+async def test_a_gang_that_its_budget_protects_is_left_alone_and_another_one_stops(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with occupied(api, tmp_path, "first", "second") as (term, _):
+        protect(api, "second", 3)
+        submit(api, urgent())
+        await until(lambda: is_running(api, "urgent"))
+        assert refusals(term) == 1, "the more recent start was chosen first"
+    assert is_running(api, "second")
+    assert status(api, "first")["preemptions"] == 1
+    assert "preemptions" not in status(api, "second")
+
+
+async def test_of_two_gangs_that_must_both_go_none_does_if_one_is_protected(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with occupied(api, tmp_path, "first", "second") as (term, _):
+        protect(api, "first", 0)
+        submit(api, urgent(8))
+        await until(lambda: refusals(term) == 1)
+        await until(lambda: status(api, "urgent").get("reason") == "WaitingForCapacity")
+        assert is_running(api, "first", "second")
+    assert len(pods(api)) == 8
+
+
+async def test_a_budget_that_shrinks_midway_is_waited_for(api: FakeApi, tmp_path: Path) -> None:
+    async with occupied(api, tmp_path, "low"):
+        protect(api, "low", 4)
+
+        def shrink(method: str, path: str, _: bool) -> bool:
+            if method == "PUT" and path.endswith("/trainingjobs/low/status"):
+                protect(api, "low", 2)
+            return False
+
+        api.faults.add(Fault(), shrink, times=None)
+        submit(api, urgent())
+        await until(lambda: len(pods(api)) == 2)
+        submit(api, job("small", 1))
+        await until(lambda: status(api, "small").get("reason") == "WaitingForCapacity")
+        assert status(api, "urgent")["reason"] == "WaitingForPreemption"
+        assert status(api, "low")["reason"] == "Preempted"
+        protect(api, "low", 2)
+        await until(lambda: is_running(api, "urgent"))
+    assert status(api, "low")["preemptions"] == 1
+
+
+async def test_a_small_gang_does_not_take_the_places_that_come_free(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    async with occupied(api, tmp_path, "low") as (_, kubelets):
+        slow = Fault(delay_seconds=0.3)
+        api.faults.add(slow, lambda m, p, w: is_eviction(m, p, w) and p.count("worker-3") > 0)
+        submit(api, urgent())
+        await until(lambda: len(pods(api)) < 4)
+        submit(api, job("small", 1))
+        await until(lambda: is_running(api, "urgent"))
+        await until(lambda: status(api, "small").get("phase") == "Pending")
+    assert "small-worker-0" not in kubelets.created
+
+
+async def test_nothing_is_stopped_while_the_budgets_cannot_be_read(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemptions, "_UNKNOWN_SECONDS", 0.2)
+    async with occupied(api, tmp_path, "low"):
+        forbidden = Fault(status=403, reason="Forbidden")
+        api.faults.add(forbidden, lambda _, path, __: "poddisruption" in path, times=3)
+        submit(api, urgent())
+        await until(lambda: api.requests["GET", BUDGETS] == 3)
+        assert is_running(api, "low")
+        await until(lambda: is_running(api, "urgent"))
+    assert api.requests["GET", BUDGETS] == 4
+
+
+# --- crashes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", range(16))
+async def test_a_preemption_survives_a_crash_after_any_write(
+    api: FakeApi, tmp_path: Path, after: int
+) -> None:
+    left = after
+
+    def fence() -> None:
+        nonlocal left
+        if left == 0:
+            raise NotLeader("crashed")
+        left -= 1
+
+    async with occupied(api, tmp_path, "low"):
+        pass  # this leader goes, the pods run on
+    submit(api, urgent())
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, tmp_path, epoch=2, fence=fence, scheduling=EAGER):
+            await until(lambda: left == 0 or is_running(api, "urgent"))
+        async with leading(api, tmp_path, epoch=3, scheduling=EAGER):
+            await until(lambda: is_running(api, "urgent"))
+            await until(lambda: status(api, "low").get("queuePosition") == 1)
+    assert left == 0, "it crashed"
+    said = status(api, "low")
+    assert (said["phase"], said["attempt"], said["preemptions"]) == ("Restarting", 1, 1)
+    assert kubelets.created == {f"urgent-worker-{n}": 1 for n in range(4)}
+    assert kubelets.violations == []
+    assert len(api.store.collection(PODS).objects) == 4
+
+
+# --- what a waiting job says ------------------------------------------------------------------
+
+
+async def test_a_job_says_when_it_should_start_until_it_does(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 1)
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        submit(api, job("low", estimatedDuration="1h"))
+        await until(lambda: is_running(api, "low"))
+        submit(api, job("next"))
+        await until(lambda: "estimatedStart" in status(api, "next"))
+        said = status(api, "next")["estimatedStart"]
+        assert said["earliest"] == said["latest"]
+        kubelets.outcome = _only("low")
+        for pod in pods(api):
+            kubelets._seen(Change(0, pod, pod))
+        await until(lambda: is_running(api, "next"))
+    assert "estimatedStart" not in status(api, "next")

@@ -1,0 +1,268 @@
+"""Elastic gangs against the fake API server: they grow, shrink and lose replicas, and run on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
+from bireme.kube.client import NotLeader
+from fakeapi import FakeApi, Fault
+from fakeapi.store import Object
+from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.terms import (
+    GROUPS,
+    PODS,
+    furnish,
+    leading,
+    pods,
+    status,
+    submit,
+    until,
+    written,
+)
+from scenario.manifests import Manifest, task, training_job
+from scenario.tenant import uids_of
+
+SETTLED = SchedulingSettings(resize_settle_seconds=0)
+SLOW = SchedulingSettings(resize_settle_seconds=3600)
+EVENTS = "/api/v1/events"
+
+
+def elastic(replicas: int = 4, least: int = 2, most: int = 8) -> Manifest:
+    workers = task("worker", replicas, minReplicas=least, maxReplicas=most)
+    return training_job("elastic", workers, rendezvous="torch")
+
+
+def rigid(replicas: int = 4) -> Manifest:
+    return training_job("rigid", task("worker", replicas))
+
+
+def of(api: FakeApi, job: str) -> list[Object]:
+    """Pods of a job, by index."""
+    own = [p for p in pods(api) if p["metadata"]["labels"][names.JOB_LABEL] == job]
+    return sorted(own, key=lambda p: int(p["metadata"]["labels"][names.INDEX_LABEL]))
+
+
+def ready(api: FakeApi, job: str = "elastic") -> str:
+    return str(status(api, job).get("ready"))
+
+
+def is_whole(api: FakeApi, size: int, job: str = "elastic") -> bool:
+    """Whether plan, pods and status of a running job all say ``size``."""
+    plan = status(api, job, GROUPS).get("plan") or {"tasks": ()}
+    planned = sum(planned["replicas"] for planned in plan["tasks"])
+    return (planned, len(of(api, job)), ready(api, job)) == (size, size, f"{size}/{size}")
+
+
+def is_removal(method: str, path: str, _: bool) -> bool:
+    return method == "DELETE" and "/pods/" in path
+
+
+def told(api: FakeApi) -> dict[str, str]:
+    """Reason to message of the events about the elastic job."""
+    found = api.store.collection(EVENTS).objects.values()
+    return {e["reason"]: e["message"] for e in found if e["involvedObject"]["name"] == "elastic"}
+
+
+async def test_an_elastic_gang_grows_into_what_is_idle(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 1)
+    submit(api, elastic(most=6))
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        await until(lambda: is_whole(api, 6))
+        await until(lambda: "Grown" in told(api))
+    said = status(api, "elastic")
+    assert (said["phase"], said["attempt"], said["gpus"]) == ("Running", 0, 6)
+    assert said["message"] == "all 6 replicas run on 1 node(s)"
+    assert said["placement"]["summary"].startswith("6 on n0")
+    assert "grown by 2" in told(api)["Grown"]
+    assert set(kubelets.created.values()) == {1}
+    assert {p["metadata"]["labels"][names.PLAN_LABEL] for p in pods(api)} == {"1.0"}
+    assert "resizedTime" in status(api, "elastic", GROUPS)["plan"]
+
+
+async def test_an_elastic_gang_shrinks_for_one_that_waits_and_the_others_run_on(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, elastic())
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path, scheduling=SETTLED):
+        await until(lambda: is_whole(api, 8))
+        before = uids_of(of(api, "elastic"))
+        submit(api, rigid())
+        await until(lambda: status(api, "rigid").get("phase") == "Running")
+        await until(lambda: is_whole(api, 4))
+        await until(lambda: "Shrunk" in told(api))
+    stayed = uids_of(of(api, "elastic"))
+    assert stayed == {f"elastic-worker-{i}": before[f"elastic-worker-{i}"] for i in range(4)}
+    assert status(api, "elastic")["attempt"] == 0
+    assert told(api)["Shrunk"] == "shrunk to make room for default/rigid"
+    assert kubelets.violations == []
+
+
+async def test_what_a_shrink_freed_is_waited_for_and_nobody_else_is_stopped(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The surplus pods take their time to end: the waiting gang counts on them."""
+    furnish(api, 1)
+    submit(api, elastic())
+    async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SETTLED):
+        await until(lambda: is_whole(api, 8))
+        fault = Fault(delay_seconds=0.7)
+        api.faults.add(fault, is_removal, times=None)
+        submit(api, rigid())
+        await until(lambda: status(api, "rigid").get("reason") == "WaitingForPreemption")
+        await until(lambda: status(api, "rigid").get("phase") == "Running")
+        await until(lambda: is_whole(api, 4))
+    assert (status(api, "elastic")["attempt"], status(api, "elastic").get("preemptions", 0)) == (
+        0,
+        0,
+    )
+
+
+async def test_a_replica_that_never_gets_onto_its_node_is_given_up(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, elastic(most=4))
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, tmp_path):
+            await until(lambda: is_whole(api, 4))
+        kubelets.binds = False
+        api.store.delete(PODS, ("default", "elastic-worker-3"), {})
+        async with leading(api, tmp_path, epoch=2, scheduling=SLOW, bind_timeout_seconds=1.0):
+            await until(lambda: is_whole(api, 3))
+            await until(lambda: "Shrunk" in told(api))
+    assert status(api, "elastic")["attempt"] == 0
+    assert "goes on without replica 3 of worker on node n0" in told(api)["Shrunk"]
+
+
+async def test_a_growth_that_does_not_bind_is_taken_back_and_the_gang_runs_on(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1, gpus=4)
+    submit(api, elastic(most=6))
+    options: dict[str, Any] = {"scheduling": SLOW, "bind_timeout_seconds": 1.0}
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path, **options):
+        await until(lambda: is_whole(api, 4))
+        before = uids_of(pods(api))
+        kubelets.binds = False
+        furnish(api, 1, gpus=8)
+        await until(lambda: len(pods(api)) == 6)
+        await until(lambda: is_whole(api, 4))
+    assert (status(api, "elastic")["attempt"], uids_of(pods(api))) == (0, before)
+
+
+async def test_a_growth_that_the_api_server_refuses_is_taken_back(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, elastic(most=6))
+    posted: list[str] = []
+
+    def beyond_quota(method: str, path: str, _: bool) -> bool:
+        if method != "POST" or not path.endswith("/default/pods"):
+            return False
+        posted.append(path)
+        return len(posted) > 4
+
+    api.faults.add(Fault(status=403), beyond_quota, times=None)
+    async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SLOW):
+        await until(lambda: "Shrunk" in told(api))
+        await until(lambda: is_whole(api, 4))
+    assert status(api, "elastic")["attempt"] == 0
+
+
+async def test_a_replica_lost_with_its_node_is_no_restart(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 2, gpus=4)
+    submit(api, elastic(8, 4, 8))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SLOW):
+        await until(lambda: is_whole(api, 8))
+        first = of(api, "elastic")[0]["spec"]["nodeName"]
+        (other,) = {"n0", "n1"} - {first}
+        api.store.delete("/api/v1/nodes", ("", other), {})
+        await until(lambda: is_whole(api, 4))
+    assert {p["spec"]["nodeName"] for p in pods(api)} == {first}
+    assert (status(api, "elastic")["attempt"], status(api, "elastic")["phase"]) == (0, "Running")
+
+
+async def test_a_gang_that_loses_the_replica_where_the_others_meet_starts_again(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    submit(api, elastic(most=4))
+    async with FakeKubelets(api, runs), leading(api, tmp_path):
+        await until(lambda: is_whole(api, 4))
+        api.store.delete(PODS, ("default", "elastic-worker-0"), {})
+        await until(lambda: status(api, "elastic")["attempt"] == 1 and is_whole(api, 4))
+    assert status(api, "elastic")["interruptions"] == 1
+
+
+# --- crashes ----------------------------------------------------------------------------------
+
+
+class Crash:
+    """A fence that lets some writes pass once it is armed, and then none."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.happened = False
+
+    def __call__(self) -> None:
+        if self.left == 0:
+            self.happened = True
+            raise NotLeader("crashed")
+        if self.left is not None:
+            self.left -= 1
+
+
+@pytest.mark.parametrize("after", range(9))
+async def test_a_growth_survives_a_crash_after_any_write(
+    api: FakeApi, tmp_path: Path, after: int
+) -> None:
+    furnish(api, 1, gpus=4)
+    submit(api, elastic(most=6))
+    async with FakeKubelets(api, runs) as kubelets:
+        crash = Crash()
+        async with leading(api, tmp_path, fence=crash, scheduling=SETTLED):
+            await until(lambda: is_whole(api, 4))
+            crash.left = after
+            furnish(api, 1, gpus=8)
+            await until(lambda: crash.happened or is_whole(api, 6))
+        async with leading(api, tmp_path, epoch=2, scheduling=SETTLED):
+            await until(lambda: is_whole(api, 6))
+    assert set(kubelets.created.values()) == {1}
+    assert kubelets.violations == []
+    assert status(api, "elastic")["attempt"] == 0
+
+
+@pytest.mark.parametrize("after", range(9))
+async def test_a_shrink_survives_a_crash_after_any_write(
+    api: FakeApi, tmp_path: Path, after: int
+) -> None:
+    furnish(api, 1)
+    submit(api, elastic())
+    async with FakeKubelets(api, runs) as kubelets:
+        crash = Crash()
+        async with leading(api, tmp_path, fence=crash, scheduling=SETTLED):
+            await until(lambda: is_whole(api, 8))
+            crash.left = after
+            submit(api, rigid())
+            await until(lambda: crash.happened or is_whole(api, 4, "rigid"))
+        async with leading(api, tmp_path, epoch=2, scheduling=SETTLED):
+            await until(lambda: is_whole(api, 4) and is_whole(api, 4, "rigid"))
+    assert kubelets.violations == []
+    assert set(kubelets.created.values()) == {1}
+    assert status(api, "elastic")["attempt"] == 0
+
+
+async def test_a_gang_at_its_size_causes_no_writes(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api, 1)
+    submit(api, elastic(most=6))
+    async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SETTLED) as term:
+        await until(lambda: is_whole(api, 6))
+        await until(lambda: "Grown" in told(api))
+        before, turns = written(api), term.loop.finished_at
+        await until(lambda: term.loop.finished_at > turns + 1.0)
+        assert written(api) - before <= 1  # the queue's own report

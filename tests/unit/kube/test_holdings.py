@@ -1,0 +1,243 @@
+"""From a plan and its pods to a running gang: who holds which places, and who is on the way out."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme.core.gangs import Role
+from bireme.core.running import RunningGang
+from bireme.kube import timestamps, wire
+from bireme.kube.gang_views import Promise
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.training_jobs import Key
+from kubeobjects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
+from kubeobjects.fed import PLAN, WORKERS, Cluster, own_pod
+from scenario.manifests import task, training_job
+
+GROUP = replace(
+    PLAN,
+    requests={"t": PLAN.requests["worker"]},
+    members=(Member("t", "n0", uid="a-uid"), Member("t", "n1", uid="b-uid")),
+)
+"""A plan for pods of another controller."""
+
+
+def planned(plan: PlanFacts = PLAN, **job: Any) -> Cluster:
+    """Two nodes, a job of two workers and its PodGroup with ``plan``."""
+    cluster = Cluster()
+    cluster.job(**job)
+    cluster.group(plan)
+    return cluster
+
+
+def only(cluster: Cluster, **options: Any) -> RunningGang:
+    (running,) = cluster.snapshot(**options).running
+    return running
+
+
+def places(cluster: Cluster, **options: Any) -> dict[str, tuple[str, ...]]:
+    """The nodes that the only gang holds places on, by task."""
+    snapshot = cluster.snapshot(**options)
+    (running,) = snapshot.running
+    return running.placement.by_task(snapshot.nodes)
+
+
+def promise(plan: PlanFacts = PLAN, owner: str = "job-uid") -> dict[Key, Promise]:
+    return {("default", "job"): Promise("q", owner, plan)}
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+def test_a_planned_gang_holds_its_places_before_any_pod_exists() -> None:
+    cluster = planned(replace(PLAN, planned=CREATED - 100))
+    assert places(cluster) == {"worker": ("n0", "n1")}
+    running = only(cluster)
+    assert (running.gang.uid, running.started, running.is_leaving) == ("job-uid", 999_900.0, False)
+
+
+def test_a_promise_holds_places_before_its_plan_is_written_in_the_queue_it_was_made_in() -> None:
+    cluster = Cluster()
+    cluster.job(queue="moved-since")
+    assert places(cluster, reserved=promise()) == {"worker": ("n0", "n1")}
+    assert only(cluster, reserved=promise()).gang.queue == "q"
+    cluster.group(PLAN, queue="q")
+    assert only(cluster, reserved=promise()).gang.queue == "q"
+
+
+def test_a_replica_bound_elsewhere_holds_its_place_where_it_is() -> None:
+    cluster = planned()
+    cluster.member(own_pod(0, node="n1"))
+    assert places(cluster) == {"worker": ("n1", "n1")}
+
+
+def test_a_replica_that_succeeded_gives_its_place_back_and_one_that_failed_keeps_it() -> None:
+    cluster = planned()
+    cluster.member(own_pod(0, "Failed"))
+    cluster.member(own_pod(1, "Succeeded"))
+    assert places(cluster) == {"worker": ("n0",)}
+    cluster.member(own_pod(0, "Succeeded"))
+    assert cluster.snapshot().running == ()
+
+
+def test_a_lost_node_holds_nobody_and_a_gang_on_none_but_lost_nodes_is_no_gang() -> None:
+    cluster = planned()
+    lost = wire.Node(metadata=wire.ObjectMeta(name="n0"))
+    cluster.state.delete_node(("", "n0"), lost)
+    assert places(cluster) == {"worker": ("n1",)}
+    assert only(cluster).anchor_row == -1  # where replica 0 was
+    cluster.group(a_plan(a_job(WORKERS), ("n0",)))
+    assert cluster.snapshot().running == ()
+
+
+def test_the_others_meet_at_replica_0_wherever_it_is() -> None:
+    cluster = planned()
+    assert only(cluster).anchor_row == 0
+    cluster.member(own_pod(0, node="n1"))
+    assert only(cluster).anchor_row == 1
+
+
+def test_an_impostor_holds_no_place_of_the_gang() -> None:
+    cluster = planned()
+    owners = [{"kind": "TrainingJob", "name": "job", "uid": "somebody"}]
+    cluster.member(own_pod(0, node="n1", ownerReferences=owners))
+    assert places(cluster) == {"worker": ("n0", "n1")}
+
+
+def test_a_gang_holds_what_the_snapshot_says_is_used() -> None:
+    cluster = planned()
+    cluster.member(own_pod(0))
+    snapshot = cluster.snapshot()
+    used = np.zeros_like(snapshot.used)
+    np.add.at(used, *only(cluster).usage(snapshot.nodes.axis))
+    np.testing.assert_array_equal(used, snapshot.used)
+
+
+# --- the gang ---------------------------------------------------------------------------------
+
+
+def test_its_run_time_counts_as_no_wait() -> None:
+    cluster = planned(status={"phase": "Running", "waitSeconds": 70})
+    assert only(cluster).gang.arrived == CREATED - 70
+
+
+def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:
+    cluster = Cluster()
+    cluster.job(task("worker", 3, gpus=7))
+    cluster.group(PLAN)
+    (worker,) = only(cluster).gang.tasks
+    assert (worker.replicas, worker.request) == (3, PLAN.requests["worker"])
+    assert cluster.gpus() == [2, 2]
+
+
+def test_tasks_that_its_job_no_longer_has_still_hold_their_places() -> None:
+    job = a_job(task("ps", 1), task("worker", 1))
+    cluster = Cluster()
+    cluster.job(task("worker", 1))
+    cluster.group(a_plan(job, ("n0", "n1")))
+    assert places(cluster) == {"worker": ("n1",), "ps": ("n0",)}
+    roles = {t.name: (t.role, t.replicas) for t in only(cluster).gang.tasks}
+    assert roles == {"worker": (Role.WORKER, 1), "ps": (Role.PS, 1)}
+
+
+@pytest.mark.parametrize(
+    ("phase", "second", "is_elastic"),
+    [
+        ("Running", "Running", True),
+        ("Starting", "Running", False),
+        ("Running", "Succeeded", False),
+    ],
+)
+def test_a_gang_is_resized_only_while_all_of_it_runs(
+    phase: str, second: str, is_elastic: bool
+) -> None:
+    cluster = Cluster()
+    worker = {**WORKERS, "minReplicas": 1}
+    cluster.job(worker, rendezvous="torch", status={"phase": phase})
+    cluster.group(replace(PLAN, spec_hash=a_job(worker).spec_hash))
+    cluster.member(own_pod(0))
+    cluster.member(own_pod(1, second))
+    assert only(cluster).gang.is_elastic is is_elastic
+
+
+# --- on the way out ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "spec"),
+    [
+        pytest.param({"phase": "Restarting", "attempt": 1}, {}, id="starts-again"),
+        pytest.param({"phase": "Failed"}, {}, id="finished"),
+        pytest.param({"phase": "Running"}, {"runPolicy": {"suspend": True}}, id="suspended"),
+    ],
+)
+def test_a_gang_that_is_being_stopped_holds_its_places_until_its_plan_is_cleared(
+    status: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    cluster = planned(status=status, **spec)
+    assert only(cluster).is_leaving
+    assert places(cluster) == {"worker": ("n0", "n1")}
+    cluster.group(None)
+    assert cluster.snapshot().running == ()
+
+
+def test_a_job_that_is_being_deleted_leaves() -> None:
+    cluster = planned()
+    stamp = timestamps.format(CREATED)
+    job = served(training_job("job", WORKERS), "job-uid", deletionTimestamp=stamp)
+    cluster.state.put_job(("default", "job"), through_the_wire(job, wire.Custom))
+    assert only(cluster).is_leaving
+
+
+def test_what_a_job_that_is_gone_left_behind_leaves() -> None:
+    cluster = Cluster()
+    cluster.group(PLAN)
+    running = only(cluster)
+    assert (running.gang.uid, running.gang.kind) == ("job-uid", "TrainingJob")
+    assert running.is_leaving
+    assert places(cluster) == {"worker": ("n0", "n1")}
+
+
+def test_the_places_of_an_earlier_job_are_not_those_of_the_next_of_its_name() -> None:
+    cluster = planned()
+    cluster.group(PLAN, owner="earlier-uid")
+    running = only(cluster)
+    assert (running.gang.uid, running.is_leaving) == ("earlier-uid", True)
+    assert [gang.uid for gang in cluster.waiting()] == ["job-uid"]
+    reserved = promise(owner="job-uid")
+    assert only(cluster, reserved=reserved).gang.uid == "job-uid"
+
+
+def test_pods_that_a_gang_has_given_up_leave_beside_it() -> None:
+    cluster = planned(replace(PLAN, members=PLAN.members[:1]))
+    cluster.member(own_pod(0))
+    cluster.member(own_pod(1))
+    snapshot = cluster.snapshot()
+    held = {r.gang.uid: (r.is_leaving, r.placement.node_rows().tolist()) for r in snapshot.running}
+    assert held == {"job-uid": (False, [0]), "job-uid/leaving": (True, [1])}
+
+
+# --- pods of other controllers ----------------------------------------------------------------
+
+
+def test_of_pods_of_others_those_that_exist_hold_the_places_planned_for_their_uid() -> None:
+    cluster = Cluster()
+    cluster.group(GROUP, owner="", queue="q")
+    assert cluster.snapshot().running == ()
+    cluster.member(gated_pod("b", "job"))
+    cluster.member(gated_pod("c", "job"))
+    running = only(cluster)
+    assert places(cluster) == {"t": ("n1",)}
+    assert (running.gang.kind, running.gang.uid) == ("PodGroup", "job-group")
+    assert running.gang.queue == "q"
+    assert [t.replicas for t in running.gang.tasks] == [1]
+
+
+def test_pods_of_others_are_never_stopped_from_here() -> None:
+    cluster = Cluster()
+    cluster.group(GROUP, owner="")
+    cluster.member(gated_pod("a", "job"))
+    assert not only(cluster).gang.is_preemptible
+    assert not only(cluster).is_leaving

@@ -1,0 +1,158 @@
+"""Which losses a running elastic gang goes on without, and which start it again."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps
+from bireme.kube.gang_views import GangView
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator import elastic
+from bireme_operator.lifecycle import Situation, transition
+from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from kubeobjects.lives import situation
+from scenario.manifests import task
+
+LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
+EVICTED = {"reason": "Evicted", "message": "disk pressure"}
+Change = Callable[[JobFacts, PlanFacts, list[PodFacts]], None]
+
+
+def gang(
+    change: Change, *, least: int = 2, phase: str = "Running", planned: float = CREATED
+) -> tuple[JobFacts, GangView]:
+    """A master on n0 and four workers on n1, n0, n1, n0, after ``change``."""
+    tasks = (task("master"), task("worker", 4, minReplicas=least, maxReplicas=6))
+    job = a_job(*tasks, rendezvous="torch", status={"phase": phase})
+    plan = a_plan(job, ("n0", "n1"), planned=planned)
+    pods = running(job, plan)
+    change(job, plan, pods)
+    return job, a_view(job, plan, pods)
+
+
+def becomes(index: int, phase: str = "Running", **options: Any) -> Change:
+    """Replica ``index`` of the plan looks like this."""
+
+    def change(job: JobFacts, plan: PlanFacts, pods: list[PodFacts]) -> None:
+        pods[index] = a_pod(job, plan, plan.members[index], phase, **options)
+
+    return change
+
+
+def gone(*indices: int) -> Change:
+    def change(job: JobFacts, plan: PlanFacts, pods: list[PodFacts]) -> None:
+        pods[:] = [pod for at, pod in enumerate(pods) if at not in indices]
+
+    return change
+
+
+def moved(job: JobFacts, view: GangView, at: Situation) -> Reason | None:
+    move = transition(job, elastic.going_on(job, view, at), at)
+    return None if move is None else move.reason
+
+
+def lost(job: JobFacts, view: GangView, at: Situation) -> dict[str, str]:
+    missed = elastic.lost(job, view, at)
+    return {f"{member.task}-{member.index}": why for member, why in missed.items()}
+
+
+LATE = situation(after=100.0)
+LOSSES = [
+    pytest.param(becomes(2, **LEAVING), situation(), "it was deleted", id="deleted"),
+    pytest.param(becomes(2, "Failed", status=EVICTED), situation(), "disk pressure", id="evicted"),
+    pytest.param(
+        becomes(2, "Pending", node=""), LATE, "not on its node after 100 s", id="never bound"
+    ),
+    pytest.param(gone(2), LATE, "not on its node after 100 s", id="never created"),
+    pytest.param(
+        becomes(2, "Pending", node="", **LEAVING), situation(), "it was deleted", id="deleted early"
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "at", "why"), LOSSES)
+def test_a_gang_goes_on_without_a_replica_that_it_can_spare(
+    change: Change, at: Situation, why: str
+) -> None:
+    job, view = gang(change)
+    assert moved(job, view, at) is None
+    assert lost(job, view, at) == {"worker-1": why}
+
+
+@pytest.mark.parametrize(("change", "at", "why"), LOSSES)
+def test_a_gang_at_its_minimum_starts_again(change: Change, at: Situation, why: str) -> None:
+    job, view = gang(change, least=4)
+    assert moved(job, view, at) in (Reason.POD_LOST, Reason.GANG_NOT_BOUND_IN_TIME)
+    assert lost(job, view, at) == {}
+
+
+def test_a_gang_goes_on_without_a_lost_node_unless_the_others_meet_there() -> None:
+    job, view = gang(gone())
+    assert moved(job, view, situation(lost="n1")) is None
+    assert lost(job, view, situation(lost="n1")) == dict.fromkeys(
+        ("worker-0", "worker-2"), "it is lost"
+    )
+    assert moved(job, view, situation(lost="n0")) is Reason.NODE_LOST
+    assert lost(job, view, situation(lost="n0")) == {}
+
+
+@pytest.mark.parametrize("change", [becomes(0, **LEAVING), gone(0)], ids=["deleted", "gone"])
+def test_a_gang_does_not_outlive_the_replica_where_the_others_meet(change: Change) -> None:
+    job, view = gang(change)
+    assert moved(job, view, situation()) is Reason.POD_LOST
+
+
+def test_a_replica_that_is_still_coming_is_neither_lost_nor_a_reason_to_start_again() -> None:
+    job, view = gang(becomes(3, "Pending", node=""))
+    assert moved(job, view, situation()) is None
+    assert lost(job, view, situation()) == {}
+    job, view = gang(gone(3))
+    assert moved(job, view, situation()) is None
+    assert lost(job, view, situation()) == {}
+
+
+def test_a_coming_replica_is_given_up_when_its_node_cannot_take_it() -> None:
+    job, view = gang(becomes(3, "Pending", node=""))
+    assert lost(job, view, situation(unusable="n1")) == {"worker-2": "it is full"}
+
+
+def test_the_time_to_get_onto_a_node_counts_from_the_last_resize() -> None:
+    job, view = gang(becomes(3, "Pending", node=""))
+    grown = GangView(replace(view.plan, resized=CREATED + 90), view.members, ())
+    assert lost(job, grown, LATE) == {}
+    assert lost(job, grown, situation(after=151.0)) == {"worker-2": "not on its node after 61 s"}
+
+
+def test_a_replica_that_fails_by_itself_fails_its_gang() -> None:
+    job, view = gang(becomes(3, "Failed"))
+    at = situation()
+    assert moved(job, view, at) is Reason.POD_FAILED
+    assert lost(job, view, at) == {}
+
+
+def test_a_job_has_succeeded_when_all_that_go_on_have() -> None:
+    def change(job: JobFacts, plan: PlanFacts, pods: list[PodFacts]) -> None:
+        pods[:] = [a_pod(job, plan, member, "Succeeded") for member in plan.members]
+        pods[4] = a_pod(job, plan, plan.members[4], "Pending", node="")
+
+    job, view = gang(change)
+    assert moved(job, view, situation()) is Reason.SUCCEEDED
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Pending"])
+def test_a_gang_that_does_not_run_yet_is_judged_by_every_replica(phase: str) -> None:
+    job, view = gang(gone(3), phase=phase)
+    assert elastic.going_on(job, view, situation()) is view
+
+
+def test_a_gang_that_is_not_elastic_is_judged_by_every_replica() -> None:
+    job = a_job(task("worker", 4), rendezvous="torch", status={"phase": "Running"})
+    plan = a_plan(job)
+    view = a_view(job, plan, running(job, plan)[:3])
+    assert moved(job, view, situation()) is Reason.POD_LOST
+    assert elastic.lost(job, view, situation()) == {}

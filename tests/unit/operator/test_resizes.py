@@ -1,0 +1,130 @@
+"""When a decided resize is carried out, and what is said of it."""
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from bireme.core.decision import Decision, Resize
+from bireme.core.placement import Placement, TaskPlacement
+from bireme.core.reasons import Reason
+from bireme.kube.gang_views import Promise
+from bireme.kube.training_jobs import Key
+from bireme_operator import status
+from bireme_operator.actuator import Actuator
+from bireme_operator.events import Events
+from bireme_operator.metrics import Metrics
+from bireme_operator.reports import Reports
+from bireme_operator.resizes import Resizes
+from kubeobjects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
+from kubeobjects.fed import Cluster
+from kubeobjects.lives import situation
+from scenario.manifests import task
+
+WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
+JOB = a_job(WORKERS, rendezvous="torch", status={"phase": "Running"})
+PLAN = a_plan(JOB, ("n0", "n1"))
+KEY = JOB.key
+
+
+class Desk:
+    """Stands where the actuator and the reports stand, and notes what is begun."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.state = self.cluster.state
+        self.cluster.job(WORKERS, rendezvous="torch", status={"phase": "Running"})
+        self.cluster.group(PLAN, queue="q")
+        for member in PLAN.members:
+            self.cluster.member(pod_manifest(JOB, PLAN, member))
+        self.promised: list[Promise | None] = []
+        self.is_telling = False
+        known = (cast(Actuator, self), cast(Reports, self), cast(Events, None))
+        self.resizes = Resizes(*known, Metrics(), lambda: CREATED + 9)
+
+    def is_free(self, key: Key) -> bool:
+        return key == KEY
+
+    def is_writing(self, uid: str) -> bool:
+        return self.is_telling and uid == "job-group"
+
+    def start(self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None) -> None:
+        work.close()
+        self.promised.append(promise)
+
+    def decide(self, *counts: int) -> None:
+        """Carry out that n0 and n1 hold so many replicas."""
+        snapshot = self.cluster.snapshot()
+        self.carry_out(snapshot.running_by_uid["job-uid"], *counts)
+
+    def carry_out(self, running: Any, *counts: int) -> None:
+        rows = np.flatnonzero(counts)
+        placement = Placement((TaskPlacement("worker", rows, np.array(counts)[rows]),), "", "")
+        decision = Decision((Resize(running, placement, "why", Reason.GROWN),))
+        groups = dict(self.state.groups)
+        self.resizes.carry_out(decision, self.cluster.snapshot(), groups)
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])
+def test_a_resize_promises_its_places_while_it_is_written(counts: tuple[int, int]) -> None:
+    desk = Desk()
+    desk.decide(*counts)
+    (promise,) = desk.promised
+    assert promise is not None
+    assert (promise.queue, promise.job_uid) == ("q", "job-uid")
+    assert promise.plan.replicas == {"worker": sum(counts)}
+    assert promise.plan.resized == CREATED + 9
+
+
+def test_a_gang_that_is_being_told_of_is_resized_later() -> None:
+    desk = Desk()
+    desk.is_telling = True
+    desk.decide(2, 3)
+    assert desk.promised == []
+
+
+def test_a_gang_that_lost_a_replica_meanwhile_is_left_alone() -> None:
+    desk = Desk()
+    decided = desk.cluster.snapshot().running_by_uid["job-uid"]
+    desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
+    desk.carry_out(decided, 2, 3)
+    assert desk.promised == []
+
+
+def test_a_job_that_was_made_anew_is_left_alone() -> None:
+    desk = Desk()
+    decided = desk.cluster.snapshot().running_by_uid["job-uid"]
+    old = replace(decided, gang=replace(decided.gang, uid="another"))
+    desk.carry_out(old, 2, 3)
+    assert desk.promised == []
+
+
+def test_the_replica_where_the_others_meet_is_never_given_up() -> None:
+    desk = Desk()
+    desk.decide(0, 1)
+    assert desk.promised == []
+
+
+def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> None:
+    desk = Desk()
+    group, view = desk.state.groups[KEY], desk.state.view(KEY)
+    assert view is not None
+    assert desk.resizes.mend(JOB, group, view, situation(lost="n1"))
+    (promise,) = desk.promised
+    assert promise is not None
+    assert [m.index for m in promise.plan.members] == [0, 2]
+    assert not desk.resizes.mend(JOB, group, view, situation())
+
+
+def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:
+    desk = Desk()
+    view = a_view(JOB, PLAN, running(JOB, PLAN))
+    said = status.sized({"gpus": 2, "message": "before"}, view, desk.state.node_table)
+    assert said["gpus"] == 6
+    assert said["message"] == "all 3 replicas run on 2 node(s)"
+    assert said["placement"]["nodes"] == 2
+    part = a_view(JOB, PLAN, running(JOB, PLAN)[:2])
+    coming = status.sized({"message": "before"}, part, desk.state.node_table)
+    assert (coming["gpus"], coming["message"]) == (6, "before")

@@ -1,0 +1,191 @@
+"""A small world that carries the decisions of the cycle out, second by second of its own time.
+
+It knows what the cycle does not: how long a gang really runs. Victims keep the work they have done
+and leave after ``stop_seconds``; until then they hold their places. ``problems`` says in words what
+must not be: a node that holds more than it has, a gang that is split, a queue above its limit, a
+replica that had to move, a policy that was overruled, a moment at which the cycle never rests.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision, Preempt, Resize
+from bireme.core.gangs import Gang
+from bireme.core.nodes import Node
+from bireme.core.policy import Policy
+from bireme.core.queues import Queue
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.testing import a_snapshot, with_running
+
+MOST_CYCLES = 100
+"""At one moment; all but the last start, stop or resize somebody."""
+
+
+@dataclass
+class World:
+    """Gangs that wait, run and leave.
+
+    Attributes:
+        seconds: How long each gang has left to run, by uid.
+        leaves: When a gang that is being stopped has left, by uid.
+        started: When each gang started first, by uid.
+        moves: Every preemption and resize, as (time, uid).
+    """
+
+    nodes: Sequence[Node]
+    policy: Policy
+    settings: SchedulingSettings = field(default_factory=SchedulingSettings)
+    queues: Sequence[Queue] = (Queue("default"),)
+    stop_seconds: float = 0.0
+    now: float = 0.0
+    waiting: dict[str, Gang] = field(default_factory=dict)
+    running: dict[str, RunningGang] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    leaves: dict[str, float] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    moves: list[tuple[float, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def submit(self, gang: Gang, seconds: float) -> None:
+        """``gang`` waits from now on, and will run for ``seconds``."""
+        self.waiting[gang.uid] = replace(gang, arrived=self.now)
+        self.seconds[gang.uid] = seconds
+
+    def snapshot(self) -> ClusterSnapshot:
+        """What the cycle may know."""
+        bare = a_snapshot(
+            self.nodes,
+            *self.waiting.values(),
+            queues=self.queues,
+            now=self.now,
+            settings=self.settings,
+        )
+        return with_running(bare, *self.running.values())
+
+    @property
+    def next_end(self) -> float:
+        """When the next gang finishes or has left; infinite when none runs."""
+        ends = [r.started + self.seconds[uid] for uid, r in self.running.items()]
+        return min([*ends, *self.leaves.values()], default=float("inf"))
+
+    def advance(self, until: float) -> None:
+        """Let time pass; who is done by ``until`` is gone then."""
+        self.now = until
+        for uid, running in list(self.running.items()):
+            left = self.leaves.get(uid)
+            if left is None and running.started + self.seconds[uid] <= until:
+                del self.running[uid]
+            elif left is not None and left <= until:
+                del self.running[uid], self.leaves[uid]
+                gang = running.gang
+                self.waiting[uid] = replace(gang, interrupted=True, evictions=gang.evictions + 1)
+
+    def lose(self, name: str) -> None:
+        """Node ``name`` is gone: its gangs wait again, before all others."""
+        row = self.snapshot().nodes.row[name]
+        for uid, running in list(self.running.items()):
+            if row in running.placement.node_rows():
+                del self.running[uid]
+                self.leaves.pop(uid, None)
+                self.waiting[uid] = replace(running.gang, interrupted=True, displaced=True)
+        self.nodes = [
+            replace(node, is_ready=node.is_ready and node.name != name) for node in self.nodes
+        ]
+
+    def decide(self) -> Decision:
+        """One cycle, carried out."""
+        snapshot = self.snapshot()
+        decision = run_cycle(snapshot, self.policy, explain=False)
+        if decision.fallback:
+            self.problems.append(decision.fallback)
+        for action in decision.actions:
+            if isinstance(action, Admit):
+                self._start(action)
+            elif isinstance(action, Preempt):
+                self._stop(action.running)
+            elif isinstance(action, Resize):
+                self._resize(action)
+        self.problems += broken_promises(self.snapshot())
+        return decision
+
+    def settle(self) -> list[Decision]:
+        """Cycles at this moment until one changes nothing more."""
+        decisions = [self.decide()]
+        while any(isinstance(a, Admit | Preempt | Resize) for a in decisions[-1].actions):
+            self.advance(self.now)
+            decisions.append(self.decide())
+            if len(decisions) > MOST_CYCLES:
+                self.problems.append(f"at {self.now} the cycle does not come to rest")
+                break
+        return decisions
+
+    def _start(self, action: Admit) -> None:
+        gang = self.waiting.pop(action.gang.uid)
+        self.running[gang.uid] = RunningGang(gang, action.placement, self.now)
+        self.started.setdefault(gang.uid, self.now)
+
+    def _stop(self, running: RunningGang) -> None:
+        uid = running.gang.uid
+        if uid in self.leaves:
+            self.problems.append(f"{uid} was stopped twice")
+        self.moves.append((self.now, uid))
+        self.seconds[uid] -= self.now - running.started
+        self.leaves[uid] = self.now + self.stop_seconds
+        self.running[uid] = replace(self.running[uid], is_leaving=True)
+
+    def _resize(self, action: Resize) -> None:
+        old = self.running[action.running.gang.uid]
+        self.problems += moved(old, action)
+        self.moves.append((self.now, old.gang.uid))
+        self.running[old.gang.uid] = RunningGang(
+            old.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
+        )
+
+
+def broken_promises(snapshot: ClusterSnapshot) -> Iterator[str]:
+    """What is wrong with this state, in words."""
+    overfull = (snapshot.used > snapshot.nodes.allocatable).any(axis=1)
+    yield from (f"{snapshot.nodes.names[row]} is overfull" for row in np.flatnonzero(overfull))
+    for running in snapshot.running:
+        uid, sizes = running.gang.uid, running.sizes
+        if not snapshot.nodes.is_ready[running.placement.node_rows()].all():
+            yield f"{uid} is on a node that is not ready"
+        for task in running.gang.tasks:
+            if not task.minimum <= sizes.get(task.name, 0) <= task.maximum:
+                yield f"{uid} has {sizes} of {task}"
+        if sum(sizes.values()) < running.gang.min_available:
+            yield f"{uid} has {sizes}, of {running.gang.min_available} at least"
+    for queue in snapshot.queues.values():
+        held = _held(queue.name, snapshot)
+        for resource, limit in queue.limit.items():
+            if held.get(resource, 0) > limit:
+                yield f"queue {queue.name} holds {held} and may hold {limit} {resource}"
+
+
+def _held(name: str, snapshot: ClusterSnapshot) -> Mapping[str, int]:
+    """What ``name`` and the queues below it hold."""
+    total: dict[str, int] = {}
+    for queue in snapshot.queues.values():
+        path = [queue.name]
+        while parent := snapshot.queues[path[-1]].parent:
+            path.append(parent)
+        if name in path:
+            for resource, amount in snapshot.queue_usage.get(queue.name, {}).items():
+                total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def moved(running: RunningGang, action: Resize) -> Iterator[str]:
+    """Tasks of which ``action`` moves a replica: it must only add some, or only remove some."""
+    before = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in running.placement.tasks}
+    after = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in action.placement.tasks}
+    for task in {*before, *after}:
+        one, other = before.get(task, {}), after.get(task, {})
+        changes = [other.get(row, 0) - one.get(row, 0) for row in {*one, *other}]
+        if min(changes) < 0 < max(changes):
+            yield f"{running.gang.uid}: replicas of {task} moved"
