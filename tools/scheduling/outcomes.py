@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bireme.simulator.outcome import JobRecord, Outcome, Series, Span
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 from scheduling.simulations import a_job
 
 

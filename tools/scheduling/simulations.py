@@ -16,7 +16,7 @@ from bireme.core.queues import Queue
 from bireme.core.speed import SpeedLaw
 from bireme.simulator.outcome import JobRecord, Outcome
 from bireme.simulator.physics.laws import LinearSpeed
-from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 
 URGENT = Queue("urgent", user_priority=100)

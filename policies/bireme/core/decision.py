@@ -69,6 +69,11 @@ class Resize:
     message: str
     reason: Reason
 
+    @property
+    def gang(self) -> Gang:
+        """The gang whose size changes, at the size that was asked for."""
+        return self.running.gang
+
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
@@ -78,6 +83,11 @@ class Preempt:
     beneficiary: Gang
     message: str
     reason: Reason = Reason.PREEMPTED
+
+    @property
+    def gang(self) -> Gang:
+        """The gang that stops."""
+        return self.running.gang
 
 
 Action: TypeAlias = Admit | Hold | Resize | Preempt

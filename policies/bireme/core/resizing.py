@@ -1,10 +1,11 @@
 """Elastic gangs: growing into capacity that nobody waits for, shrinking where it is wanted.
 
-Replicas that stay, stay where they are. A growth adds replicas near the others; a shrink empties
-the nodes with the fewest replicas first, and last of all the one where the others meet.
+Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domains
+of the others that have room for them; a shrink empties the nodes with the fewest replicas first,
+and last of all the one where the others meet.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, keeps_affinity, make_placement
 from bireme.core.policy import Placer
-from bireme.core.resources import IntArray
+from bireme.core.resources import BoolArray, IntArray
 from bireme.core.running import RunningGang
 
 
@@ -69,13 +70,33 @@ def larger(
     extra = {name: min(count, room.get(name, 0)) for name, count in extra.items()}
     while sum(extra.values()):
         added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
-        placement = placer.place(added, capacity) if may_add(added) else None
-        if placement is not None:
-            whole = joined(running, placement, capacity.nodes)
-            if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
-                return added, placement, whole
+        for inside in _nearest(running, capacity.nodes) if may_add(added) else ():
+            placement = placer.place(added, _only(inside, capacity))
+            if placement is not None:
+                whole = joined(running, placement, capacity.nodes)
+                if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
+                    return added, placement, whole
         extra = {name: count // 2 for name, count in extra.items()}
     return None
+
+
+def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
+    """Nodes in the domains of ``running``, bool of shape (nodes,), from its own nodes to all."""
+    rows = running.placement.node_rows()
+    own = np.zeros(len(nodes), dtype=np.bool_)
+    own[rows] = True
+    yield own
+    for codes in nodes.domains:
+        yield own | ((codes >= 0) & np.isin(codes, codes[rows]))
+    yield np.ones(len(nodes), dtype=np.bool_)
+
+
+def _only(inside: BoolArray, capacity: FreeCapacity) -> FreeCapacity:
+    """``capacity`` with nothing free but ``inside``."""
+    if inside.all():
+        return capacity
+    free = np.where(inside[:, None], capacity.free, 0)
+    return FreeCapacity(capacity.nodes, capacity.nodes.allocatable - free)
 
 
 def joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from bireme.core.gangs import Gang
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob
 
 NAMESPACE = "default"
 

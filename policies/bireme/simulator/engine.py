@@ -32,7 +32,7 @@ from bireme.simulator.lines import FIRST_DEPTH, may_thin
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.recorder import Recorder
-from bireme.simulator.trace import Trace
+from bireme.simulator.workload import Trace
 from bireme.simulator.world import World
 
 Progress = Callable[[int, int], None]

@@ -24,9 +24,9 @@ from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.metrics import Metrics, measure
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
+from bireme.simulator.workload import Trace
 
 DEFAULTS: Final = SchedulingSettings()
 GPUS_PER_NODE: Final = 8

@@ -15,7 +15,7 @@ from bireme.core.placement import Placement
 from bireme.core.running import RunningGang
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord, Span
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 
 LEAST_ESTIMATE = 0.1
 """The share of its first estimate that a gang is still expected to run, however long it has."""

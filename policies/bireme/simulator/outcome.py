@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

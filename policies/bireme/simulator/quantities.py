@@ -14,7 +14,7 @@ from bireme.core.resources import FloatArray
 from bireme.kube.names import GPU
 from bireme.simulator import steps
 from bireme.simulator.outcome import JobRecord, Outcome
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 
 SHORTEST_SECONDS: Final = 1.0
 """Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""

@@ -20,7 +20,7 @@ from bireme.simulator.lines import Lines
 from bireme.simulator.lives import Life
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
-from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob
 
 
 class World:

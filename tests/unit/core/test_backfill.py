@@ -1,6 +1,7 @@
 """Backfill: who passes the blocked gang, where, and what it costs that gang: nothing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def reason(snapshot: ClusterSnapshot, uid: str, explain: bool = True) -> Reason:
     return next(h.reason for h in decide(snapshot, explain).held if h.gang.uid == uid)
 
 
-def gang(name: str, gpus: int, estimate: float | None, **more: str) -> Gang:
+def gang(name: str, gpus: int, estimate: float | None, **more: Any) -> Gang:
     return a_gang(name, a_task(gpus), arrived=1.0, estimated_seconds=estimate, **more)
 
 

@@ -38,7 +38,9 @@ def story(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
             action.message,
             (action.placement.by_task(snapshot.nodes), action.ranked.score)
             if isinstance(action, Admit)
-            else action.position,
+            else action.position
+            if isinstance(action, Hold)
+            else None,
         )
         for action in decision.actions
     ]

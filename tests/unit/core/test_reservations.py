@@ -1,6 +1,7 @@
 """Reservations: for whom, from when on, and where; what an estimate is worth when it is wrong."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def held(
     places: Mapping[str, int],
     estimated_seconds: float | None,
     started: float = 0.0,
-    **more: bool,
+    **more: Any,
 ) -> ClusterSnapshot:
     """``snapshot`` in which a gang of one-GPU workers runs too."""
     gang = a_gang(name, a_task(sum(places.values())), estimated_seconds=estimated_seconds)

@@ -13,7 +13,7 @@ from bireme.heuristics.packing import Packing
 from bireme.simulator.engine import Conduct, simulate
 from bireme.simulator.errors import SimulationError, TraceError
 from bireme.simulator.outcome import Outcome, Span
-from bireme.simulator.trace import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
 

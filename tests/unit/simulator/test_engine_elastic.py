@@ -10,7 +10,7 @@ from bireme.simulator.engine import Conduct, simulate
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.laws import LinearSpeed
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes, record_of
 

@@ -15,7 +15,7 @@ from bireme.heuristics.packing import Packing
 from bireme.simulator.engine import Conduct, simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.trace import Trace
+from bireme.simulator.workload import Trace
 from scheduling.simulations import (
     broken_promises,
     record_of,

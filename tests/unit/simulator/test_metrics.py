@@ -12,7 +12,7 @@ from bireme.heuristics.packing import Packing
 from bireme.simulator import quantities
 from bireme.simulator.engine import simulate
 from bireme.simulator.metrics import KEYS, Distribution, measure
-from bireme.simulator.trace import Trace
+from bireme.simulator.workload import Trace
 from bireme.testing import a_node
 from scheduling.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
 from scheduling.simulations import a_job, small_traces

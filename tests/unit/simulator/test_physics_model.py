@@ -13,7 +13,7 @@ from bireme.simulator.errors import SimulationError
 from bireme.simulator.physics import MEASURED, Physics
 from bireme.simulator.physics.disturbances import Fluctuation
 from bireme.simulator.physics.laws import LinearSpeed, MeasuredSpeed
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 from bireme.testing import a_task
 
 FOUR = {"worker": 4}

@@ -8,8 +8,8 @@ import pytest
 
 from bireme.kube.names import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.generators import adversarial, diurnal, poisson
+from bireme.simulator.workload import Trace, TraceJob
 
 MANY = 20_000
 

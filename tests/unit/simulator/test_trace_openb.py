@@ -8,8 +8,8 @@ from bireme.core.filters import feasible
 from bireme.core.nodes import NodeTable
 from bireme.kube.names import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.openb import read_openb
+from bireme.simulator.workload import Trace
 
 SHORT = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
 FULL = f"{SHORT},gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"

@@ -8,8 +8,8 @@ import pytest
 from bireme.core.gangs import Role
 from bireme.kube.names import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import TraceJob
 from bireme.simulator.traces.pai import HEADERS, read_pai
+from bireme.simulator.workload import TraceJob
 
 JOB = "j1,i1,uA,Terminated,100.0,190.0"
 TASK = "j1,tensorflow,2.0,Terminated,110.0,180.0,600.0,29.296875,100.0,V100"

@@ -11,8 +11,8 @@ from bireme.core.gangs import Role
 from bireme.core.nodes import NodeTable
 from bireme.kube.names import GPU
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.papers import a2c, das, rlpto, tapfinger
+from bireme.simulator.workload import Trace
 
 GIB = 2**30
 

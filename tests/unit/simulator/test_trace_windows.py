@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bireme.core.queues import Queue
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.windows import window
+from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 
 

@@ -18,7 +18,7 @@ from bireme.core.nodes import Node
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.physics import disturbances
 from bireme.simulator.physics.failures import NODE_MTBF_SECONDS, NodeChange, node_changes
-from bireme.simulator.trace import TraceJob
+from bireme.simulator.workload import TraceJob
 
 
 @dataclass(frozen=True, slots=True)

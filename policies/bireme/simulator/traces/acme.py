@@ -11,10 +11,10 @@ is ``end_time - start_time``: the README says ``duration`` is that, but in its o
 from math import isnan
 from pathlib import Path
 
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import MEMORY_BYTES_PER_GPU, gang_of
 from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.workload import Trace
 
 COLUMNS = (
     *("job_id", "user", "node_num", "gpu_num", "cpu_num", "type"),

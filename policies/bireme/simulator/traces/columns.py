@@ -15,8 +15,8 @@ from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.tables import Table, shown
+from bireme.simulator.workload import Trace, TraceJob
 
 NOT_SUBMITTED: Final = "no submission time, left out"
 NOT_RUN: Final = "no start or no end, left out"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.workload import Trace, TraceJob
 
 DAY_SECONDS: Final = 86_400.0
 HOUR_SECONDS: Final = 3600.0

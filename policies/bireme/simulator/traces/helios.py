@@ -9,10 +9,10 @@ Jobs without GPUs are left out, as HeliosArtifact does (``framework/QSSF Service
 
 from pathlib import Path
 
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.traces.tables import read_table
+from bireme.simulator.workload import Trace
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
 

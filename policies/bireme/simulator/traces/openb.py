@@ -19,10 +19,10 @@ from bireme.core.nodes import Node
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import GPU_MODEL_LABEL, PODS_PER_NODE
 from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.workload import Trace
 
 SHARED: Final = "share of a GPU, rounded up to a whole one"
 

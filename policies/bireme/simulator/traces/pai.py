@@ -19,10 +19,10 @@ from bireme.core.nodes import Node
 from bireme.core.resources import CPU, MEMORY, PODS, Request, request_of
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import GPU_MODEL_LABEL, PODS_PER_NODE
 from bireme.simulator.traces.tables import count, each_row, number, read_header, read_table
+from bireme.simulator.workload import Trace
 
 HEADERS: Final = {
     "pai_job_table": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),

@@ -16,7 +16,6 @@ from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.generators import (
     draw_durations,
     draw_sizes,
@@ -27,6 +26,7 @@ from bireme.simulator.traces.generators import (
     require_share,
 )
 from bireme.simulator.traces.shapes import PODS_PER_NODE
+from bireme.simulator.workload import Trace, TraceJob
 
 _GIB: Final = 2**30
 

@@ -9,10 +9,10 @@ which. Times are in seconds; neither file names users or asks for CPU or memory.
 
 from pathlib import Path
 
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.traces.tables import Table, read_header, read_table
+from bireme.simulator.workload import Trace
 
 WHOLE = ("timestamp", "duration", "num_gpus", "cluster")
 ONE_CLUSTER = ("job_id", "submit_time", "model_name", "num_gpu", "duration")

@@ -17,10 +17,10 @@ from typing import Final, cast
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.goodput import PolluxSpeed
-from bireme.simulator.trace import Trace, TraceJob
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.traces.tables import Table, read_table, shown, unpacked
+from bireme.simulator.workload import Trace, TraceJob
 
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 

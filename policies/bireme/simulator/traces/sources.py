@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.acme import read_acme
 from bireme.simulator.traces.generators import adversarial, diurnal, poisson
 from bireme.simulator.traces.helios import read_helios
@@ -25,6 +24,7 @@ from bireme.simulator.traces.papers import a2c, das, rlpto, tapfinger
 from bireme.simulator.traces.philly import read_philly
 from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.traces.tiresias import read_muri, read_tiresias
+from bireme.simulator.workload import Trace
 
 FORMATS: Final[Mapping[str, Callable[..., Trace]]] = {
     "acme": read_acme,

@@ -10,10 +10,10 @@ wrong by a thousand, so each reader refuses the other's file.
 from pathlib import Path
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.workload import Trace
 
 TIRESIAS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 MURI = (*TIRESIAS, "iteration_time", "priority")

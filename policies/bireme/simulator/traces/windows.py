@@ -4,7 +4,7 @@ from bisect import bisect_left
 from dataclasses import replace
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.trace import Trace
+from bireme.simulator.workload import Trace
 
 
 def window(trace: Trace, start_seconds: float = 0.0, limit: int | None = None) -> Trace:

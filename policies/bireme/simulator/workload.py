@@ -8,6 +8,8 @@ from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import SpeedLaw
 
+_AFFINITY = RoleAffinity()
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -36,7 +38,7 @@ class TraceJob:
     priority: int = 0
     estimated_seconds: float | None = None
     is_elastic: bool = False
-    role_affinity: RoleAffinity = RoleAffinity()
+    role_affinity: RoleAffinity = _AFFINITY
     speed: SpeedLaw | None = None
     steps: float | None = None
     application: str = ""
