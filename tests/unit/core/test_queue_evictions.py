@@ -1,7 +1,9 @@
 """Who may make whom go: guarantees are taken back, never broken into, and it comes to an end."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -197,29 +199,68 @@ def starts(draw: st.DrawFn, worlds_: st.SearchStrategy[World]) -> tuple[World, f
     return world, running
 
 
-def one_step(world: World, running: frozenset[int]) -> frozenset[int] | None:
+def one_step(
+    world: World, running: frozenset[int], spared: frozenset[int] = frozenset()
+) -> frozenset[int] | None:
     """The first gang in order that fits starts, or the first that can make room does so."""
     for gang in range(len(world.gangs)):
         if gang in running:
             continue
         if world.fits(gang, running):
             return running | {gang}
-        victims = world.victims(gang, running)
+        victims = [victim for victim in world.victims(gang, running) if victim not in spared]
         for count in range(1, len(victims) + 1):
             if world.fits(gang, running - set(victims[:count])):
                 return running - set(victims[:count]) | {gang}
     return None
 
 
+STEPS = 200
+"""More than there are sets of six gangs, and than they can be evicted three times each."""
+
+
+def last_state(
+    world: World, running: frozenset[int], budget: float = math.inf
+) -> frozenset[int] | None:
+    """Where evictions end if nobody is evicted more than ``budget`` times; None if they do not."""
+    evicted: Counter[int] = Counter()
+    for _ in range(STEPS):
+        spent = frozenset(gang for gang in evicted if evicted[gang] >= budget)
+        after = one_step(world, running, spent)
+        if after is None:
+            return running
+        evicted.update(running - after)
+        running = after
+    return None
+
+
 @thorough
 @given(starts(worlds()))
-def test_evictions_come_to_an_end_wherever_they_begin(start: tuple[World, frozenset[int]]) -> None:
+def test_a_budget_ends_evictions_wherever_they_begin(start: tuple[World, frozenset[int]]) -> None:
+    assert last_state(*start, budget=3) is not None
+
+
+@thorough
+@given(starts(worlds()))
+def test_without_guarantees_evictions_come_to_an_end_by_themselves(
+    start: tuple[World, frozenset[int]],
+) -> None:
     world, running = start
-    seen = {running}
-    while (after := one_step(world, running)) is not None:
-        assert after not in seen
-        seen.add(after)
-        running = after
+    world = replace(world, queues={n: replace(q, guaranteed={}) for n, q in world.queues.items()})
+    assert last_state(world, running) is not None
+
+
+def test_guarantees_in_several_resources_can_chase_each_other_which_the_budget_is_for() -> None:
+    queues = {"open": Queue("open"), "sure": Queue("sure", guaranteed={"gpu": 2})}
+    gangs = (
+        ("open", {"gpu": 2, "cpu": 4}),
+        ("sure", {"gpu": 1, "cpu": 0}),
+        ("sure", {"gpu": 2, "cpu": 0}),
+        ("sure", {"gpu": 1, "cpu": 1}),
+    )
+    world = World(queues, {"gpu": 4, "cpu": 4}, gangs)
+    assert last_state(world, frozenset({0, 1})) is None
+    assert last_state(world, frozenset({0, 1}), budget=3) is not None
 
 
 @thorough

@@ -64,7 +64,7 @@ def seconds(low: float, high: float, most_ticks: int = 6) -> Axis:
     high = max(high, low + 1e-9)
     fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= most_ticks)
     step = next(fitting, _SECONDS_STEPS[-1])
-    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    first, last = ceil(low / step - 1e-12), floor(high / step + 1e-12)
     ticks = tuple((n * step, clock(n * step)) for n in range(first, last + 1))
     return Axis(low, high, ticks)
 
