@@ -102,7 +102,8 @@ def test_waiting_job_says_what_it_asks_what_is_free_and_what_is_missing(tenant: 
     said = tenant.await_reason("second", "WaitingForCapacity")
     assert said["message"] == (
         "asks 7 nvidia.com/gpu as 6 worker + 1 ps; 4 nvidia.com/gpu free on nodes it may use; "
-        "3 nvidia.com/gpu missing; 0 ahead"
+        "3 nvidia.com/gpu missing; 0 ahead; kept for it: node gpu-00, as soon as what runs there "
+        "ends"
     )
     assert (said["queuePosition"], said["ready"], said["gpus"]) == (1, "0/7", 7)
     assert tenant.pods("second") == []
