@@ -70,8 +70,8 @@ class World:
     @property
     def next_end(self) -> float:
         """When the next gang finishes or has left; infinite when none runs."""
-        ends = [r.started + self.seconds[uid] for uid, r in self.running.items()]
-        return min([*ends, *self.leaves.values()], default=float("inf"))
+        ends = {uid: r.started + self.seconds[uid] for uid, r in self.running.items()}
+        return min((ends | self.leaves).values(), default=float("inf"))
 
     def advance(self, until: float) -> None:
         """Let time pass; who is done by ``until`` is gone then."""

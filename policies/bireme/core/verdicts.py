@@ -200,6 +200,14 @@ def would_delay(blocked: Gang, reservation: Reservation | None, ahead: int) -> s
     return f"{message}; {ahead} ahead"
 
 
+def would_pass_limit(blocked: Gang, ahead: int) -> str:
+    """Why a gang that would fit now waits for the one that its queue's limit is kept for."""
+    return (
+        f"fits now, but what its queue may still hold is kept for {blocked.namespace}/"
+        f"{blocked.name}; {ahead} ahead"
+    )
+
+
 def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
     """Whose places a gang is waiting for."""
     names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]

@@ -80,9 +80,12 @@ class Walk:
         )
 
     def _is_within_limits(self, gang: Gang) -> bool:
-        """Whether the limits of its queues allow ``gang``, and the blocked gang when it starts."""
-        is_beside = not self.ledger.ends_in_time(gang)
-        return self.queues.excess(gang.queue, gang.demand, is_beside) is None
+        """Whether the limits of its queues allow ``gang``, and the blocked gang beside it.
+
+        Not even a gang that ends in time may pass: while the limit is in the way of the blocked
+        gang, its places would be anybody's.
+        """
+        return self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is None
 
     def _place(self, gang: Gang) -> Placement | None:
         room = self.ledger.room_for(gang)
@@ -158,8 +161,10 @@ class Walk:
                 self.queues.reserve(gang.queue, gang.demand)
         elif self._fits_now(gang):
             message = ""
-            if self.explain:
+            if self.explain and self._is_within_limits(gang):
                 message = verdicts.would_delay(self.blocked, self.ledger.reservation, ahead)
+            elif self.explain:
+                message = verdicts.would_pass_limit(self.blocked, ahead)
             return Hold(whole, Reason.WAITING_BEHIND, message, self.position, entry)
         message = ""
         if self.explain:

@@ -134,8 +134,13 @@ def test_a_long_gang_leaves_the_blocked_one_its_part_of_the_limit() -> None:
     assert reason(snapshot, "long") is Reason.WAITING_BEHIND
 
 
-def test_a_short_gang_gives_its_part_of_the_limit_back_in_time() -> None:
-    assert admitted(half_full(gang("short", 8, 50.0), queues=LIMITED)) == ["short"]
+def test_not_even_a_short_gang_takes_that_part_of_the_limit() -> None:
+    """With the limit in its way, the blocked gang could not keep its places."""
+    snapshot = half_full(gang("short", 2, 50.0), queues=LIMITED)
+    assert admitted(snapshot) == []
+    assert decide(snapshot).held[1].message == (
+        "fits now, but what its queue may still hold is kept for default/wide; 1 ahead"
+    )
 
 
 def test_a_gang_of_another_queue_does_not_count_against_that_limit() -> None:

@@ -1,0 +1,330 @@
+"""Promises of the rails in random worlds: no delay by backfill, no needless victim, no loop."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import Node
+from bireme.core.policy import Policy
+from bireme.core.queues import Queue
+from bireme.core.resources import IntArray
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from scheduling.world import World
+
+PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
+COMBINED = Policy(CombinedPriority(), Packing())
+NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
+QUEUES = (
+    Queue("default"),
+    Queue("first", user_priority=90),
+    Queue("small", limit={GPU: 6}),
+    Queue("mine", guaranteed={GPU: 4}),
+)
+Arrival = tuple[int, Gang, float]
+"""When, who, and how long it runs."""
+
+
+def growing(replicas: int, least: int, most: int) -> Task:
+    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
+
+
+KINDS: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(3, 1),),
+    (a_task(1, 4),),
+    (a_task(1, 8),),
+    (a_task(2, 4),),
+    (a_task(12, 1),),
+)
+SMALL: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(2, 1),),
+    (a_task(1, 3),),
+    (a_task(1, 6),),
+    (a_task(2, 4),),
+)
+ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
+
+
+@st.composite
+def arrivals(
+    draw: st.DrawFn,
+    kinds: Sequence[tuple[Task, ...]] = KINDS,
+    queues: Sequence[str] = ("default",),
+    estimates: Sequence[float | None] = (1.0,),
+) -> list[Arrival]:
+    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
+    found = []
+    for index in range(draw(st.integers(3, 25))):
+        tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))
+        times = draw(st.sampled_from(estimates))
+        gang = a_gang(
+            f"g{index:02}",
+            *tasks,
+            queue=draw(st.sampled_from(queues)),
+            priority=draw(st.sampled_from((0, 0, 10, 1000))),
+            estimated_seconds=None if times is None else times * seconds,
+            is_elastic=any(task.max_replicas for task in tasks),
+        )
+        found.append((draw(st.integers(0, 30)), gang, seconds))
+    return sorted(found, key=lambda arrival: (arrival[0], arrival[1].uid))
+
+
+def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:
+    """Until nothing happens any more; every moment is decided until it comes to rest."""
+    decisions: list[Decision] = []
+    left = list(todo)
+    for _ in range(most_moments):
+        moment = min(world.next_end, float(left[0][0]) if left else float("inf"))
+        if moment == float("inf"):
+            return decisions
+        world.advance(moment)
+        while left and left[0][0] <= moment:
+            _, gang, seconds = left.pop(0)
+            world.submit(gang, seconds)
+        decisions += world.settle()
+    world.problems.append(f"{most_moments} moments were not enough")
+    return decisions
+
+
+# --- EASY -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrivals(SMALL, ("default", "small"), (1.0, 1.0, 1.5)))
+def test_with_true_or_generous_estimates_the_first_in_line_starts_when_promised(
+    todo: list[Arrival],
+) -> None:
+    world = World(NODES, Policy(Fifo(), Packing()), PATIENT, QUEUES)
+    promised: dict[str, float] = {}
+    for moment in _moments(world, todo):
+        in_line = min(moment.waiting, key=lambda gang: (gang.arrived, gang.uid), default=None)
+        for hold in run_cycle(moment, world.policy).held:
+            if hold.reservation is not None and in_line is not None and hold.gang is in_line:
+                promised.setdefault(hold.gang.uid, hold.reservation.start)
+    assert world.problems == []
+    assert {uid: world.started[uid] <= start for uid, start in promised.items()} == dict.fromkeys(
+        promised, True
+    )
+
+
+def _moments(world: World, todo: Sequence[Arrival]) -> Sequence[ClusterSnapshot]:
+    """What every cycle of a replay saw."""
+    seen: list[ClusterSnapshot] = []
+
+    class Watched(World):
+        def decide(self) -> Decision:
+            seen.append(self.snapshot())
+            return super().decide()
+
+    world.__class__ = Watched
+    replay(world, todo)
+    return seen
+
+
+# --- preemption -----------------------------------------------------------------------------------
+
+
+@st.composite
+def full_clusters(draw: st.DrawFn) -> tuple[ClusterSnapshot, tuple[Node, ...]]:
+    """One gang that waits, and gangs of one-GPU workers, each on one node, that run."""
+    nodes = tuple(a_node(f"n{i}", draw(st.sampled_from((2, 4, 8)))) for i in range(3))
+    gang = a_gang(
+        "asks",
+        a_task(draw(st.integers(1, 3)), draw(st.sampled_from((1, 2, 4, 8)))),
+        priority=draw(st.sampled_from((0, 10, 1000))),
+    )
+    snapshot = a_snapshot(nodes, gang, settings=PATIENT, queues=QUEUES)
+    for node in nodes:
+        left = node.allocatable[GPU]
+        while left and draw(st.integers(0, 5)):
+            size = draw(st.integers(1, left))
+            left -= size
+            runs = replace(
+                a_gang(
+                    f"r{len(snapshot.running):02}",
+                    a_task(size),
+                    priority=draw(st.sampled_from((0, 10, 1000))),
+                ),
+                evictions=draw(st.sampled_from((0, 0, 0, 2))),
+            )
+            started = -float(draw(st.integers(0, 3)))
+            running = a_running(runs, snapshot.nodes, {node.name: size}, started=started)
+            snapshot = with_running(snapshot, running)
+    return snapshot, nodes
+
+
+def fits(gang: Gang, free: dict[str, int]) -> bool:
+    (task,) = gang.tasks
+    request = dict(task.request)[GPU]
+    return sum(amount // request for amount in free.values()) >= task.replicas
+
+
+@settings(max_examples=300, deadline=None)
+@given(full_clusters())
+def test_victims_are_lower_and_needed_and_found_whenever_they_are_enough(
+    case: tuple[ClusterSnapshot, tuple[Node, ...]],
+) -> None:
+    snapshot, nodes = case
+    (asks,) = snapshot.waiting
+    decision = run_cycle(snapshot, COMBINED)
+    held = {r.gang.uid: (r.gang, int(r.placement.node_rows()[0])) for r in snapshot.running}
+    victims = {p.running.gang.uid for p in decision.preempted}
+
+    def free_without(gone: set[str]) -> dict[str, int]:
+        free = {node.name: node.allocatable[GPU] for node in nodes}
+        for uid, (gang, row) in held.items():
+            if uid not in gone:
+                free[snapshot.nodes.names[row]] -= gang.demand[GPU]
+        return free
+
+    able = {
+        uid
+        for uid, (gang, _) in held.items()
+        if gang.priority < asks.priority
+        and gang.evictions < 2
+        and CombinedPriority().order([asks, gang], snapshot)[0].gang is asks
+    }
+    assert victims <= able
+    if decision.admitted:
+        assert fits(asks, free_without(set()))
+    elif victims:
+        assert fits(asks, free_without(victims))
+        assert not any(fits(asks, free_without(victims - {uid})) for uid in victims)
+    elif decision.held[0].position is not None:
+        assert not fits(asks, free_without(able))
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None, 0.1)),
+    st.sampled_from((0.0, 2.0)),
+)
+def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
+    todo: list[Arrival], stop_seconds: float
+) -> None:
+    world = World(NODES, COMBINED, PATIENT, QUEUES, stop_seconds)
+    holds: dict[str, Hold] = {}
+    for decision in replay(world, todo):
+        holds |= {hold.gang.uid: hold for hold in decision.held}
+    assert world.problems == []
+    stuck = {uid: holds[uid].reason.value for uid in world.waiting}
+    assert set(stuck.values()) <= {"NeverFits"}
+    assert not world.running
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))
+def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arrival]) -> None:
+    world = World(NODES, COMBINED, PATIENT, QUEUES)
+    for at, gang, _ in todo:
+        world.advance(float(at))
+        world.submit(gang, float("inf"))
+        world.settle()
+    for moment in range(100):
+        world.advance(31.0 + 10.0 * moment)
+        world.settle()
+    assert world.problems == []
+    evictions = [gang.evictions for gang in world.waiting.values()]
+    evictions += [running.gang.evictions for running in world.running.values()]
+    assert max(evictions, default=0) <= PATIENT.eviction_budget
+    assert [move for move in world.moves if move[0] > 531.0] == []
+
+
+# --- purity ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def states(draw: st.DrawFn) -> ClusterSnapshot:
+    """A moment in the life of a small cluster, with gangs that leave."""
+    todo = draw(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
+    hurried = replace(PATIENT, wait_bound_seconds=draw(st.sampled_from((5, 10**6))))
+    world = World(NODES, COMBINED, hurried, QUEUES, stop_seconds=10.0)
+    for at, gang, seconds in todo[:-2]:
+        world.advance(float(at))
+        world.submit(gang, seconds)
+        world.decide()
+    for _, gang, seconds in todo[-2:]:
+        world.submit(gang, seconds)
+    return world.snapshot()
+
+
+def story(decision: Decision, with_words: bool = True) -> list[object]:
+    """A decision as plain values, to compare."""
+
+    def told(action: Admit | Hold | Resize | Preempt) -> list[object]:
+        gang = action.gang if isinstance(action, Admit | Hold) else action.running.gang
+        facts: list[object] = [type(action).__name__, gang, action.reason]
+        if isinstance(action, Admit | Resize):
+            facts.append(repr(action.placement))
+        if isinstance(action, Hold):
+            facts += [action.position, repr(action.reservation)]
+        if isinstance(action, Preempt):
+            facts.append(action.beneficiary)
+        if isinstance(action, Admit):
+            facts.append(action.passed)
+        return [*facts, action.message] if with_words else facts
+
+    return [*(told(action) for action in decision.actions), decision.fallback]
+
+
+@settings(max_examples=100, deadline=None)
+@given(states(), st.randoms(use_true_random=False))
+def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
+    snapshot: ClusterSnapshot, shuffle: random.Random
+) -> None:
+    waiting, running = list(snapshot.waiting), list(snapshot.running)
+    shuffle.shuffle(waiting)
+    shuffle.shuffle(running)
+    other = replace(snapshot, waiting=tuple(waiting), running=tuple(running))
+    assert story(run_cycle(other, COMBINED)) == story(run_cycle(snapshot, COMBINED))
+
+
+@settings(max_examples=100, deadline=None)
+@given(states())
+def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> None:
+    silent = run_cycle(snapshot, COMBINED, explain=False)
+    assert story(silent, with_words=False) == story(run_cycle(snapshot, COMBINED), with_words=False)
+    assert {action.message for action in silent.actions if isinstance(action, Admit)} <= {""}
+
+
+@settings(max_examples=100, deadline=None)
+@given(states())
+def test_a_snapshot_is_only_read_and_equal_ones_are_decided_alike(
+    snapshot: ClusterSnapshot,
+) -> None:
+    for array in _arrays(snapshot):
+        array.setflags(write=False)
+    usage = repr(snapshot.queue_usage)
+    first = story(run_cycle(snapshot, COMBINED))
+    assert story(run_cycle(snapshot, COMBINED)) == first
+    fresh = a_snapshot(NODES, settings=snapshot.settings).nodes
+    assert story(run_cycle(replace(snapshot, nodes=fresh), COMBINED)) == first
+    assert repr(snapshot.queue_usage) == usage
+
+
+def _arrays(snapshot: ClusterSnapshot) -> list[IntArray]:
+    placed = [task for running in snapshot.running for task in running.placement.tasks]
+    usage = [each for r in snapshot.running for each in r.usage(snapshot.nodes.axis)]
+    return [
+        snapshot.used,
+        snapshot.nodes.allocatable,
+        *usage,
+        *(np.asarray(task.rows) for task in placed),
+        *(np.asarray(task.counts) for task in placed),
+    ]
