@@ -1,0 +1,161 @@
+"""What a decision does not depend on, and what it leaves as it was."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
+from bireme.core.gangs import Gang, Task
+from bireme.core.policy import Policy
+from bireme.core.queues import Queue
+from bireme.core.resources import IntArray
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.packing import Packing
+from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task
+from scheduling.world import World
+
+PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
+COMBINED = Policy(CombinedPriority(), Packing())
+NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
+QUEUES = (
+    Queue("default"),
+    Queue("first", user_priority=90),
+    Queue("small", limit={GPU: 6}),
+    Queue("mine", guaranteed={GPU: 4}),
+)
+Arrival = tuple[int, Gang, float]
+"""When, who, and how long it runs."""
+
+
+def growing(replicas: int, least: int, most: int) -> Task:
+    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
+
+
+KINDS: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(3, 1),),
+    (a_task(1, 4),),
+    (a_task(1, 8),),
+    (a_task(2, 4),),
+    (a_task(12, 1),),
+)
+SMALL: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(2, 1),),
+    (a_task(1, 3),),
+    (a_task(1, 6),),
+    (a_task(2, 4),),
+)
+ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
+
+
+@st.composite
+def arrivals(
+    draw: st.DrawFn,
+    kinds: Sequence[tuple[Task, ...]] = KINDS,
+    queues: Sequence[str] = ("default",),
+    estimates: Sequence[float | None] = (1.0,),
+) -> list[Arrival]:
+    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
+    found = []
+    for index in range(draw(st.integers(3, 25))):
+        tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))
+        times = draw(st.sampled_from(estimates))
+        gang = a_gang(
+            f"g{index:02}",
+            *tasks,
+            queue=draw(st.sampled_from(queues)),
+            priority=draw(st.sampled_from((0, 0, 10, 1000))),
+            estimated_seconds=None if times is None else times * seconds,
+            is_elastic=any(task.max_replicas for task in tasks),
+        )
+        found.append((draw(st.integers(0, 30)), gang, seconds))
+    return sorted(found, key=lambda arrival: (arrival[0], arrival[1].uid))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> ClusterSnapshot:
+    """A moment in the life of a small cluster, with gangs that leave."""
+    todo = draw(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
+    hurried = replace(PATIENT, wait_bound_seconds=draw(st.sampled_from((5, 10**6))))
+    world = World(NODES, COMBINED, hurried, QUEUES, stop_seconds=10.0)
+    for at, gang, seconds in todo[:-2]:
+        world.advance(float(at))
+        world.submit(gang, seconds)
+        world.decide()
+    for _, gang, seconds in todo[-2:]:
+        world.submit(gang, seconds)
+    return world.snapshot()
+
+
+def story(decision: Decision, with_words: bool = True) -> list[object]:
+    """A decision as plain values, to compare."""
+
+    def told(action: Admit | Hold | Resize | Preempt) -> list[object]:
+        gang = action.gang if isinstance(action, Admit | Hold) else action.running.gang
+        facts: list[object] = [type(action).__name__, gang, action.reason]
+        if isinstance(action, Admit | Resize):
+            facts.append(repr(action.placement))
+        if isinstance(action, Hold):
+            facts += [action.position, repr(action.reservation)]
+        if isinstance(action, Preempt):
+            facts.append(action.beneficiary)
+        if isinstance(action, Admit):
+            facts.append(action.passed)
+        return [*facts, action.message] if with_words else facts
+
+    return [*(told(action) for action in decision.actions), decision.fallback]
+
+
+@settings(max_examples=100, deadline=None)
+@given(states(), st.randoms(use_true_random=False))
+def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
+    snapshot: ClusterSnapshot, shuffle: random.Random
+) -> None:
+    waiting, running = list(snapshot.waiting), list(snapshot.running)
+    shuffle.shuffle(waiting)
+    shuffle.shuffle(running)
+    other = replace(snapshot, waiting=tuple(waiting), running=tuple(running))
+    assert story(run_cycle(other, COMBINED)) == story(run_cycle(snapshot, COMBINED))
+
+
+@settings(max_examples=100, deadline=None)
+@given(states())
+def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> None:
+    silent = run_cycle(snapshot, COMBINED, explain=False)
+    assert story(silent, with_words=False) == story(run_cycle(snapshot, COMBINED), with_words=False)
+    assert {action.message for action in silent.actions if isinstance(action, Admit)} <= {""}
+
+
+@settings(max_examples=100, deadline=None)
+@given(states())
+def test_a_snapshot_is_only_read_and_equal_ones_are_decided_alike(
+    snapshot: ClusterSnapshot,
+) -> None:
+    for array in _arrays(snapshot):
+        array.setflags(write=False)
+    usage = repr(snapshot.queue_usage)
+    first = story(run_cycle(snapshot, COMBINED))
+    assert story(run_cycle(snapshot, COMBINED)) == first
+    fresh = a_snapshot(NODES, settings=snapshot.settings).nodes
+    assert story(run_cycle(replace(snapshot, nodes=fresh), COMBINED)) == first
+    assert repr(snapshot.queue_usage) == usage
+
+
+def _arrays(snapshot: ClusterSnapshot) -> list[IntArray]:
+    placed = [task for running in snapshot.running for task in running.placement.tasks]
+    usage = [each for r in snapshot.running for each in r.usage(snapshot.nodes.axis)]
+    return [
+        snapshot.used,
+        snapshot.nodes.allocatable,
+        *usage,
+        *(np.asarray(task.rows) for task in placed),
+        *(np.asarray(task.counts) for task in placed),
+    ]
