@@ -35,6 +35,7 @@ class World:
         leaves: When a gang that is being stopped has left, by uid.
         started: When each gang started first, by uid.
         moves: Every preemption and resize, as (time, uid).
+        seen: What each cycle saw.
     """
 
     nodes: Sequence[Node]
@@ -50,6 +51,7 @@ class World:
     started: dict[str, float] = field(default_factory=dict)
     moves: list[tuple[float, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    seen: list[ClusterSnapshot] = field(default_factory=list)
 
     def submit(self, gang: Gang, seconds: float) -> None:
         """``gang`` waits from now on, and will run for ``seconds``."""
@@ -100,6 +102,7 @@ class World:
     def decide(self) -> Decision:
         """One cycle, carried out."""
         snapshot = self.snapshot()
+        self.seen.append(snapshot)
         decision = run_cycle(snapshot, self.policy, explain=False)
         if decision.fallback:
             self.problems.append(decision.fallback)

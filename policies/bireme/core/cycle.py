@@ -101,14 +101,9 @@ def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
     return None
 
 
-def overdue_seconds(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """How far past its wait bound a gang is; 0 when it is not."""
-    return max(0.0, snapshot.wait_seconds(gang) - snapshot.wait_bound_seconds(gang))
-
-
 def _first(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
     """Gangs that go before all others: their hole is waiting, or they have waited too long."""
-    keyed = [(e.gang.displaced, overdue_seconds(e.gang, snapshot), e) for e in ranked]
+    keyed = [(e.gang.displaced, snapshot.overdue_seconds(e.gang), e) for e in ranked]
     first = [key for key in keyed if key[0] or key[1] > 0]
     first.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
     return [entry for _, _, entry in first]

@@ -2,8 +2,9 @@
 
 Stopping follows the order of starting. A running gang stops or shrinks only for one that comes
 before it in the policy's order *and* has a strictly higher claim (the part of the score that
-waiting alone does not raise), or whose queue takes back its guarantee. What an elastic gang was
-lent beyond the size it asked for, it gives up for anybody who waits.
+waiting alone does not raise), or whose queue takes back its guarantee. One that started past its
+wait bound would go before all others again: it is not stopped for a gang that is less overdue.
+What an elastic gang was lent beyond the size it asked for, it gives up for anybody who waits.
 
 Which steps there are is in :mod:`bireme.core.victims`, how the fewest are found in
 :mod:`bireme.core.trial`; here is which of them a gang may ask for. All of it is a trial: nothing is
@@ -30,14 +31,19 @@ from bireme.core.victims import Kind, Step, Steps
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """How far a gang's asking goes: to steps of lower claims, later in the order."""
+    """How far a gang's asking goes: to lower claims, later in the order and not longer overdue."""
 
     claim: float
     place: int
+    overdue: float
 
     def covers(self, other: "_Reach") -> bool:
         """Whether every step that ``other`` may ask for is within this reach too."""
-        return self.claim >= other.claim and self.place <= other.place
+        return (
+            self.claim >= other.claim
+            and self.place <= other.place
+            and self.overdue >= other.overdue
+        )
 
 
 @dataclass(eq=False)
@@ -101,15 +107,20 @@ class Preemption:
     def _reach(self, uid: str, gang: Gang) -> _Reach:
         place, entry = self.order.places[uid]
         if entry.claim is None or not gang.may_preempt or not self.snapshot.settings.preemption:
-            return _Reach(-math.inf, len(self.order.ranked))
-        return _Reach(entry.claim, place)
+            return _Reach(-math.inf, len(self.order.ranked), 0.0)
+        late = self.snapshot.overdue_seconds(entry.gang)
+        return _Reach(entry.claim, place, math.inf if entry.gang.displaced else late)
 
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """The fewest steps that are enough, and the places of ``gang`` then."""
         steps = self._steps
         is_open = ~steps.of(frozenset(self.chosen))
         is_for_all = is_open & (steps.kind <= Kind.GIVE_BACK)
-        above = (steps.claim < reach.claim) & (steps.place > reach.place)
+        above = (
+            (steps.claim < reach.claim)
+            & (steps.place > reach.place)
+            & ((steps.overdue <= reach.overdue) | (steps.kind < Kind.STOP))
+        )
         trial = Trial(gang, steps, self.ledger, self.queues, self.placer)
         if math.isinf(reach.claim):
             return trial.least(np.flatnonzero(is_for_all).tolist())

@@ -7,7 +7,8 @@ placed as soon as enough have left. Every cycle computes it anew, so it follows 
     with the clock, but nobody is backfilled into the places, so it cannot be pushed back for ever.
 *   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
     closed. Whoever starts later takes none of these places, so the gang starts at the latest when
-    all gangs have ended that ran when it became the first in line.
+    all gangs have ended that ran when it became the first in line, and those that are being
+    stopped just then have left.
 """
 
 import numpy as np

@@ -56,6 +56,10 @@ class ClusterSnapshot:
         """How long ``gang`` has waited; never negative, whatever the clocks say."""
         return max(0.0, self.now - gang.arrived)
 
+    def overdue_seconds(self, gang: Gang) -> float:
+        """How far past its wait bound ``gang`` is; 0 when it is not."""
+        return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))
+
     @cached_property
     def total(self) -> dict[str, int]:
         """What all nodes offer together."""

@@ -66,8 +66,9 @@ class Steps:
 
     Attributes:
         steps: In order.
-        kind, claim, place: Of each step, shape (steps,); claim and place in the order are its
-            gang's. An orderer that stops nobody gives no claims: they count as infinite.
+        kind, claim, place, overdue: Of each step, shape (steps,). Its gang's are the claim (where
+            an orderer gives none, infinite), the place in the order, and by how many seconds it
+            was past its wait bound when it started: so much it would be again if it were stopped.
         freed: What each frees over all nodes, shape (steps, resources).
         rows, usage: What all free, step after step, shapes (entries,) and (entries, resources).
         owner: The step of each entry, shape (entries,).
@@ -80,19 +81,21 @@ class Steps:
             uid = running.gang.uid
             if running.is_leaving:
                 step = _step(Kind.LEAVE, running, running, None, axis)
-                found.append(((step.kind, 0.0, 0.0, uid), 0, step))
+                found.append(((step.kind, 0.0, 0.0, uid), 0, 0.0, step))
             else:
                 place, entry = order.places[uid]
                 claim = np.inf if entry.claim is None else entry.claim
+                late = _overdue_at_start(running, snapshot)
                 found += [
-                    ((step.kind, claim, -running.started, uid), place, step)
+                    ((step.kind, claim, -running.started, uid), place, late, step)
                     for step in _steps_of(running, snapshot)
                 ]
         found.sort(key=lambda entry: entry[0])
-        self.steps = tuple(step for _, _, step in found)
-        self.kind: IntArray = np.array([key[0] for key, _, _ in found], dtype=np.int64)
-        self.claim: FloatArray = np.array([key[1] for key, _, _ in found], dtype=np.float64)
-        self.place: IntArray = np.array([place for _, place, _ in found], dtype=np.int64)
+        self.steps = tuple(entry[3] for entry in found)
+        self.kind: IntArray = np.array([entry[0][0] for entry in found], dtype=np.int64)
+        self.claim: FloatArray = np.array([entry[0][1] for entry in found], dtype=np.float64)
+        self.place: IntArray = np.array([entry[1] for entry in found], dtype=np.int64)
+        self.overdue: FloatArray = np.array([entry[2] for entry in found], dtype=np.float64)
         entries = [(step.rows, step.usage) for step in self.steps]
         none = (np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64))
         self.rows: IntArray = np.concatenate([none[0], *(rows for rows, _ in entries)])
@@ -125,6 +128,11 @@ def _steps_of(running: RunningGang, snapshot: ClusterSnapshot) -> Iterator[Step]
                 held = after
     if not _is_protected(running, snapshot):
         yield _step(Kind.STOP, running, held, None, axis)
+
+
+def _overdue_at_start(running: RunningGang, snapshot: ClusterSnapshot) -> float:
+    gang = running.gang
+    return max(0.0, running.started - gang.arrived - snapshot.wait_bound_seconds(gang))
 
 
 def _is_protected(running: RunningGang, snapshot: ClusterSnapshot) -> bool:

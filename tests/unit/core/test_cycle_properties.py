@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.cycle import overdue_seconds, run_cycle
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
@@ -68,7 +68,7 @@ def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> N
                 rows, usage = usage_of(action.gang, action.placement, nodes.axis)
                 np.subtract.at(left, rows, usage)
                 assert (left[rows] >= 0)[usage > 0].all()
-        elif isinstance(action, Hold) and overdue_seconds(action.gang, case.snapshot) > 0:
+        elif isinstance(action, Hold) and case.snapshot.overdue_seconds(action.gang) > 0:
             if action.reservation is not None:
                 assert not is_reserved, "one gang at a time"
                 is_reserved = action.reservation.is_closed

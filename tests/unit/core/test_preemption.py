@@ -166,6 +166,22 @@ def test_run_time_budget_and_owner_protect_a_gang(traits: dict[str, Any], is_sto
     assert stopped(decision) == (["low"] if is_stopped else [])
 
 
+@pytest.mark.parametrize(
+    ("waited", "stops"), [(50.0, True), (100.0, True), (101.0, False), (300.0, True)]
+)
+def test_a_gang_that_started_past_its_bound_is_stopped_only_for_one_longer_past_its_own(
+    waited: float, stops: bool
+) -> None:
+    """It would go before all others again. Both bounds are 100; the low one waited for 250."""
+    settings = replace(AT_ONCE, wait_bound_seconds=100)
+    arrived = 0.0 if waited == 300.0 else 200.0
+    low_waited = 250.0 if waited == 300.0 else waited
+    asks = urgent(8, arrived=arrived)
+    snapshot = a_world(asks, nodes=NODES[:1], settings=settings, now=300.0)
+    low = a_gang("low", a_task(8), arrived=280.0 - low_waited)
+    assert bool(stopped(decide(runs(snapshot, low, {"n0": 8}, started=280.0)))) is stops
+
+
 # --- how little -----------------------------------------------------------------------------------
 
 

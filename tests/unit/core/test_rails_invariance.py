@@ -1,7 +1,6 @@
 """What a decision does not depend on, and what it leaves as it was."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,74 +9,11 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
-from bireme.core.gangs import Gang, Task
-from bireme.core.policy import Policy
-from bireme.core.queues import Queue
 from bireme.core.resources import IntArray
-from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.packing import Packing
-from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task
+from bireme.testing import a_snapshot
+from scheduling.workloads import COMBINED, ELASTIC, KINDS, NODES, PATIENT, QUEUES, arrivals
 from scheduling.world import World
-
-PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
-COMBINED = Policy(CombinedPriority(), Packing())
-NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
-QUEUES = (
-    Queue("default"),
-    Queue("first", user_priority=90),
-    Queue("small", limit={GPU: 6}),
-    Queue("mine", guaranteed={GPU: 4}),
-)
-Arrival = tuple[int, Gang, float]
-"""When, who, and how long it runs."""
-
-
-def growing(replicas: int, least: int, most: int) -> Task:
-    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
-
-
-KINDS: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(3, 1),),
-    (a_task(1, 4),),
-    (a_task(1, 8),),
-    (a_task(2, 4),),
-    (a_task(12, 1),),
-)
-SMALL: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(2, 1),),
-    (a_task(1, 3),),
-    (a_task(1, 6),),
-    (a_task(2, 4),),
-)
-ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
-
-
-@st.composite
-def arrivals(
-    draw: st.DrawFn,
-    kinds: Sequence[tuple[Task, ...]] = KINDS,
-    queues: Sequence[str] = ("default",),
-    estimates: Sequence[float | None] = (1.0,),
-) -> list[Arrival]:
-    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
-    found = []
-    for index in range(draw(st.integers(3, 25))):
-        tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))
-        times = draw(st.sampled_from(estimates))
-        gang = a_gang(
-            f"g{index:02}",
-            *tasks,
-            queue=draw(st.sampled_from(queues)),
-            priority=draw(st.sampled_from((0, 0, 10, 1000))),
-            estimated_seconds=None if times is None else times * seconds,
-            is_elastic=any(task.max_replicas for task in tasks),
-        )
-        found.append((draw(st.integers(0, 30)), gang, seconds))
-    return sorted(found, key=lambda arrival: (arrival[0], arrival[1].uid))
 
 
 @st.composite
@@ -114,7 +50,7 @@ def story(decision: Decision, with_words: bool = True) -> list[object]:
     return [*(told(action) for action in decision.actions), decision.fallback]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(states(), st.randoms(use_true_random=False))
 def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
     snapshot: ClusterSnapshot, shuffle: random.Random
@@ -126,7 +62,7 @@ def test_the_order_of_gangs_in_a_snapshot_does_not_matter(
     assert story(run_cycle(other, COMBINED)) == story(run_cycle(snapshot, COMBINED))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(states())
 def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> None:
     silent = run_cycle(snapshot, COMBINED, explain=False)
@@ -134,7 +70,7 @@ def test_without_words_the_decision_is_the_same(snapshot: ClusterSnapshot) -> No
     assert {action.message for action in silent.actions if isinstance(action, Admit)} <= {""}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(states())
 def test_a_snapshot_is_only_read_and_equal_ones_are_decided_alike(
     snapshot: ClusterSnapshot,

@@ -8,75 +8,26 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision, Hold
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
-from bireme.core.queues import Queue
-from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from scheduling.workloads import (
+    COMBINED,
+    ELASTIC,
+    KINDS,
+    NODES,
+    PATIENT,
+    QUEUES,
+    SMALL,
+    Arrival,
+    arrivals,
+)
 from scheduling.world import World
-
-PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
-COMBINED = Policy(CombinedPriority(), Packing())
-NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
-QUEUES = (
-    Queue("default"),
-    Queue("first", user_priority=90),
-    Queue("small", limit={GPU: 6}),
-    Queue("mine", guaranteed={GPU: 4}),
-)
-Arrival = tuple[int, Gang, float]
-"""When, who, and how long it runs."""
-
-
-def growing(replicas: int, least: int, most: int) -> Task:
-    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
-
-
-KINDS: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(3, 1),),
-    (a_task(1, 4),),
-    (a_task(1, 8),),
-    (a_task(2, 4),),
-    (a_task(12, 1),),
-)
-SMALL: tuple[tuple[Task, ...], ...] = (
-    (a_task(1, 1),),
-    (a_task(2, 1),),
-    (a_task(1, 3),),
-    (a_task(1, 6),),
-    (a_task(2, 4),),
-)
-ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
-
-
-@st.composite
-def arrivals(
-    draw: st.DrawFn,
-    kinds: Sequence[tuple[Task, ...]] = KINDS,
-    queues: Sequence[str] = ("default",),
-    estimates: Sequence[float | None] = (1.0,),
-) -> list[Arrival]:
-    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
-    found = []
-    for index in range(draw(st.integers(3, 25))):
-        tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))
-        times = draw(st.sampled_from(estimates))
-        gang = a_gang(
-            f"g{index:02}",
-            *tasks,
-            queue=draw(st.sampled_from(queues)),
-            priority=draw(st.sampled_from((0, 0, 10, 1000))),
-            estimated_seconds=None if times is None else times * seconds,
-            is_elastic=any(task.max_replicas for task in tasks),
-        )
-        found.append((draw(st.integers(0, 30)), gang, seconds))
-    return sorted(found, key=lambda arrival: (arrival[0], arrival[1].uid))
 
 
 def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:
@@ -99,14 +50,15 @@ def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> li
 # --- EASY -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(arrivals(SMALL, ("default", "small"), (1.0, 1.0, 1.5)))
 def test_with_true_or_generous_estimates_the_first_in_line_starts_when_promised(
     todo: list[Arrival],
 ) -> None:
     world = World(NODES, Policy(Fifo(), Packing()), PATIENT, QUEUES)
+    replay(world, todo)
     promised: dict[str, float] = {}
-    for moment in _moments(world, todo):
+    for moment in world.seen:
         in_line = min(moment.waiting, key=lambda gang: (gang.arrived, gang.uid), default=None)
         for hold in run_cycle(moment, world.policy).held:
             if hold.reservation is not None and in_line is not None and hold.gang is in_line:
@@ -115,20 +67,6 @@ def test_with_true_or_generous_estimates_the_first_in_line_starts_when_promised(
     assert {uid: world.started[uid] <= start for uid, start in promised.items()} == dict.fromkeys(
         promised, True
     )
-
-
-def _moments(world: World, todo: Sequence[Arrival]) -> Sequence[ClusterSnapshot]:
-    """What every cycle of a replay saw."""
-    seen: list[ClusterSnapshot] = []
-
-    class Watched(World):
-        def decide(self) -> Decision:
-            seen.append(self.snapshot())
-            return super().decide()
-
-    world.__class__ = Watched
-    replay(world, todo)
-    return seen
 
 
 # --- preemption -----------------------------------------------------------------------------------
@@ -207,7 +145,7 @@ def test_victims_are_lower_and_needed_and_found_whenever_they_are_enough(
 # --- loops ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None, 0.1)),
     st.sampled_from((0.0, 2.0)),
@@ -225,7 +163,7 @@ def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
     assert not world.running
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))
 def test_when_nothing_happens_any_more_nobody_is_moved_any_more(todo: list[Arrival]) -> None:
     world = World(NODES, COMBINED, PATIENT, QUEUES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bireme.core.cycle import overdue_seconds, run_cycle
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.policy import Orderer, Policy, Ranked
@@ -60,7 +60,7 @@ def half_used(nodes: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
 
 @pytest.mark.parametrize(("now", "late"), [(100.0, 0.0), (100.5, 0.5), (50.0, 0.0)])
 def test_a_gang_is_overdue_only_past_its_bound(now: float, late: float) -> None:
-    assert overdue_seconds(a_gang(), a_snapshot([], now=now, settings=BOUND)) == late
+    assert a_snapshot([], now=now, settings=BOUND).overdue_seconds(a_gang()) == late
 
 
 def test_an_overdue_gang_goes_before_all_others_whatever_the_policy_says() -> None:

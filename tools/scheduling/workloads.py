@@ -1,0 +1,74 @@
+"""Random workloads for the rails: small gangs of all kinds on three nodes and in four queues."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.policy import Policy
+from bireme.core.queues import Queue
+from bireme.core.settings import SchedulingSettings
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.packing import Packing
+from bireme.testing import GPU, a_gang, a_node, a_task
+
+PATIENT = SchedulingSettings(min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=5)
+COMBINED = Policy(CombinedPriority(), Packing())
+NODES = (a_node("n0", 8), a_node("n1", 4), a_node("n2", 2))
+QUEUES = (
+    Queue("default"),
+    Queue("first", user_priority=90),
+    Queue("small", limit={GPU: 6}),
+    Queue("mine", guaranteed={GPU: 4}),
+)
+Arrival: TypeAlias = tuple[int, Gang, float]
+"""When, who, and how long it runs."""
+
+
+def growing(replicas: int, least: int, most: int) -> Task:
+    """One-GPU workers, from ``least`` to ``most``; ``replicas`` are asked for."""
+    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
+
+
+KINDS: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(3, 1),),
+    (a_task(1, 4),),
+    (a_task(1, 8),),
+    (a_task(2, 4),),
+    (a_task(12, 1),),
+)
+SMALL: tuple[tuple[Task, ...], ...] = (
+    (a_task(1, 1),),
+    (a_task(2, 1),),
+    (a_task(1, 3),),
+    (a_task(1, 6),),
+    (a_task(2, 4),),
+)
+ELASTIC = ((growing(2, 1, 8),), (growing(4, 2, 14),), (growing(3, 3, 4),))
+
+
+@st.composite
+def arrivals(
+    draw: st.DrawFn,
+    kinds: Sequence[tuple[Task, ...]] = KINDS,
+    queues: Sequence[str] = ("default",),
+    estimates: Sequence[float | None] = (1.0,),
+) -> list[Arrival]:
+    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
+    found = []
+    for index in range(draw(st.integers(3, 25))):
+        tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))
+        times = draw(st.sampled_from(estimates))
+        gang = a_gang(
+            f"g{index:02}",
+            *tasks,
+            queue=draw(st.sampled_from(queues)),
+            priority=draw(st.sampled_from((0, 0, 10, 1000))),
+            estimated_seconds=None if times is None else times * seconds,
+            is_elastic=any(task.max_replicas for task in tasks),
+        )
+        found.append((draw(st.integers(0, 30)), gang, seconds))
+    return sorted(found, key=lambda arrival: (arrival[0], arrival[1].uid))
