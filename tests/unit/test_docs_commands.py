@@ -1,0 +1,84 @@
+"""The simulations that the documentation shows are run, on few of their jobs."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bireme.cli import main
+from bireme.simulator.metrics import KEYS
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+PAGES = ("README.md", "docs/simulator.md")
+OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
+"""The module that a page's own policy is said to be in."""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    flags = re.DOTALL | re.MULTILINE
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), flags)
+
+
+def simulations() -> list[str]:
+    lines = "\n".join(block for page in PAGES for block in blocks(page, "sh"))
+    lines = lines.replace("\\\n", " ")
+    return [line for line in lines.splitlines() if line.startswith("bireme simulate")]
+
+
+def lies_here(source: str) -> bool:
+    """Whether the file of a trace is there; a part of an archive counts as its archive."""
+    path = Path(source.partition(":")[2].partition("?")[0])
+    return any(where.is_file() for where in (path, *path.parents))
+
+
+def arguments(command: str) -> list[str]:
+    """Those of ``command`` as a shell reads them, but for at most 40 jobs."""
+    script = f"printf '%s\\n' {command.partition(' ')[2]}"
+    told = subprocess.run(
+        ["sh", "-c", script], env={"DATA": str(DATA)}, capture_output=True, text=True, check=True
+    )
+    given = told.stdout.splitlines()
+    if "--limit" in given:
+        at = given.index("--limit")
+        del given[at : at + 2]
+    return [*given, "--limit", "40"]
+
+
+@pytest.fixture
+def own_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the current folder, as somebody has who follows the pages."""
+    for module, page in OWN.items():
+        code = [block for block in blocks(page, "python") if "def order" in block]
+        assert code, f"{page} shows no policy of one's own"
+        assert all(block.count("\n") < 40 for block in code)
+        (tmp_path / f"{module}.py").write_text(code[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_every_format_and_an_own_policy_are_shown() -> None:
+    sources = " ".join(simulations())
+    for name in ("philly", "openb", "pai", "tiresias", "muri", "pollux", "helios", "acme", "gen"):
+        assert f"{name}:" in sources
+    assert all(f"{module}:" in sources for module in OWN)
+
+
+@pytest.mark.parametrize("command", simulations())
+def test_a_simulation_of_the_documentation_runs(
+    command: str, own_policies: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = arguments(command)
+    source = given[given.index("--trace") + 1]
+    if not source.startswith("gen:") and not lies_here(source):
+        pytest.skip(f"{source} is not here: the trace is published, but not part of Bireme")
+    assert main(given) == 0
+    assert capsys.readouterr().out
+
+
+def test_every_key_is_documented_in_the_words_of_the_code() -> None:
+    page = (ROOT / "docs/simulator.md").read_text()
+    shown = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    table = {key: meaning for key, meaning in shown if key in KEYS}
+    assert table == dict(KEYS)
