@@ -23,6 +23,7 @@ from bireme_operator.loop import Refusals, SchedulingLoop
 from bireme_operator.metrics import Metrics
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
+from bireme_operator.recording import Recording
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
@@ -38,7 +39,7 @@ def wall_clock() -> float:
 
 
 class Term:
-    """One period of leadership."""
+    """One period of leadership. ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
 
     def __init__(
         self,
@@ -49,18 +50,20 @@ class Term:
         epoch: int,
         identity: str,
         fence: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = wall_clock,
     ) -> None:
-        clock = time.monotonic
+        self._clock, self._now = clock, now
         self.state = ClusterState(scheduling)
-        self.watches = Watches(client, self.state)
+        self.watches = Watches(client, self.state, clock)
         writes = Writes(client, settings.write_concurrency)
-        events = Events(writes, identity, wall_clock)
+        events = Events(writes, identity, now)
         self._refusals = Refusals(clock)
         self._actuator = Actuator(
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
         self._reports = self._make_reports(writes, events, settings)
-        self._resizes = Resizes(self._actuator, self._reports, events, metrics, wall_clock)
+        self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = Jobs(
             self._actuator,
             self._resizes,
@@ -71,8 +74,11 @@ class Term:
             clock,
             self._refused,
         )
-        self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, wall_clock)
+        self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
         self._queue_reports = QueueReports(self.state, writes)
+        self._recording = Recording.begin(
+            f"{identity}/{epoch}", settings, scheduling, metrics, clock
+        )
         self.loop = self._make_loop(settings, scheduling, metrics, fence)
         self.state.on_change = self._changed
 
@@ -81,7 +87,7 @@ class Term:
             writes,
             self.watches,
             events,
-            time.monotonic,
+            self._clock,
             settings.status_refresh_seconds,
             settings.refresh_writes_per_second,
             self._actuator.wake,
@@ -103,12 +109,13 @@ class Term:
             preemptions=self._preemptions,
             resizes=self._resizes,
             queue_reports=self._queue_reports,
+            recording=self._recording,
             metrics=metrics,
             settings=settings,
             refusals=self._refusals,
             fence=fence,
-            now=wall_clock,
-            clock=time.monotonic,
+            now=self._now,
+            clock=self._clock,
         )
 
     def _changed(self) -> None:
@@ -141,5 +148,6 @@ class Term:
                 self._jobs,
                 self._reports,
                 self._queue_reports,
+                self._recording,
             ):
                 await part.close()

@@ -121,7 +121,10 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
         if why:
             message = f"replica {member.index} of {member.task} on node {where}: {why}"
             return Transition("Restarting", Reason.NODE_LOST, message, interruptions=1)
-        if job.phase == "Running" and (pod is None or pod.is_leaving):
+        # One that was on its node may have met the others: they do not go on with another.
+        if (pod is not None and pod.is_leaving and bound) or (
+            job.phase == "Running" and (pod is None or pod.is_leaving)
+        ):
             message = f"replica {member.index} of {member.task} on node {where} was deleted"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
     waited = at.now - view.plan.planned

@@ -28,6 +28,7 @@ from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
+from bireme_operator.recording import Recording
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
@@ -74,6 +75,7 @@ class SchedulingLoop:
     preemptions: Preemptions
     resizes: Resizes
     queue_reports: QueueReports
+    recording: Recording
     metrics: Metrics
     settings: OperatorSettings
     refusals: Refusals
@@ -110,7 +112,7 @@ class SchedulingLoop:
         self.fence()
         sweeps = self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
         changed, self.state.changed = self.state.changed, set()
-        keys = {*self.state.jobs, *self.state.groups} if sweeps else changed
+        keys = sorted({*self.state.jobs, *self.state.groups} if sweeps else changed)
         at = lifecycle.Situation(
             now=self.now(),
             bind_timeout_seconds=self.settings.bind_timeout_seconds,
@@ -118,6 +120,7 @@ class SchedulingLoop:
             unusable_node=self._health.unusable,
         )
         refused = self.refusals.current(self.state.jobs)
+        self.state.run_times.learn(job for key in keys if (job := self.state.jobs.get(key)))
         for key in keys:
             self._tend(key, at, key in refused)
         waiting = self._waiting(refused)
@@ -132,9 +135,12 @@ class SchedulingLoop:
             alive |= {group.uid for group in self.state.groups.values()}
             self.reports.forget(alive)
             self.jobs.forget(alive)
+            self.state.run_times.forget(alive)
             self.queue_reports.offer(snapshot)
         if snapshot.waiting or any(running.gang.is_elastic for running in snapshot.running):
             await self._decide(self.preemptions.as_known(snapshot))
+        else:
+            self.recording.offer(snapshot, Decision())
 
     def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
         if not self.actuator.is_free(key):
@@ -158,6 +164,7 @@ class SchedulingLoop:
         with self.metrics.cycles.time():
             decision = await asyncio.to_thread(run_cycle, snapshot, self.policy)
         self.fence()
+        self.recording.offer(snapshot, decision)
         if decision.fallback:
             self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)

@@ -42,6 +42,10 @@ class Metrics:
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
 
+        self.recorded = Counter(
+            "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
+        )
+
     def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
         """A gang was handed to the actuator."""
         self.admitted.labels(admit.gang.queue).inc()

@@ -55,6 +55,15 @@ class OperatorSettings:
     cycle_age_limit_seconds: float = 60.0
     """The liveness probe fails when the leader has finished no cycle for so long."""
 
+    record_directory: str = ""
+    """Folder for records of what was seen and decided, for ``bireme replay``; empty for none."""
+
+    record_file_bytes: int = 67_108_864
+    """How large one file of a record grows before the next begins."""
+
+    record_files: int = 16
+    """The most files kept; the oldest is deleted for a new one."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -63,7 +72,7 @@ class OperatorSettings:
             value = getattr(self, name)
             if isinstance(value, int | float) and value < 0:
                 raise SettingError(f"{name} is {value}; it cannot be negative")
-        for name in ("lease_duration_seconds", "write_concurrency"):
+        for name in ("lease_duration_seconds", "write_concurrency", "record_files"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.log_level not in ("debug", "info", "warning", "error"):

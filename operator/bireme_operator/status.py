@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.core import verdicts
 from bireme.core.decision import Admit, Hold
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
@@ -77,6 +78,11 @@ def with_condition(
         else timestamps.format(now),
     }
     status["conditions"] = [old[name] for name in sorted(old)]
+
+
+def _holds(status: Status, kind: str) -> bool:
+    given = status.get("conditions") or ()
+    return any(c["type"] == kind and c["status"] == "True" for c in given)
 
 
 def waiting(job: JobFacts, hold: Hold, now: float, start: Status | None = None) -> Status:
@@ -146,8 +152,10 @@ def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | Non
     status["waitSeconds"] = int(job.waited + max(0.0, since - job.queued))
     status["attempt"] = job.attempt
     status["placement"] = _placement(view, nodes)
-    summary = str(status["placement"]["summary"])
-    with_condition(status, "Admitted", True, Reason.ADMITTED, summary, since)
+    message = str(status["placement"]["summary"])
+    if admit is not None and admit.passed is not None:
+        message += f"; {verdicts.ahead_of(admit.passed, admit.gang)}"
+    with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status
 
 
@@ -206,7 +214,10 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         with_condition(status, "Admitted", False, move.reason, status["message"], now)
     if move.phase == "Running":
         status.setdefault("startTime", stamp)
-        with_condition(status, "Admitted", True, Reason.ADMITTED, "the gang has its places", now)
+        if not _holds(status, "Admitted"):
+            with_condition(
+                status, "Admitted", True, Reason.ADMITTED, "the gang has its places", now
+            )
     with_condition(status, "Running", move.phase == "Running", move.reason, status["message"], now)
     if move.phase in ("Succeeded", "Failed"):
         status["completionTime"] = stamp

@@ -5,6 +5,7 @@ is a job's state, and all others only while they hold a node, because they merel
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,9 +26,11 @@ _OTHERS = {
 
 
 class Watches:
-    """All reflectors of one leading operator."""
+    """All reflectors of one leading operator; ``clock`` gives monotonic seconds."""
 
-    def __init__(self, client: ApiClient, state: ClusterState) -> None:
+    def __init__(
+        self, client: ApiClient, state: ClusterState, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         def mirror(
             path: str,
             kind: type[Any],
@@ -35,7 +38,9 @@ class Watches:
             delete: Callable[..., None],
             **options: Any,
         ) -> Reflector[Any]:
-            return Reflector(client, path, kind, on_put=put, on_delete=delete, **options)
+            return Reflector(
+                client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
+            )
 
         standing, custom = state.standing, wire.Custom
         self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node)

@@ -1,8 +1,8 @@
 """``bireme``: what can be done without a cluster.
 
-``bireme simulate`` compares policies on a workload, ``bireme policies`` lists them. Exit status 0
-when done, 2 for an argument that cannot be used (one line on standard error names it), 1 when a
-simulation failed, 130 after Ctrl-C.
+``bireme simulate`` compares policies on a workload, ``bireme replay`` on what an operator recorded,
+``bireme policies`` lists them. Exit status 0 when done, 2 for an argument that cannot be used (one
+line on standard error names it), 1 when a simulation failed, 130 after Ctrl-C.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from bireme import registry
 from bireme.core.errors import BiremeError
+from bireme.replay import command as replay_command
 from bireme.simulator import command
 from bireme.simulator.experiment import UsageError
 from bireme.simulator.reports.terminal import aligned
@@ -60,6 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_arguments(simulate)
     simulate.set_defaults(run=command.run)
+    replay = commands.add_parser(
+        "replay",
+        help="what other policies would have done",
+        description="What other policies would have done where an operator recorded what it did.",
+    )
+    replay_command.add_arguments(replay)
+    replay.set_defaults(run=replay_command.run)
     policies = commands.add_parser(
         "policies", help="list all policies", description="List all policies, a line each."
     )

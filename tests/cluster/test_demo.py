@@ -68,8 +68,11 @@ def test_small_demo_keeps_every_promise_and_leaves_nothing_running(tmp_path: Pat
     assert [job["name"] for job in report["jobs"] if job["finished"] is None] == ["llm-175b"]
     assert report["utilisation"]["peak"] == 1, "the cluster was full at least once"
     assert (tmp_path / "demo-gantt.png").read_bytes().startswith(b"\x89PNG")
-    assert len(list((tmp_path / ".run/demo/jobs").iterdir())) == 8
-    assert "llm-175b        Pending    NeverFits: the cluster holds at most 3" in done.stdout
+    assert len(list((tmp_path / ".run/demo/jobs").iterdir())) == 17
+    assert "llm-175b        Pending    NeverFits: the cluster holds at most 15" in done.stdout
+    turns = {turn["kind"] for turn in report["turns"]}
+    assert turns >= {"reserved", "held back", "backfilled", "preempted", "grown", "shrunk"}
+    assert all(turn["text"].strip() for turn in report["turns"])
     assert done.stdout.count("✓") == len(report["promises"])
     assert "\x1b" not in done.stdout, "no colours where there is no terminal"
     assert not {left for left in set(known_clusters()) - before if left.startswith("demo-")}

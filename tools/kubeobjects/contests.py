@@ -36,6 +36,7 @@ def _gangs(draw: st.DrawFn, name: str) -> Gang:
         queue=draw(st.sampled_from(("free", "free", "small"))),
         tasks=(worker,),
         arrived=NOW - draw(st.sampled_from((0, 10, 1000))),
+        user="default",
         estimated_seconds=draw(st.sampled_from((None, 12_000, 20_000))),
         is_elastic=is_elastic and worker.minimum < worker.maximum,
     )

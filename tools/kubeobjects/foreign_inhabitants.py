@@ -107,6 +107,7 @@ def _foreign_gang(
         arrived=NOW - 60,
         priority=CLASSES["high"],
         kind="PodGroup",
+        user="default",
         min_available=max(least - there, 1),
         fault=fault,
     )
@@ -122,6 +123,7 @@ def _holder(name: str, queue: str) -> Gang:
         tasks=(),
         arrived=NOW - 60,
         kind="PodGroup",
+        user="default",
         is_preemptible=False,
     )
 

@@ -159,7 +159,14 @@ def _holder(gang: Gang, class_name: str | None, waited: int, fate: str) -> Gang:
         for t in gang.tasks
     )
     return Gang(
-        gang.uid, gang.name, gang.namespace, gang.queue, tasks, arrived=NOW, is_preemptible=False
+        gang.uid,
+        gang.name,
+        gang.namespace,
+        gang.queue,
+        tasks,
+        arrived=NOW,
+        user=gang.user,
+        is_preemptible=False,
     )
 
 

@@ -182,10 +182,11 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
     wish = RoleAffinity(draw(st.sampled_from(modes)), draw(st.sampled_from((HOST, *levels))))
     flexible = [task.role for task in given if task.minimum < task.maximum]
     may_flex = flexible == [Role.WORKER] and not {Role.PS, Role.CHIEF} & set(roles)
+    namespace = draw(st.sampled_from(("default", "team")))
     return Gang(
         uid=f"{name}-uid",
         name=name,
-        namespace=draw(st.sampled_from(("default", "team"))),
+        namespace=namespace,
         queue=draw(
             st.sampled_from(("free", "free", "free", "small", "small", "closed", "team", "unknown"))
         ),
@@ -193,6 +194,7 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
         arrived=NOW - draw(st.sampled_from((0, 10, 50, 100_000))),
         min_available=draw(st.sampled_from((0, 0, sum(task.replicas for task in given)))),
         role_affinity=wish,
+        user=namespace,
         estimated_seconds=draw(st.sampled_from((None, None, 60, 5000))),
         min_runtime_seconds=draw(st.sampled_from((None, 0, 0))),
         is_elastic=may_flex and draw(st.booleans()),

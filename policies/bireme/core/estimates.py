@@ -11,7 +11,9 @@ n_k is the number of runs remembered, q_k the smallest of them that at least 90 
 exceed (of fewer than ten, the longest). Logarithms, because run times spread over five powers of
 ten. It is the shrinkage of a group's mean by its effective sample size (Efron and Morris, JASA
 1975), of a quantile instead: an estimate that is too low breaks a reservation, one that is too
-high only misses a chance to backfill.
+high only misses a chance to backfill. For the same reason what is told is e_k rounded up, to two
+significant digits: more of them would be no truth, and gangs of equal estimates are equal, which
+is what makes long simulations fast (:mod:`bireme.simulator.lines`).
 """
 
 import math
@@ -79,7 +81,10 @@ class RuntimeHistory:
             del self._groups[next(iter(self._groups))]
 
     def estimate(self, user: str, template: str) -> float | None:
-        """Seconds that a run of ``template`` by ``user`` should stay within; None if unknown."""
+        """Seconds that a run of ``template`` by ``user`` should stay within; None if unknown.
+
+        Of two significant digits. A template without runs is judged by those of its user.
+        """
         everybody = self._groups.get(())
         if everybody is None or len(everybody.seconds) < FEWEST_RUNS:
             return None
@@ -89,7 +94,7 @@ class RuntimeHistory:
             if runs is not None:
                 own = len(runs.seconds) / (len(runs.seconds) + PRIOR_RUNS)
                 estimate = runs.quantile_seconds**own * estimate ** (1 - own)
-        return estimate
+        return _rounded_up(estimate)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values for JSON; :meth:`from_dict` reads it."""
@@ -124,6 +129,13 @@ def _quantile(seconds: Iterable[float]) -> float:
     """The smallest of ``seconds`` that at least 90 % of them do not exceed."""
     ordered = sorted(seconds)
     return ordered[math.ceil(QUANTILE * len(ordered)) - 1]
+
+
+def _rounded_up(seconds: float) -> float:
+    """``seconds`` with two significant digits, rounded up but for the noise of logarithms."""
+    exponent = math.floor(math.log10(seconds)) - 1
+    digits = math.ceil(seconds / 10.0**exponent - 1e-6)
+    return float(f"{digits}e{exponent}")
 
 
 def _group(given: Any) -> _Group:

@@ -100,6 +100,7 @@ class Gang:
             server refused): such a gang is held.
         user: Who submitted it, for shares and for the history of run times.
         estimated_seconds: How long a start is expected to run; None when nobody knows.
+        is_learned_estimate: Whether the history of run times says so, and not the gang's owner.
         attained_seconds: How long earlier starts have run.
         evictions: How often it has made room for others.
         min_runtime_seconds: How long a start may not be preempted; None takes the setting.
@@ -107,7 +108,8 @@ class Gang:
         is_preemptible: Whether it may be stopped for others.
         is_elastic: Whether it can be resized while it runs.
         speed: How fast it trains at a given size; None when nobody knows.
-        remaining_steps: How many steps it has left at the start of its current run.
+        remaining_steps: How many steps it had left when its current run started, or when its size
+            last changed.
         done_steps: How many steps it had done by then, over all its runs.
         loss: How its training loss falls with the steps done; None when nobody knows.
     """
@@ -127,6 +129,7 @@ class Gang:
     fault: tuple[Reason, str] | None = None
     user: str = ""
     estimated_seconds: float | None = None
+    is_learned_estimate: bool = False
     attained_seconds: float = 0.0
     evictions: int = 0
     min_runtime_seconds: float | None = None

@@ -54,6 +54,7 @@ class NodeTable:
     """The nodes of a cluster, rows in name order, whatever order they came in.
 
     Attributes:
+        nodes: What the rows are made of, in their order.
         names: Node names, shape (nodes,).
         axis: The columns of ``allocatable``.
         allocatable: int64, shape (nodes, resources); read-only.
@@ -63,7 +64,7 @@ class NodeTable:
     """
 
     def __init__(self, nodes: Sequence[Node], topology_levels: Sequence[str]) -> None:
-        nodes = sorted(nodes, key=lambda node: node.name)
+        nodes = self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
         self.names = tuple(node.name for node in nodes)
         self.row = {name: row for row, name in enumerate(self.names)}
         if len(self.row) < len(nodes):
@@ -81,7 +82,6 @@ class NodeTable:
         self.fixed.setflags(write=False)
         self.is_ready = np.fromiter((node.is_ready for node in nodes), np.bool_, len(nodes))
         self.memo: dict[object, object] = {}
-        self._labels = [node.labels for node in nodes]
         self._columns: dict[str, LabelColumn] = {}
         self._intern_taints(nodes)
 
@@ -110,8 +110,8 @@ class NodeTable:
         if column is None:
             codes: dict[str, int] = {}
             column_codes = np.full(len(self), -1, dtype=np.int32)
-            for row, labels in enumerate(self._labels):
-                value = labels.get(key)
+            for row, node in enumerate(self.nodes):
+                value = node.labels.get(key)
                 if value is not None:
                     column_codes[row] = codes.setdefault(value, len(codes))
             column = self._columns[key] = LabelColumn(column_codes, tuple(codes))

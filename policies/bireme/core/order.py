@@ -25,7 +25,7 @@ class TotalOrder:
     @cached_property
     def ranked(self) -> list[Ranked]:
         """All of them, first in order first."""
-        running = sorted((r.gang for r in self._snapshot.running), key=lambda gang: gang.uid)
+        running = (held.gang for held in self._snapshot.running_table.gangs)
         return self._orderer.order([*self._waiting, *running], self._snapshot)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Where a whole gang goes: for every task, which nodes take how many replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,22 @@ def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) ->
         tasks.append(TaskPlacement(task.name, rows, counts[task.name][rows]))
     level, domain = smallest_domain(nodes, np.unique(np.concatenate([t.rows for t in tasks])))
     return Placement(tuple(tasks), level, domain)
+
+
+def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> Placement:
+    """A placement from replicas by task name and node name; KeyError for a node not in ``nodes``.
+
+    It may be empty: nobody holds it then.
+    """
+    tasks = []
+    for task, there in places.items():
+        pairs = sorted((nodes.row[name], count) for name, count in there.items())
+        rows, counts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        tasks.append(TaskPlacement(task, rows, counts))
+    if not any(len(task.rows) for task in tasks):
+        return Placement(tuple(tasks), CLUSTER_LEVEL, "")
+    every = np.unique(np.concatenate([task.rows for task in tasks]))
+    return Placement(tuple(tasks), *smallest_domain(nodes, every))
 
 
 def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable) -> bool:

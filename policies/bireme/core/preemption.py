@@ -22,7 +22,7 @@ from bireme.core.gangs import Gang
 from bireme.core.ledger import Ledger
 from bireme.core.order import TotalOrder
 from bireme.core.placement import Placement
-from bireme.core.policy import Placer
+from bireme.core.policy import Placer, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.trial import Trial
@@ -67,8 +67,12 @@ class Preemption:
         return Steps(self.snapshot, self.order)
 
     @functools.cached_property
+    def _has_elastic(self) -> bool:
+        return bool(self.snapshot.running_table.is_elastic.any())
+
+    @functools.cached_property
     def _has_leaving(self) -> bool:
-        return any(running.is_leaving for running in self.snapshot.running)
+        return bool(self.snapshot.running_table.is_leaving.any())
 
     def waits_for_leaving(self, gang: Gang) -> Placement | None:
         """Where ``gang`` fits once those that are being stopped have left; None if it does not."""
@@ -82,15 +86,15 @@ class Preemption:
             self._too_large.add(key)
         return placement
 
-    def make_room(self, uid: str, gang: Gang) -> tuple[list[Step], Placement] | None:
-        """What others do for the waiting gang ``uid``, and its places at the size ``gang`` then.
+    def make_room(self, entry: Ranked, gang: Gang) -> tuple[list[Step], Placement] | None:
+        """What others do for a waiting gang, and its places at the size ``gang`` then.
 
         The last step of each that makes room; None when nothing that may be done helps. Who was
         chosen is remembered, nothing else is decided.
         """
-        if not self.snapshot.running:
+        if not (self._has_elastic or self._may_stop_others(entry)):
             return None
-        key, reach = (gang.shape, gang.queue), self._reach(uid, gang)
+        key, reach = (gang.shape, gang.queue), self._reach(entry)
         known = self._hopeless.get(key)
         if known is not None and known.covers(reach):
             return None
@@ -99,14 +103,18 @@ class Preemption:
             self._hopeless[key] = reach
             return None
         chosen, placement = found
-        last = {step.uid: step for step in (self._steps.steps[at] for at in chosen)}
+        last = {step.uid: step for step in (self._steps[at] for at in chosen)}
         victims = [step for step in last.values() if step.kind is not Kind.LEAVE]
         self.chosen |= {step.uid for step in victims}
         return victims, placement
 
-    def _reach(self, uid: str, gang: Gang) -> _Reach:
-        place, entry = self.order.places[uid]
-        if entry.claim is None or not gang.may_preempt or not self.snapshot.settings.preemption:
+    def _may_stop_others(self, entry: Ranked) -> bool:
+        may = self.snapshot.settings.preemption and bool(self.snapshot.running)
+        return may and entry.gang.may_preempt and entry.claim is not None
+
+    def _reach(self, waiting: Ranked) -> _Reach:
+        place, entry = self.order.places[waiting.gang.uid]
+        if entry.claim is None or not self._may_stop_others(waiting):
             return _Reach(-math.inf, len(self.order.ranked), 0.0)
         late = self.snapshot.overdue_seconds(entry.gang)
         return _Reach(entry.claim, place, math.inf if entry.gang.displaced else late)
@@ -121,21 +129,23 @@ class Preemption:
             & (steps.place > reach.place)
             & ((steps.overdue <= reach.overdue) | (steps.kind < Kind.STOP))
         )
+        is_asked = is_for_all if math.isinf(reach.claim) else is_for_all | (is_open & above)
+        may_reclaim = self.queues.has_guarantees and not math.isinf(reach.claim)
+        if not may_reclaim and not (is_asked & (steps.kind > Kind.LEAVE)).any():
+            return None
         trial = Trial(gang, steps, self.ledger, self.queues, self.placer)
-        if math.isinf(reach.claim):
-            return trial.least(np.flatnonzero(is_for_all).tolist())
-        if not self.queues.has_guarantees:
-            return trial.least(np.flatnonzero(is_for_all | (is_open & above)).tolist())
+        if not may_reclaim:
+            return trial.least(np.flatnonzero(is_asked).tolist())
         ranks = above.tolist()
         asked = self._permitted(gang, np.flatnonzero(is_open).tolist(), ranks)
         return trial.least(asked, lambda chosen: self._permitted(gang, chosen, ranks) == chosen)
 
     def _permitted(self, gang: Gang, asked: Iterable[int], above: Sequence[bool]) -> list[int]:
         """Those of ``asked`` that guarantees allow, all of them together."""
-        steps, found = self._steps.steps, []
+        steps, found = self._steps, []
         refused: set[str] = set()
-        leaving = [(step.queue, step.given_back) for step in steps if step.kind is Kind.LEAVE]
-        with self.queues.without(leaving):
+        leaving = [steps[at] for at in np.flatnonzero(steps.kind == Kind.LEAVE).tolist()]
+        with self.queues.without((step.queue, step.given_back) for step in leaving):
             for at in asked:
                 step = steps[at]
                 if step.kind is Kind.LEAVE:

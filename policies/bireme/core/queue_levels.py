@@ -92,6 +92,8 @@ class QueueLevels:
 
     def _guarantees(self) -> dict[str, Amounts]:
         guarantees: dict[str, Amounts] = {}
+        if not any(queue.guaranteed for queue in self._queues.values()):
+            return guarantees
         below: dict[str, dict[str, int]] = {}
         for name in sorted(self._queues, key=lambda name: -len(self._paths[name])):
             found = _guaranteed(self._queues[name], below.get(name, {}))

@@ -41,6 +41,7 @@ class QueueTree:
         self._queues = queues
         self._total = total
         self._levels = QueueLevels(queues)
+        self._limits: dict[str, tuple[str, ...]] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._changes: Counter[str] = Counter()
         self._before: dict[str, dict[str, int]] | None = None
@@ -106,20 +107,29 @@ class QueueTree:
     def excess(self, queue: str, demand: Amounts, beside_reserved: bool = False) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` more would pass."""
         _sound(queue, demand)
-        for name in self.path(queue):
-            if name in self._queues and self._queues[name].limit:
-                used = self.used(name)
-                if beside_reserved and name in self._reserved:
-                    used = add(used, self._reserved[name])
-                if found := self._queues[name].excess(used, demand):
-                    return name, found
+        for name in self._limited(queue):
+            used = self.used(name)
+            if beside_reserved and name in self._reserved:
+                used = add(used, self._reserved[name])
+            if found := self._queues[name].excess(used, demand):
+                return name, found
         return None
+
+    def _limited(self, queue: str) -> tuple[str, ...]:
+        """Those of the queue and the ones above it that have a limit; remembered."""
+        found = self._limits.get(queue)
+        if found is None:
+            path = self.path(queue)
+            found = tuple(n for n in path if n in self._queues and self._queues[n].limit)
+            self._limits[queue] = found
+        return found
 
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` alone would pass."""
-        levels = [name for name in self.path(queue) if name in self._queues]
-        found = ((name, self._queues[name].excess({}, demand)) for name in levels)
-        return next((entry for entry in found if entry[1]), None)
+        for name in self._limited(queue):
+            if found := self._queues[name].excess({}, demand):
+                return name, found
+        return None
 
     def is_within_guarantee(self, queue: str, demand: Amounts) -> bool:
         """Whether the branch of ``queue``, with ``demand`` more, holds no more than its guarantee.
@@ -243,7 +253,7 @@ class QueueTree:
 
 
 def _sound(queue: str, demand: Amounts) -> Amounts:
-    if any(amount < 0 for amount in demand.values()):
+    if min(demand.values(), default=0) < 0:
         raise SnapshotError(
             f"queue {queue!r} is to take or give back {dict(demand)}; amounts are never negative"
         )

@@ -4,13 +4,13 @@ Places of gangs that are being stopped come first. The others follow by expected
 gang past its wait bound, by age: whoever started later then never comes into its way again.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.core.resources import FloatArray, IntArray, ResourceAxis
-from bireme.core.running import RunningGang
+from bireme.core.gangs import Gang
+from bireme.core.resources import FloatArray, IntArray
+from bireme.core.running import RunningGang, RunningTable
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -19,43 +19,50 @@ class Releases:
     """Running gangs in the order in which they are expected to give their places back.
 
     Attributes:
-        gangs: First to leave first.
-        ends: POSIX seconds, shape (gangs,).
+        table: The running gangs.
+        order: Their rows in ``table``, first to leave first, shape (gangs,).
+        ends: POSIX seconds, in that order, shape (gangs,).
         rows, usage: What they use, gang after gang: shapes (entries,) and (entries, resources).
         offsets: ``rows[: offsets[n]]`` belong to the first ``n`` gangs; shape (gangs + 1,).
     """
 
-    gangs: tuple[RunningGang, ...]
+    table: RunningTable
+    order: IntArray
     ends: FloatArray
     rows: IntArray
     usage: IntArray
     offsets: IntArray
 
-    @classmethod
-    def by_end(cls, snapshot: ClusterSnapshot) -> "Releases":
-        """By expected end, the oldest first among equals."""
-        now = snapshot.now
-        keyed = sorted(
-            (not g.is_leaving, g.expected_end(now), g.started, g.gang.uid, at)
-            for at, g in enumerate(snapshot.running)
-        )
-        gangs = tuple(snapshot.running[key[4]] for key in keyed)
-        return cls._of(gangs, np.array([key[1] for key in keyed]), snapshot.nodes.axis)
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def first(self, count: int) -> list[RunningGang]:
+        """The first ``count`` to leave."""
+        return [self.table.gangs[at] for at in self.order[:count].tolist()]
 
     @classmethod
-    def by_age(cls, snapshot: ClusterSnapshot) -> "Releases":
+    def by_end(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
+        """By expected end, as far as ``blocked`` may count on it, the oldest first among equals."""
+        table = snapshot.running_table
+        ends = table.expected_ends(snapshot.now, blocked.arrived)
+        order = np.lexsort((table.started, ends, ~table.is_leaving))
+        return cls._of(table, order, ends[order])
+
+    @classmethod
+    def by_age(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
         """The oldest first, whatever was estimated."""
-        gangs = sorted(snapshot.running, key=lambda g: (not g.is_leaving, g.started, g.gang.uid))
-        ends = np.array([gang.expected_end(snapshot.now) for gang in gangs])
-        return cls._of(tuple(gangs), np.maximum.accumulate(ends), snapshot.nodes.axis)
+        table = snapshot.running_table
+        order = np.lexsort((table.started, ~table.is_leaving))
+        ends = table.expected_ends(snapshot.now, blocked.arrived)[order]
+        return cls._of(table, order, np.maximum.accumulate(ends))
 
     @classmethod
-    def _of(
-        cls, gangs: tuple[RunningGang, ...], ends: FloatArray, axis: ResourceAxis
-    ) -> "Releases":
-        rows, usage = usage_of_all(gangs, axis)
-        lengths = [len(gang.usage(axis)[0]) for gang in gangs]
-        return cls(gangs, ends, rows, usage, np.cumsum([0, *lengths]))
+    def _of(cls, table: RunningTable, order: IntArray, ends: FloatArray) -> "Releases":
+        turn = np.empty_like(order)
+        turn[order] = np.arange(len(order))
+        entries = np.argsort(turn[table.owner], kind="stable")
+        offsets = np.concatenate(([0], np.cumsum(table.lengths[order])))
+        return cls(table, order, ends, table.rows[entries], table.usage[entries], offsets)
 
     def free_after(self, free: IntArray, count: int) -> IntArray:
         """``free`` once the first ``count`` gangs have left, shape (nodes, resources); a copy."""
@@ -72,13 +79,5 @@ class Releases:
         given = np.cumsum(self.usage, axis=0)
         enough = (given >= missing).all(axis=1)
         if not enough.any():
-            return len(self.gangs)
+            return len(self)
         return int(np.searchsorted(self.offsets, int(enough.argmax()) + 1))
-
-
-def usage_of_all(gangs: Sequence[RunningGang], axis: ResourceAxis) -> tuple[IntArray, IntArray]:
-    """Rows and usage of several gangs, one after another."""
-    if not gangs:
-        return np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64)
-    rows, usage = zip(*(gang.usage(axis) for gang in gangs), strict=True)
-    return np.concatenate(rows), np.concatenate(usage)

@@ -3,8 +3,10 @@
 Gangs leave one after another in a given order (:mod:`bireme.core.releases`); the reservation is
 placed as soon as enough have left. Every cycle computes it anew, so it follows the facts:
 
-*   A gang that has outrun its estimate, or has none, counts as ending now. The start then moves
-    with the clock, but nobody is backfilled into the places, so it cannot be pushed back for ever.
+*   A gang without an estimate, or that came later than the blocked one and has outrun its own,
+    counts as ending now. The start then moves with the clock, but nobody is backfilled into the
+    places. The estimates of those that ran before are raised when they are outrun. As these become
+    ever fewer, the start cannot be pushed back for ever.
 *   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
     closed. Whoever starts later takes none of these places, so the gang starts at the latest when
     all gangs have ended that ran when it became the first in line, and those that are being
@@ -32,15 +34,14 @@ def reserve(
     Pods that no gang owns are expected to stay, except for a gang past its wait bound: its places
     may be theirs, which keeps others from taking them first.
     """
-    releases = Releases.by_age(snapshot) if is_overdue else Releases.by_end(snapshot)
+    releases = (Releases.by_age if is_overdue else Releases.by_end)(snapshot, gang)
     free = ledger.now.free
     found = _earliest(gang, releases, free, snapshot, placer)
     if found is not None:
         count, placement = found
         start = max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
         reservation = Reservation(start, placement, is_closed=is_overdue)
-        given_back = releases.gangs[:count]
-        ledger.reserve(gang, reservation, given_back, releases.free_after(free, count))
+        ledger.reserve(gang, reservation, releases.first(count), releases.free_after(free, count))
         return reservation
     if not is_overdue:
         return None
@@ -57,7 +58,7 @@ def _earliest(
     gang: Gang, releases: Releases, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
 ) -> tuple[int, Placement] | None:
     """How few gangs must leave before ``gang`` fits, and where; by galloping and bisection."""
-    total = len(releases.gangs)
+    total = len(releases)
     asked = snapshot.nodes.axis.usage(gang.demand)
     low, step = releases.fewest(free, asked), 1
     best: tuple[int, Placement] | None = None

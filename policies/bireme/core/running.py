@@ -1,6 +1,13 @@
-"""A gang that holds places: planned, bound or running."""
+"""A gang that holds places: planned, bound or running; and all of them as arrays.
 
+A decision looks at every running gang several times: whose places come free when, who may make
+room for whom. :class:`RunningTable` is built once per snapshot, so that each look is a few
+operations on arrays.
+"""
+
+import bisect
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,7 +15,13 @@ import numpy as np
 
 from bireme.core.gangs import Gang
 from bireme.core.placement import Placement
-from bireme.core.resources import IntArray, ResourceAxis
+from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
+
+_RAISED_BY = 1.5
+"""Factor by which an estimate that was outrun is raised. On Philly, by two keeps no more promises
+that are worth having: they are made up to four times as early."""
+_SHORTEST_SECONDS = 1.0
+"""What an estimate is raised from at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +71,159 @@ class RunningGang:
             self._used["all"] = known
         return known[1], known[2]
 
+    @cached_property
+    def facts(self) -> tuple[float, ...]:
+        """Its row of a :class:`RunningTable`: not a number stands for what is not known."""
+        gang = self.gang
+        estimate, least = gang.estimated_seconds, gang.min_runtime_seconds
+        return (
+            self.started,
+            math.nan if estimate is None or self.is_leaving else self.started + estimate,
+            math.nan if least is None else least,
+            gang.evictions,
+            gang.arrived,
+            self.is_leaving,
+            gang.is_elastic,
+            gang.is_preemptible,
+        )
+
     def elapsed_seconds(self, now: float) -> float:
         """How long this start has lasted; never negative, whatever the clocks say."""
         return max(0.0, now - self.started)
 
-    def expected_end(self, now: float) -> float:
-        """When its places are expected to come free, POSIX seconds.
+    def expected_end(self, now: float, blocked_since: float = -math.inf) -> float:
+        """When its places are expected to come free, POSIX seconds, for one blocked that long.
 
-        A gang that is being stopped, that has outrun its estimate or that has none may end at
-        any moment: it counts as ending now, so that no reservation is ever pushed back by it.
+        A gang that is being stopped or has no estimate may end at any moment: it counts as ending
+        now. So does one that has outrun its estimate, unless it ran already when the blocked gang
+        came. Then the estimate was wrong and is raised by half, as often as it takes to exceed the
+        time it has run (prediction correction of Tsafrir, Etsion and Feitelson, TPDS 2007, in
+        steps that grow with the estimate). Those are never more than ran at that moment, and none
+        is expected to run for more than half as long again: nobody who comes later, whatever it
+        states, pushes a reservation back by running on.
         """
         estimate = self.gang.estimated_seconds
         if self.is_leaving or estimate is None:
             return now
-        return max(now, self.started + estimate)
+        end, elapsed = self.started + estimate, now - self.started
+        if not end <= now or self.started >= blocked_since or elapsed <= 0:
+            return max(now, end)
+        first = max(estimate, _SHORTEST_SECONDS)
+        steps = max(0, 1 + math.floor(math.log(elapsed / first, _RAISED_BY)))
+        return max(now, self.started + first * _RAISED_BY**steps)
+
+
+_FACTS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class RunningTable:
+    """Running gangs as arrays, a row each, in order of uid.
+
+    Attributes:
+        gangs: In order.
+        facts: What :attr:`RunningGang.facts` says of each, float64, shape (gangs, facts).
+        lengths: How many of the entries below are each one's, shape (gangs,).
+        rows, usage: What they use, gang after gang: shapes (entries,) and (entries, resources).
+    """
+
+    gangs: tuple[RunningGang, ...]
+    facts: FloatArray
+    lengths: IntArray
+    rows: IntArray
+    usage: IntArray
+
+    @classmethod
+    def of(cls, running: Iterable[RunningGang], axis: ResourceAxis) -> "RunningTable":
+        """The table of ``running``, whatever order they come in."""
+        gangs = tuple(sorted(running, key=_uid))
+        used = [held.usage(axis) for held in gangs]
+        none = (np.zeros(0, dtype=np.int64), np.zeros((0, len(axis)), dtype=np.int64))
+        return cls(
+            gangs,
+            np.array([held.facts for held in gangs], dtype=np.float64).reshape(-1, _FACTS),
+            np.array([len(rows) for rows, _ in used], dtype=np.int64),
+            np.concatenate([none[0], *(rows for rows, _ in used)]),
+            np.concatenate([none[1], *(usage for _, usage in used)]),
+        )
+
+    def plus(self, running: RunningGang, axis: ResourceAxis) -> "RunningTable":
+        """The table with one more gang."""
+        at = bisect.bisect_left(self.gangs, running.gang.uid, key=_uid)
+        first = int(self.lengths[:at].sum())
+        rows, usage = running.usage(axis)
+        return RunningTable(
+            (*self.gangs[:at], running, *self.gangs[at:]),
+            np.concatenate([self.facts[:at], [running.facts], self.facts[at:]]),
+            np.concatenate([self.lengths[:at], [len(rows)], self.lengths[at:]]),
+            np.concatenate([self.rows[:first], rows, self.rows[first:]]),
+            np.concatenate([self.usage[:first], usage, self.usage[first:]]),
+        )
+
+    def minus(self, uid: str) -> "RunningTable":
+        """The table without the gang ``uid``, which is in it."""
+        at = bisect.bisect_left(self.gangs, uid, key=_uid)
+        first = int(self.lengths[:at].sum())
+        last = first + int(self.lengths[at])
+        return RunningTable(
+            (*self.gangs[:at], *self.gangs[at + 1 :]),
+            np.concatenate([self.facts[:at], self.facts[at + 1 :]]),
+            np.concatenate([self.lengths[:at], self.lengths[at + 1 :]]),
+            np.concatenate([self.rows[:first], self.rows[last:]]),
+            np.concatenate([self.usage[:first], self.usage[last:]]),
+        )
+
+    @property
+    def started(self) -> FloatArray:
+        """When each start was admitted, POSIX seconds, shape (gangs,)."""
+        return self.facts[:, 0]
+
+    @property
+    def least_seconds(self) -> FloatArray:
+        """How long each may not be stopped; not a number where the setting says so."""
+        return self.facts[:, 2]
+
+    @property
+    def evictions(self) -> FloatArray:
+        """How often each has made room, shape (gangs,)."""
+        return self.facts[:, 3]
+
+    @property
+    def arrived(self) -> FloatArray:
+        """When each gang arrived, POSIX seconds, shape (gangs,)."""
+        return self.facts[:, 4]
+
+    @cached_property
+    def is_leaving(self) -> BoolArray:
+        """Which are being stopped, shape (gangs,)."""
+        return self.facts[:, 5] > 0
+
+    @cached_property
+    def is_elastic(self) -> BoolArray:
+        """Which can be resized while they run, shape (gangs,)."""
+        return self.facts[:, 6] > 0
+
+    @property
+    def is_preemptible(self) -> BoolArray:
+        """Which may be stopped for others, shape (gangs,)."""
+        return self.facts[:, 7] > 0
+
+    @cached_property
+    def owner(self) -> IntArray:
+        """The row here of each entry's gang, shape (entries,)."""
+        return np.repeat(np.arange(len(self.gangs)), self.lengths)
+
+    def expected_ends(self, now: float, blocked_since: float) -> FloatArray:
+        """:meth:`RunningGang.expected_end` of each, POSIX seconds, shape (gangs,)."""
+        due = self.facts[:, 1]
+        ends = np.fmax(now, due)
+        for at in np.flatnonzero((due <= now) & (self.started < blocked_since)).tolist():
+            ends[at] = self.gangs[at].expected_end(now, blocked_since)
+        return ends
+
+
+def _uid(running: RunningGang) -> str:
+    return running.gang.uid
 
 
 def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntArray, IntArray]:

@@ -13,7 +13,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts, IntArray
-from bireme.core.running import RunningGang
+from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 
 
@@ -29,6 +29,7 @@ class ClusterSnapshot:
         queues: By name.
         queue_usage: By queue name, what its own admitted gangs ask together.
         running: Gangs that hold places, in any order; ``used`` contains what they use.
+        known_table: The same as arrays, where somebody keeps them; made when needed otherwise.
     """
 
     now: float
@@ -39,6 +40,7 @@ class ClusterSnapshot:
     queue_usage: Mapping[str, Amounts] = field(default_factory=dict)
     settings: SchedulingSettings = field(default_factory=SchedulingSettings)
     running: tuple[RunningGang, ...] = ()
+    known_table: RunningTable | None = None
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:
@@ -53,11 +55,17 @@ class ClusterSnapshot:
         return own or self.settings.wait_bound_seconds
 
     def wait_seconds(self, gang: Gang) -> float:
-        """How long ``gang`` has waited; never negative, whatever the clocks say."""
-        return max(0.0, self.now - gang.arrived)
+        """How long ``gang`` has waited; never negative, whatever the clocks say.
+
+        Of one that runs, until it started: its run time is no wait.
+        """
+        running = self.running_by_uid.get(gang.uid)
+        # A gang of another controller may run and, with members that came later, wait as well.
+        until = running.started if running is not None and running.gang is gang else self.now
+        return max(0.0, until - gang.arrived)
 
     def overdue_seconds(self, gang: Gang) -> float:
-        """How far past its wait bound ``gang`` is; 0 when it is not."""
+        """How far past its wait bound ``gang`` is, or was when it started; 0 when it is not."""
         return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))
 
     @cached_property
@@ -65,6 +73,14 @@ class ClusterSnapshot:
         """What all nodes offer together."""
         sums = self.nodes.allocatable.sum(axis=0).tolist()
         return dict(zip(self.nodes.axis.names, sums, strict=True))
+
+    @cached_property
+    def running_table(self) -> RunningTable:
+        """Gangs that hold places, as arrays."""
+        known = self.known_table
+        if known is not None and known.gangs is self.running:
+            return known
+        return RunningTable.of(self.running, self.nodes.axis)
 
     @cached_property
     def running_by_uid(self) -> Mapping[str, RunningGang]:

@@ -48,7 +48,7 @@ class Trial:
         if (np.maximum(free, 0).sum(axis=0) < self._asked).any():
             return None
         if self._is_over_limit:
-            steps = (self._steps.steps[at] for at in chosen)
+            steps = (self._steps[at] for at in chosen)
             with self._queues.without((step.queue, step.given_back) for step in steps):
                 if not self._is_within_limits():
                     return None
@@ -62,8 +62,7 @@ class Trial:
 
         ``may`` says whether these alone may be taken, where that depends on the others.
         """
-        steps = self._steps.steps
-        leaving = sum(steps[at].kind is Kind.LEAVE for at in asked)
+        leaving = int((self._steps.kind[asked] == Kind.LEAVE).sum())
         best = self.fits(asked) if len(asked) > leaving else None
         if best is None:
             return None
@@ -79,7 +78,7 @@ class Trial:
 
     def _room(self, chosen: Sequence[int]) -> IntArray:
         steps = self._steps
-        is_chosen = np.zeros(len(steps.steps), dtype=np.bool_)
+        is_chosen = np.zeros(len(steps), dtype=np.bool_)
         is_chosen[list(chosen)] = True
         entries = is_chosen[steps.owner]
         return self._ledger.room_after(
@@ -105,7 +104,7 @@ class Trial:
             chosen = needed
         staying: set[str] = set()
         for at in reversed(chosen):
-            step = self._steps.steps[at]
+            step = self._steps[at]
             if step.kind is Kind.LEAVE or step.uid in staying:
                 continue
             rest = [other for other in chosen if other != at]
@@ -127,10 +126,10 @@ class Trial:
         touching = set(np.unique(steps.owner[where >= 0]).tolist())
         staying: set[str] = set()
         needed = []
-        gone = ((steps.steps[at].queue, steps.steps[at].given_back) for at in chosen)
+        gone = ((steps[at].queue, steps[at].given_back) for at in chosen)
         with self._queues.without(gone if self._is_over_limit else ()):
             for at in reversed(chosen):
-                step, left = steps.steps[at], slack
+                step, left = steps[at], slack
                 if at in touching:
                     entries = (steps.owner == at) & (where >= 0)
                     left = slack.copy()

@@ -6,6 +6,7 @@ without all pods but those that never leave. The second depends
 on nodes alone and is remembered with them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -148,8 +149,19 @@ def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None)
     if gang.replicas < whole.replicas:
         message += f", {gang.replicas} of {whole.replicas} replicas"
     if passed is not None:
-        message += f", ahead of {passed.namespace}/{passed.name} without delaying it"
+        message += f", {ahead_of(passed, whole)}"
     return message
+
+
+def ahead_of(passed: Gang, gang: Gang) -> str:
+    """Whom ``gang`` is started before."""
+    message = f"ahead of {passed.namespace}/{passed.name} without delaying it"
+    return f"{message}; {expected(gang)}" if gang.is_learned_estimate else message
+
+
+def expected(gang: Gang) -> str:
+    """How long a gang should run, where its owner did not say so."""
+    return f"expected to run {duration(gang.estimated_seconds or 0.0)}, as nine in ten of like runs"
 
 
 def where(placement: Placement) -> str:
@@ -189,14 +201,14 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
     return f"kept for it: {places}, expected free at {clock_time(reservation.start)}"
 
 
-def would_delay(blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
-    """Why a gang that would fit now must wait all the same."""
+def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
+    """Why ``gang``, which would fit now, must wait all the same."""
     message = f"fits now, but would take places kept for {blocked.namespace}/{blocked.name}"
     if reservation is not None and not reservation.is_closed:
-        message += (
-            f" from {clock_time(reservation.start)} on; a spec.estimatedDuration that ends before "
-            "lets it start"
-        )
+        message += f" from {clock_time(reservation.start)} on"
+        if gang.is_learned_estimate:
+            message += f"; {expected(gang)}"
+        message += "; a spec.estimatedDuration that ends before lets it start"
     return f"{message}; {ahead} ahead"
 
 
@@ -213,6 +225,14 @@ def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
     names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
     stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
     return f"{composition(gang)} start once those have left that make room for it{stopping}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time in the unit that people would count it in, rounded up."""
+    for name, unit in (("s", 1), ("min", 60), ("h", 3600)):
+        if seconds <= 120 * unit:
+            return f"{math.ceil(seconds / unit)} {name}"
+    return f"{math.ceil(seconds / 86_400)} days"
 
 
 def clock_time(seconds: float) -> str:

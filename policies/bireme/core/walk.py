@@ -12,6 +12,8 @@ Elastic gangs grow last, into what nobody in the whole order has use for.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bireme.core import verdicts
 from bireme.core.decision import Action, Admit, Hold, Preempt, Reservation, Resize
 from bireme.core.gangs import Gang
@@ -112,7 +114,7 @@ class Walk:
         kept = self.preemption.waits_for_leaving(gang)
         if kept is not None:
             return [self._keep(entry, gang, kept, ())]
-        room = self.preemption.make_room(entry.gang.uid, gang)
+        room = self.preemption.make_room(entry, gang)
         if room is not None:
             victims, kept = room
             return [*self._told(victims, entry.gang), self._keep(entry, gang, kept, victims)]
@@ -162,7 +164,7 @@ class Walk:
         elif self._fits_now(gang):
             message = ""
             if self.explain and self._is_within_limits(gang):
-                message = verdicts.would_delay(self.blocked, self.ledger.reservation, ahead)
+                message = verdicts.would_delay(gang, self.blocked, self.ledger.reservation, ahead)
             elif self.explain:
                 message = verdicts.would_pass_limit(self.blocked, ahead)
             return Hold(whole, Reason.WAITING_BEHIND, message, self.position, entry)
@@ -202,25 +204,15 @@ class Walk:
             )
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
-    def may_resize(self, running: RunningGang) -> bool:
-        """Whether ``running`` may change its size now for no one in particular."""
-        settled = (
-            self.snapshot.now - running.resized >= self.snapshot.settings.resize_settle_seconds
-        )
-        return (
-            running.gang.is_elastic
-            and not running.is_leaving
-            and settled
-            and running.gang.uid not in self.preemption.chosen
-        )
-
     def resizes(self, wanted: Mapping[str, dict[str, int]]) -> Iterator[Resize]:
         """Changes of running elastic gangs that are made for nobody in particular.
 
         ``wanted`` is what the sizer wants, by uid and task name. Gangs it does not speak of grow
         towards their maximum, when nobody waits.
         """
-        able = {r.gang.uid: r for r in self.snapshot.running if self._may_resize(r)}
+        table = self.snapshot.running_table
+        elastic = (table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist())
+        able = {r.gang.uid: r for r in elastic if self._may_resize(r)}
         growing = {}
         for entry in self.order.ranked if able else ():
             running = able.get(entry.gang.uid)
@@ -238,11 +230,10 @@ class Walk:
             yield from self._grown(running, sizes)
 
     def _may_resize(self, running: RunningGang) -> bool:
-        """Whether ``running`` may change its size now for no one in particular."""
+        """Whether an elastic gang may change its size now for no one in particular."""
         settle_seconds = self.snapshot.settings.resize_settle_seconds
         return (
-            running.gang.is_elastic
-            and not running.is_leaving
+            not running.is_leaving
             and self.snapshot.now - running.resized >= settle_seconds
             and running.gang.uid not in self.preemption.chosen
         )

@@ -42,12 +42,47 @@ class CombinedPriority:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All gangs by descending P; a total order."""
-        weights = _weights(snapshot.settings)
-        return sorted((_ranked(gang, snapshot, weights) for gang in gangs), key=_sort_key)
+        return sorted(map(_Rule(snapshot).rank, gangs), key=_sort_key)
 
     def rank(self, gang: Gang, snapshot: ClusterSnapshot) -> Ranked:
         """One gang with its score, its claim and, when asked, the factors behind them."""
-        return _ranked(gang, snapshot, _weights(snapshot.settings))
+        return _Rule(snapshot).rank(gang)
+
+
+class _Rule:
+    """P in one snapshot. Thousands of gangs share few queues, classes and widths."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot = snapshot
+        self._weights = _weights(snapshot.settings)
+        self._claims: dict[tuple[str, int], tuple[float, float, int]] = {}
+        self._by_width: dict[int, float] = {}
+
+    def rank(self, gang: Gang) -> Ranked:
+        by_claim, claim, bound = self._claim(gang)
+        wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
+        score = by_claim + self._weights[2] * wait + self._width(gang)
+        why = partial(_factors, gang, self._snapshot)
+        return Ranked(gang, round(score, _SCORE_DECIMALS), why, claim)
+
+    def _claim(self, gang: Gang) -> tuple[float, float, int]:
+        """w_user*U + w_job*T, the same rounded, and the wait bound."""
+        key = (gang.queue, gang.priority)
+        found = self._claims.get(key)
+        if found is None:
+            user, job = _user(gang, self._snapshot), _job(gang, self._snapshot)
+            by_claim = self._weights[0] * user + self._weights[1] * job
+            bound = self._snapshot.wait_bound_seconds(gang)
+            found = self._claims[key] = (by_claim, round(by_claim, _SCORE_DECIMALS), bound)
+        return found
+
+    def _width(self, gang: Gang) -> float:
+        """w_par*R."""
+        found = self._by_width.get(gang.replicas)
+        if found is None:
+            found = self._weights[3] * _parallelism(gang, self._snapshot)
+            self._by_width[gang.replicas] = found
+        return found
 
 
 def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
@@ -62,28 +97,17 @@ def _weights(settings: SchedulingSettings) -> tuple[float, ...]:
     return tuple(weight / total for weight in weights)
 
 
-def _ranked(gang: Gang, snapshot: ClusterSnapshot, weights: tuple[float, ...]) -> Ranked:
-    user, job, wait, parallelism = _values(gang, snapshot)
-    by_claim = weights[0] * user + weights[1] * job
-    score = by_claim + weights[2] * wait + weights[3] * parallelism
-    return Ranked(
-        gang,
-        round(score, _SCORE_DECIMALS),
-        partial(_factors, gang, snapshot),
-        round(by_claim, _SCORE_DECIMALS),
-    )
+def _user(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    return _queue(gang, snapshot).user_priority / 100
 
 
-def _values(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
-    """U, T, the wait and R, each from 0 to 1."""
-    settings = snapshot.settings
-    job_priority = max(0, gang.priority)
-    return (
-        _queue(gang, snapshot).user_priority / 100,
-        job_priority / (job_priority + settings.job_priority_half),
-        min(1.0, snapshot.wait_seconds(gang) / snapshot.wait_bound_seconds(gang)),
-        gang.replicas / (gang.replicas + settings.parallelism_half),
-    )
+def _job(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    priority = max(0, gang.priority)
+    return priority / (priority + snapshot.settings.job_priority_half)
+
+
+def _parallelism(gang: Gang, snapshot: ClusterSnapshot) -> float:
+    return gang.replicas / (gang.replicas + snapshot.settings.parallelism_half)
 
 
 def _queue(gang: Gang, snapshot: ClusterSnapshot) -> Queue:
@@ -100,7 +124,13 @@ def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[Factor, ...]:
         f"{wait:.0f} s of {bound} s",
         f"{gang.replicas} replicas",
     )
-    values, weights = _values(gang, snapshot), _weights(snapshot.settings)
+    values = (
+        _user(gang, snapshot),
+        _job(gang, snapshot),
+        min(1.0, wait / bound),
+        _parallelism(gang, snapshot),
+    )
+    weights = _weights(snapshot.settings)
     return tuple(map(Factor, _FACTORS, measured, values, weights))
 
 

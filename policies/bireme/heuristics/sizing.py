@@ -214,23 +214,27 @@ def hand_out(
 
 
 def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps of the present run; 0 for a gang that waits or that nobody has measured.
+    """Steps at the present size in this run; 0 for a gang that waits or that nobody has measured.
 
-    Estimated from its speed at the size it has now: no snapshot remembers earlier sizes.
+    Those before are no longer among its remaining steps.
     """
     running = snapshot.running_by_uid.get(gang.uid)
     if gang.speed is None or running is None or not running.sizes:
         return 0.0
     speed = gang.speed.steps_per_second(running.sizes, len(running.placement.node_rows()))
-    steps = speed * running.elapsed_seconds(snapshot.now)
+    steps = speed * max(0.0, snapshot.now - max(running.started, running.resized))
     return steps if gang.remaining_steps is None else min(steps, gang.remaining_steps)
 
 
 def steps_left(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps ``gang`` still has to do; infinite when nobody knows."""
-    if gang.remaining_steps is None:
+    """Steps ``gang`` still has to do; infinite when nobody knows.
+
+    One that should be done by now and still runs has a step to go, and is not shrunk to nothing.
+    """
+    left = gang.remaining_steps
+    if left is None:
         return math.inf
-    return gang.remaining_steps - steps_run(gang, snapshot)
+    return max(left - steps_run(gang, snapshot), min(left, 1.0))
 
 
 def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:

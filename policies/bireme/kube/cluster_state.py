@@ -21,6 +21,7 @@ from bireme.kube.holdings import Holding
 from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
+from bireme.kube.run_times import RunTimes
 from bireme.kube.standing import Standing
 from bireme.kube.training_jobs import JobFacts, Key
 
@@ -34,6 +35,7 @@ class ClusterState:
     Attributes:
         jobs, groups: By (namespace, name).
         standing: Queues, namespaces and priority classes.
+        run_times: What finished jobs tell of those that wait and run.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that wait behind Bireme's gate, as they came.
         on_change: Called after every change that can matter to a decision.
@@ -47,18 +49,16 @@ class ClusterState:
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
-        self.standing = Standing(self._changed)
+        self.standing = Standing(lambda: self.on_change())  # noqa: PLW0108  # it is set later
+        self.run_times = RunTimes()
         self.gated: dict[Key, wire.Pod] = {}
         self._member_tasks: dict[Key, Task] = {}
-        self._members_of: dict[Key, set[Key]] = {}
+        self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._views: dict[Key, GangView] = {}
         self._nodes: dict[str, Node] = {}
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
         self._fixed = FixedUsage()
-
-    def _changed(self) -> None:
-        self.on_change()
 
     def _touch(self, gang: Key) -> None:
         self._views.pop(gang, None)
@@ -72,13 +72,13 @@ class ClusterState:
         if self._nodes.get(facts.name) != facts:
             self._nodes[facts.name] = facts
             self._table = None
-            self._changed()
+            self.on_change()
 
     def delete_node(self, key: Key, node: wire.Node) -> None:
         """A node is gone."""
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
-            self._changed()
+            self.on_change()
 
     @property
     def node_table(self) -> NodeTable:
@@ -101,20 +101,20 @@ class ClusterState:
         self._forget_member(key)
         self.members[key] = facts
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
-        self._members_of.setdefault(group, set()).add(key)
+        self._members_of.setdefault(group, {})[key] = None
         self._touch(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
             self.gated[key] = pod
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
-        self._changed()
+        self.on_change()
 
     def delete_member(self, key: Key, pod: wire.Pod) -> None:
         """A pod of a gang is gone."""
         if key in self.members:
             self._forget_member(key)
             self._usage.remove(key)
-            self._changed()
+            self.on_change()
 
     def _forget_member(self, key: Key) -> None:
         facts = self.members.pop(key, None)
@@ -123,18 +123,17 @@ class ClusterState:
         if facts is None:
             return
         group = (key[0], facts.labels.get(names.POD_GROUP_LABEL, ""))
-        self._members_of[group].discard(key)
+        self._members_of[group].pop(key, None)
         if not self._members_of[group]:
             del self._members_of[group]
         self._touch(group)
 
     def put_other_pod(self, key: Key, pod: wire.Pod) -> None:
         """A pod that is none of ours; only what it uses matters."""
-        terminal = (pod.status.phase or "") in pods.TERMINAL
-        node = "" if terminal else pod.spec.node_name or ""
+        node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_spec(pod.spec)
         if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
-            self._changed()
+            self.on_change()
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
@@ -143,7 +142,7 @@ class ClusterState:
         self._usage.remove(("", f"{key[0]}/{key[1]}"))
         if self._fixed.put(key, "", ()):
             self._table = None
-        self._changed()
+        self.on_change()
 
     def members_of(self, group: Key) -> list[PodFacts]:
         """All pods that carry the label of ``group``, trusted or not."""
@@ -155,39 +154,35 @@ class ClusterState:
         """A TrainingJob appeared or changed."""
         self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
-        self._changed()
+        self.on_change()
 
     def delete_job(self, key: Key, job: wire.Custom) -> None:
         """A TrainingJob is gone."""
         self.jobs.pop(key, None)
         self._touch(key)
-        self._changed()
+        self.on_change()
 
     def put_group(self, key: Key, group: wire.Custom) -> None:
         """A PodGroup appeared or changed."""
         self.groups[key] = pod_groups.from_manifest(group)
         self._touch(key)
-        self._changed()
+        self.on_change()
 
     def delete_group(self, key: Key, group: wire.Custom) -> None:
         """A PodGroup is gone."""
         self.groups.pop(key, None)
         self._touch(key)
-        self._changed()
+        self.on_change()
 
     # --- gangs ----------------------------------------------------------------------------
 
     def view(self, key: Key) -> GangView | None:
         """Plan and pods of one gang side by side; None when it has no plan."""
-        known = self._views.get(key)
-        if known is not None:
-            return known
-        group = self.groups.get(key)
-        if group is None or group.plan is None:
-            return None
-        found = gang_views.view_of(key, group.job_uid, group.plan, self.members_of(key))
-        self._views[key] = found
-        return found
+        view, group = self._views.get(key), self.groups.get(key)
+        if view is None and group is not None and group.plan is not None:
+            view = gang_views.view_of(key, group.job_uid, group.plan, self.members_of(key))
+            self._views[key] = view
+        return view
 
     def waiting(
         self, excluded: Iterable[Key] = (), faults: Mapping[Key, tuple[Reason, str]] | None = None
@@ -217,13 +212,13 @@ class ClusterState:
         class_name = job.spec.priority_class_name if job.spec else None
         priority, missing = self.standing.priority(class_name)
         fault = fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
-        return job.gang(priority, fault, self.standing.may_preempt(class_name))
+        may_preempt, learned = self.standing.may_preempt(class_name), self.run_times.of_job(job)
+        return job.gang(priority, fault, may_preempt, learned)
 
     def _waiting_group(
         self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None
     ) -> Gang | None:
         planned = group.plan.member_by_uid if group.plan else {}
-        alive = {pod.uid for pod in self.members_of(key) if not pod.is_terminal}
         gated = [
             (self.members[pod], self._member_tasks[pod])
             for pod in self._members_of.get(key, ())
@@ -233,9 +228,11 @@ class ClusterState:
         ]
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.standing.priority(class_name)
-        there = sum(uid in alive for uid in planned)
+        there = pod_groups.count_placed(self.members_of(key), planned, gated)
+        fault = fault or missing
         may_preempt = self.standing.may_preempt(class_name)
-        return pod_groups.waiting_gang(group, gated, there, priority, fault or missing, may_preempt)
+        learned = self.run_times.of_group(key, (pod for pod, _ in gated))
+        return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
 
     def used(self, without: Key) -> IntArray:
         """What bound pods and the planned, unbound members of all gangs but ``without`` use.
@@ -278,7 +275,7 @@ class ClusterState:
         queue_usage: dict[str, dict[str, int]] = {}
         for held in placed:
             queue_usage[held.queue] = add(queue_usage.get(held.queue, {}), held.view.demand)
-        running = chain.from_iterable(self._running(held, now) for held in placed)
+        running = chain.from_iterable(self._running(held) for held in placed)
         return ClusterSnapshot(
             now=now,
             nodes=table,
@@ -290,10 +287,10 @@ class ClusterState:
             running=tuple(gang for gang in running if gang is not None),
         )
 
-    def _running(self, held: Holding, now: float) -> Iterator[RunningGang | None]:
+    def _running(self, held: Holding) -> Iterator[RunningGang | None]:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
         if job is not None and job.uid == held.job_uid:
-            yield holdings.of_job(job, held, self.standing, table, now)
+            yield holdings.of_job(job, held, self.standing, self.run_times, table)
             yield holdings.of_leftovers(job, held, table)
         elif group is not None:
-            yield holdings.of_others(group, held, table)
+            yield holdings.of_others(group, held, self.run_times, table)

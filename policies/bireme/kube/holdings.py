@@ -18,6 +18,7 @@ from bireme.kube import names
 from bireme.kube.gang_views import GangView
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
+from bireme.kube.run_times import RunTimes
 from bireme.kube.standing import Standing
 from bireme.kube.training_jobs import JobFacts, Key
 
@@ -37,16 +38,20 @@ class Holding:
 
 
 def of_job(
-    job: JobFacts, held: Holding, standing: Standing, nodes: NodeTable, now: float
+    job: JobFacts,
+    held: Holding,
+    standing: Standing,
+    run_times: RunTimes,
+    nodes: NodeTable,
 ) -> RunningGang | None:
     """The places of a TrainingJob's gang; None when it holds none on nodes that exist."""
     view = held.view
     class_name = job.spec.priority_class_name if job.spec else None
     priority, _ = standing.priority(class_name)
-    gang = job.gang(priority, may_preempt=standing.may_preempt(class_name))
+    may_preempt, learned_seconds = standing.may_preempt(class_name), run_times.of_job(job)
+    gang = job.gang(priority, may_preempt=may_preempt, learned_seconds=learned_seconds)
     tasks = _tasks(gang.tasks, view)
-    # As it would wait if it had to start again now: its run time is no wait.
-    gang = replace(gang, queue=held.queue, arrived=now - job.waited, tasks=tasks)
+    gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
     # What comes, goes or ends is resized afterwards: only then is it known who is there.
     is_same = view.plan.spec_hash == job.spec_hash
     is_steady = job.phase == "Running" and is_same and view.is_whole
@@ -55,6 +60,15 @@ def of_job(
         job.is_leaving or job.is_finished or job.is_suspended or view.plan.attempt != job.attempt
     )
     return _running(gang, view, nodes, is_leaving)
+
+
+def _arrived(job: JobFacts, view: GangView) -> float:
+    """As if all its waiting, over all its times in the queue, had come just before this start.
+
+    Until its admission is recorded, ``job.waited`` is what it had waited before.
+    """
+    since = view.plan.planned if "admittedTime" in job.status else job.queued
+    return since - job.waited
 
 
 def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
@@ -75,11 +89,14 @@ def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang 
     return _running(gang, held.view, nodes, True, places)
 
 
-def of_others(group: GroupFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
+def of_others(
+    group: GroupFacts, held: Holding, run_times: RunTimes, nodes: NodeTable
+) -> RunningGang | None:
     """The places of pods whose job is gone, which are leaving, or that another controller made.
 
     That controller alone may stop them.
     """
+    learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
     gang = Gang(
         uid=held.job_uid or group.uid,
         name=held.key[1],
@@ -88,6 +105,9 @@ def of_others(group: GroupFacts, held: Holding, nodes: NodeTable) -> RunningGang
         tasks=_tasks((), held.view),
         arrived=group.created,
         kind="TrainingJob" if held.job_uid else "PodGroup",
+        user=held.key[0],
+        estimated_seconds=learned_seconds,
+        is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
     return _running(gang, held.view, nodes, group.is_leaving or bool(held.job_uid))

@@ -5,7 +5,7 @@ pod joins by its label *and* by carrying Bireme's scheduler name and gate, and w
 for one UID is never given to another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -64,6 +64,23 @@ def from_manifest(group: wire.Custom) -> GroupFacts:
     )
 
 
+def count_placed(
+    pods: Iterable[PodFacts], planned: Container[str], gated: Iterable[tuple[PodFacts, Task]]
+) -> int:
+    """How many of a group's ``pods`` no longer need a place for it to be whole.
+
+    Those with a planned UID that go on, and those that have succeeded: a Job never makes them
+    again. What an earlier controller left behind does not count for the pods of another.
+    """
+    owners = {uid for pod, _ in gated for uid in pod.owner_uids}
+    return sum(
+        pod.phase == "Succeeded" and not owners.isdisjoint(pod.owner_uids)
+        if pod.is_terminal
+        else pod.uid in planned
+        for pod in pods
+    )
+
+
 def waiting_gang(
     group: GroupFacts,
     members: Iterable[tuple[PodFacts, Task]],
@@ -71,11 +88,13 @@ def waiting_gang(
     priority: int,
     fault: tuple[Reason, str] | None,
     may_preempt: bool = True,
+    learned_seconds: float | None = None,
 ) -> Gang | None:
     """The gated, unplanned pods of ``group`` as a gang; None when there are none.
 
-    ``planned`` members already have their place: pods beyond ``minMember`` join a group that runs
-    in any number. A completed group waits for nothing, until its controller makes new pods.
+    ``planned`` members (:func:`count_placed`) already have their place: pods beyond ``minMember``
+    join a group that runs in any number. A completed group waits for nothing, until its controller
+    makes new pods. It should run for ``learned_seconds``; None when nobody knows.
     """
     spec = group.spec
     gated = sorted(members, key=lambda member: member[0].key)
@@ -83,12 +102,7 @@ def waiting_gang(
         return None
     needed = spec.min_member - planned if spec is not None else 0
     if needed > len(gated):
-        message = (
-            f"{len(gated) + planned} of minMember {needed + planned} pods exist with label "
-            f"{names.POD_GROUP_LABEL}, schedulerName {names.SCHEDULER_NAME} and gate "
-            f"{names.PLAN_GATE}"
-        )
-        fault = fault or (Reason.WAITING_FOR_PODS, message)
+        fault = fault or _too_few(len(gated) + planned, needed + planned)
     minima = dict(spec.min_task_member) if spec is not None and not planned else {}
     return Gang(
         uid=group.uid,
@@ -102,7 +116,17 @@ def waiting_gang(
         min_available=max(needed, 1),
         interrupted=group.status.get("phase") == "Interrupted",
         fault=group.fault or fault,
+        user=group.key[0],
+        estimated_seconds=learned_seconds,
+        is_learned_estimate=learned_seconds is not None,
         may_preempt=may_preempt,
+    )
+
+
+def _too_few(there: int, least: int) -> tuple[Reason, str]:
+    return Reason.WAITING_FOR_PODS, (
+        f"{there} of minMember {least} pods exist with label {names.POD_GROUP_LABEL}, "
+        f"schedulerName {names.SCHEDULER_NAME} and gate {names.PLAN_GATE}"
     )
 
 

@@ -42,6 +42,8 @@ class PodFacts:
     """Failed through no fault of its own: evicted, preempted, its node gone."""
     failure: str
     """What the first failed container left behind, for people; empty unless it failed."""
+    runs_forever: bool = False
+    """Whether its containers are started again whenever they end, so that nobody waits for it."""
 
     @property
     def is_terminal(self) -> bool:
@@ -67,6 +69,7 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
         is_disrupted=status.reason in ("Evicted", "NodeLost", "Preempting", "NodeShutdown")
         or _holds(conditions.get("DisruptionTarget")),
         failure=_failure(status) if status.phase == "Failed" else "",
+        runs_forever=(pod.spec.restart_policy or "Always") == "Always",
     )
 
 

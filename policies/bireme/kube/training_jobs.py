@@ -73,13 +73,39 @@ class JobFacts:
         """Digest of what a plan depends on."""
         return spec_digest(list(self.raw_tasks))
 
+    @cached_property
+    def template(self) -> str:
+        """What the job has in common with those that do the same: 16 hex digits.
+
+        Of every task, in written order: its role, its replicas, what one of them requests (as
+        amounts: 1 and 1000m are the same), and of each init container and container the image, the
+        command and the arguments. All else may differ: the names of the job, its tasks and
+        containers, labels, annotations, environment, volumes, constraints, limits beside requests,
+        minReplicas and maxReplicas, queue, priority, run policy.
+        """
+        return spec_digest(
+            [
+                {
+                    "role": task.role.value,
+                    "replicas": task.replicas,
+                    "request": task.request,
+                    "programs": _programs(raw["template"]["spec"]),
+                }
+                for task, raw in zip(self.tasks, self.raw_tasks, strict=True)
+            ]
+        )
+
     def gang(
         self,
         priority: int,
         fault: tuple[Reason, str] | None = None,
         may_preempt: bool = True,
+        learned_seconds: float | None = None,
     ) -> Gang:
-        """The job as a waiting gang; its wait counts over all its times in the queue."""
+        """The job as a waiting gang; its wait counts over all its times in the queue.
+
+        ``learned_seconds`` is how long it should run if its owner does not say so.
+        """
         gang = Gang(
             uid=self.uid,
             name=self.key[1],
@@ -91,6 +117,8 @@ class JobFacts:
             interrupted=self.phase == "Restarting",
             fault=self.fault or fault,
             evictions=int(self.status.get("preemptions") or 0),
+            user=self.key[0],
+            estimated_seconds=learned_seconds,
             may_preempt=may_preempt,
         )
         return gang if self.spec is None else _as_asked(gang, self.spec)
@@ -99,12 +127,14 @@ class JobFacts:
 def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
     """``gang`` with what its spec says beside its tasks."""
     wish, duration = spec.role_affinity, spec.estimated_duration
+    learned = gang.estimated_seconds
     return replace(
         gang,
         queue=spec.queue,
         min_available=spec.min_available or 0,
         role_affinity=RoleAffinity(AffinityMode(wish.mode), wish.topology_key),
-        estimated_seconds=None if duration is None else durations.parse(duration),
+        estimated_seconds=learned if duration is None else durations.parse(duration),
+        is_learned_estimate=duration is None and learned is not None,
         min_runtime_seconds=spec.run_policy.min_runtime_seconds,
         is_elastic=spec.is_elastic,
     )
@@ -180,6 +210,11 @@ def _first_problem(error: ValidationError) -> str:
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     shown = ascii(first.get("input"))[:80]
     return f"spec.{where}: {first['msg']}; the value is {shown}{more}"
+
+
+def _programs(spec: dict[str, Any]) -> list[list[Any]]:
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
 
 
 def _task(task: TaskSpec, raw: dict[str, Any]) -> Task:

@@ -46,6 +46,8 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
 
     Its estimate is what its owner says, else what the history tells at that moment.
     """
+    if job.gang is not None:
+        return job.gang
     estimate = job.estimated_seconds
     if estimate is None and estimator is not None:
         estimate = estimator.estimate(job.user, template_of(job))
@@ -60,6 +62,7 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
         role_affinity=job.role_affinity,
         user=job.user,
         estimated_seconds=estimate,
+        is_learned_estimate=job.estimated_seconds is None and estimate is not None,
         is_elastic=job.is_elastic,
         speed=job.speed,
         remaining_steps=job.steps,

@@ -14,7 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.queues import Queue
 from bireme.core.resources import BoolArray, IntArray, add
-from bireme.core.running import RunningGang
+from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.names import GPU
@@ -48,6 +48,7 @@ class Cluster:
         self._down: set[str] = set()
         self._tenants: dict[int, dict[str, None]] = {}
         self.table = NodeTable(nodes, settings.topology_levels)
+        self._running = RunningTable.of((), self.table.axis)
         self.used: IntArray = self.table.fixed.copy()
 
     def snapshot(self, now: float, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
@@ -60,20 +61,27 @@ class Cluster:
             queues=self.queues,
             queue_usage={name: dict(used) for name, used in self.queue_usage.items()},
             settings=self.settings,
-            running=tuple(self.running.values()),
+            running=self._running.gangs,
+            known_table=self._running,
         )
 
     def hold(self, running: RunningGang) -> None:
         """``running`` takes its places; SimulationError when it must not have them."""
         _check_whole(running)
+        self.adopt(running)
         rows, usage = running.usage(self.table.axis)
-        np.add.at(self.used, rows, usage)
         over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
         if over.any():
             raise SimulationError(_overfull(running, rows, over, self))
         if not self.table.is_ready[rows].all():
             raise SimulationError(f"{running.gang.uid} was placed on a node that is not ready")
+
+    def adopt(self, running: RunningGang) -> None:
+        """``running`` is on its places, whether or not a decision might have put it there."""
+        rows, usage = running.usage(self.table.axis)
+        np.add.at(self.used, rows, usage)
         self.running[running.gang.uid] = running
+        self._running = self._running.plus(running, self.table.axis)
         for row in rows.tolist():
             self._tenants.setdefault(row, {})[running.gang.uid] = None
         self._charge(running, 1)
@@ -83,6 +91,7 @@ class Cluster:
         rows, usage = running.usage(self.table.axis)
         np.subtract.at(self.used, rows, usage)
         del self.running[running.gang.uid]
+        self._running = self._running.minus(running.gang.uid)
         for row in rows.tolist():
             self._tenants[row].pop(running.gang.uid, None)
         self._charge(running, -1)

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--racks", type=_whole, metavar="N", help="how many racks the nodes are in; default: none")
     add(
         "--policy",
-        type=_policies,
+        type=policy_names,
         default=DEFAULTS.orderer,
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         UsageError: an argument cannot be used.
     """
     for argument, target in (("--json", options.json), ("--html", options.html)):
-        _check_target(argument, target)
+        check_target(argument, target)
     experiment = set_up(options)
     progress = terminal.Progress(sys.stderr, time.monotonic)
     try:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if options.json:
         numbers = document(experiment, comparison, command)
         with naming("--json"):
-            _write(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+            write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     if options.json != STANDARD_OUTPUT:
         sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison)}")
     return 0
@@ -122,7 +122,8 @@ def _title(experiment: Experiment) -> str:
     )
 
 
-def _check_target(argument: str, target: str | None) -> None:
+def check_target(argument: str, target: str | None) -> None:
+    """UsageError unless ``target`` of ``argument`` is a file that can be written, or None."""
     if target is None or (target == STANDARD_OUTPUT and argument == "--json"):
         return
     path = Path(target)
@@ -132,7 +133,8 @@ def _check_target(argument: str, target: str | None) -> None:
         raise UsageError(f"argument {argument}: there is no folder {str(path.parent)!r}; make it")
 
 
-def _write(target: str, text: str) -> None:
+def write_text(target: str, text: str) -> None:
+    """``text`` into the file ``target``, or to standard output."""
     if target == STANDARD_OUTPUT:
         sys.stdout.write(text)
     else:
@@ -162,7 +164,8 @@ def _seeds(text: str) -> list[int]:
     return [int(seed) for seed in _once(text, seeds)]
 
 
-def _policies(text: str) -> list[str]:
+def policy_names(text: str) -> list[str]:
+    """What ``--policy`` names, each once; ArgumentTypeError otherwise."""
     return _once(text, [part.strip() for part in text.split(",")])
 
 

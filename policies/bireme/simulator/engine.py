@@ -13,11 +13,8 @@ comes from the seed and the names of jobs and nodes alone.
 """
 
 import math
-import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
-from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
@@ -26,6 +23,7 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU
 from bireme.simulator.arrivals import Estimator
+from bireme.simulator.conduct import Conduct
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.events import Kind
 from bireme.simulator.lines import FIRST_DEPTH, may_thin
@@ -55,29 +53,6 @@ COUNTED = (
     "fallbacks",
 )
 """Everything that is counted, in the order in which an outcome lists it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conduct:
-    """How a simulation goes about its work; nothing about the cluster or the policy.
-
-    Attributes:
-        heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
-            others, or a sizer looks after elastic ones), the cycle runs so long after the last
-            event, and then after twice as long each time, until something happens again. The
-            operator looks every few seconds.
-        until_seconds: The simulation is cut off after this moment.
-        takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
-            cannot change a cycle are left out of it (:mod:`bireme.simulator.lines`).
-        verifies: Whether usage is recomputed and compared after every moment; for tests.
-        clock: Where processor seconds are read; for ``decision_seconds`` alone.
-    """
-
-    heartbeat_seconds: float = 60.0
-    until_seconds: float = math.inf
-    takes_shortcuts: bool = True
-    verifies: bool = False
-    clock: Callable[[], float] = time.perf_counter
 
 
 _SETTINGS = SchedulingSettings()
@@ -146,17 +121,27 @@ class Simulation:
     def run(self) -> None:
         """From the first event to the last, or until every job is finished."""
         world, events = self.world, self.world.events
-        while events and len(world.records) < len(world.jobs):
+        something = False
+        while (events or something) and len(world.records) < len(world.jobs):
             moment = min(events.next_time, self._beat)
             if moment > self._conduct.until_seconds:
                 world.now = self._conduct.until_seconds
                 break
             world.now = moment
-            before, something = world.cluster.changes, self._hear_all(moment)
-            if something or moment == self._beat:
+            before = world.cluster.changes
+            something |= self._hear_all(moment)
+            if something:
+                self._beat = min(self._beat, self._round_from(moment))
+            if moment == self._beat:
                 self._decide()
                 self._take_stock()
                 self._set_beat(something or world.cluster.changes != before)
+                something = False
+
+    def _round_from(self, moment: float) -> float:
+        """When what is heard at ``moment`` is decided on."""
+        seconds = self._conduct.round_seconds
+        return math.ceil(moment / seconds) * seconds if seconds else moment
 
     def _hear_all(self, moment: float) -> bool:
         """Let everything happen that happens at ``moment``; whether any of it can matter."""
@@ -208,7 +193,7 @@ class Simulation:
     def _ask(self, waiting: tuple[Gang, ...]) -> Decision:
         snapshot = self.world.snapshot(waiting)
         began = self._conduct.clock()
-        decision = run_cycle(snapshot, self._policy, explain=False)
+        decision = self._conduct.decide(snapshot, self._policy)
         self.decision_seconds += self._conduct.clock() - began
         return decision
 
@@ -278,8 +263,10 @@ class Simulation:
 
     def _set_beat(self, is_news: bool) -> None:
         """When to look again though nothing happens: ever later while that changes nothing."""
-        self._pause = self._conduct.heartbeat_seconds if is_news else 2 * self._pause
-        self._beat = self.world.now + self._pause if self._is_restless() else math.inf
+        conduct = self._conduct
+        self._pause = conduct.heartbeat_seconds if is_news else 2 * self._pause
+        pause = conduct.round_seconds or self._pause
+        self._beat = self.world.now + pause if self._is_restless() else math.inf
 
     def _is_restless(self) -> bool:
         """Whether time alone may change a decision: who may stop whom, or what a sizer wants."""

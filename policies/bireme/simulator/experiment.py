@@ -123,10 +123,7 @@ def carry_out(
 def _contenders(
     options: argparse.Namespace,
 ) -> dict[str, tuple[Policy, SchedulingSettings]]:
-    names = [*options.policy, options.placer, options.sizer]
-    if any(":" in name for name in names):
-        # A program finds its own folder's modules, not those of the folder it is started in.
-        sys.path.append(str(Path.cwd()))
+    _find_own([options.placer, options.sizer])
     with _making("--placer", options.placer):
         registry.make_placer(options.placer)
     if options.sizer:
@@ -139,7 +136,26 @@ def _contenders(
         preemption=not options.no_preemption,
         wait_bound_seconds=options.wait_bound,
     )
-    return {name: _contender(name, general) for name in options.policy}
+    return contenders(options.policy, general)
+
+
+def contenders(
+    names: Sequence[str], general: SchedulingSettings
+) -> dict[str, tuple[Policy, SchedulingSettings]]:
+    """Policies by name, as ``--policy`` spells them; what a name leaves out is as in ``general``.
+
+    Raises:
+        UsageError: one of them cannot be made.
+    """
+    _find_own(names)
+    return {name: _contender(name, general) for name in names}
+
+
+def _find_own(names: Sequence[str]) -> None:
+    here = str(Path.cwd())
+    if any(":" in name for name in names) and here not in sys.path:
+        # A program finds its own folder's modules, not those of the folder it is started in.
+        sys.path.append(here)
 
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:

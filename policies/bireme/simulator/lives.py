@@ -64,14 +64,13 @@ class Life:
         self.work_seconds = self.job.duration_seconds
         self.first_estimate = self.gang.estimated_seconds
 
-    def start(self, running: RunningGang, now: float, restart_seconds: float) -> None:
-        """It holds places from ``now``; a restart works only after ``restart_seconds``."""
-        delay = restart_seconds if self.starts else 0.0
+    def start(self, running: RunningGang, now: float, delay_seconds: float) -> None:
+        """It holds places from ``now``, and works after ``delay_seconds``."""
         self.running = running
         self.starts += 1
         self.started = now if self.started is None else self.started
         self._span_began = now
-        self._work_began = self._since = self._saved_at = now + delay
+        self._work_began = self._since = self._saved_at = now + delay_seconds
         self._saved_seconds = self.work_seconds
 
     @property
@@ -106,7 +105,7 @@ class Life:
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
     ) -> None:
-        """It saves what it has done and goes on, on the places of ``running``."""
+        """It has saved what it has done and goes on, on the places of ``running``."""
         self._end_span(now, "resized", nodes)
         self._saved_at, self._saved_seconds = now, self.work_seconds
         self._since = now + restart_seconds
@@ -127,8 +126,8 @@ class Life:
             evictions=self.gang.evictions + (not is_lost),
             attained_seconds=self.gang.attained_seconds + attained,
             estimated_seconds=self._estimate(restart_seconds),
-            remaining_steps=self._steps_left(),
         )
+        self.count_steps()
 
     def finish(self, now: float, nodes: NodeTable) -> float:
         """It is done; how long it would have run in one undisturbed start, seconds."""
@@ -143,7 +142,7 @@ class Life:
             finished=finished,
             spans=tuple(self.spans),
             verdict=verdict if self.started is None else "",
-            preemptions=self.gang.evictions,
+            preemptions=sum(span.ended_by == "preempted" for span in self.spans),
             resizes=self.resizes,
             reserved_start=self.reserved_start,
             wait_bound_seconds=self.wait_bound_seconds,
@@ -168,10 +167,12 @@ class Life:
             return None
         return max(LEAST_ESTIMATE * whole, whole - self.kept_seconds) + restart_seconds
 
-    def _steps_left(self) -> float | None:
-        if self.job.steps is None or not self.job.duration_seconds:
-            return self.job.steps
-        return self.job.steps * self.work_seconds / self.job.duration_seconds
+    def count_steps(self) -> None:
+        """The gang knows how many steps it has done and has left, as of the last word."""
+        if self.job.steps is not None and self.job.duration_seconds:
+            left = self.job.steps * self.work_seconds / self.job.duration_seconds
+            done = self.job.steps - left
+            self.gang = replace(self.gang, remaining_steps=left, done_steps=done)
 
 
 def _last_checkpoint(began: float, now: float, checkpoint_seconds: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bireme.core.gangs import RoleAffinity, Task
+from bireme.core.gangs import Gang, RoleAffinity, Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import SpeedLaw
@@ -27,6 +27,8 @@ class TraceJob:
             (a fixed run time at its own size).
         steps: Work in the unit of ``speed``; None where ``speed`` is.
         application: What it trains, where the trace says so; for reports.
+        gang: The gang it waits as, for jobs that an operator has seen; None to make one of what
+            is said above. It may have arrived before the trace starts.
     """
 
     name: str
@@ -42,6 +44,24 @@ class TraceJob:
     speed: SpeedLaw | None = None
     steps: float | None = None
     application: str = ""
+    gang: Gang | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A job that runs when the trace starts.
+
+    Attributes:
+        job: Its name; its ``duration_seconds`` are what is left of it.
+        places: Replicas by task name and node name.
+        started: When this start began, seconds after the start of the trace; not above 0.
+        anchor: Name of the node that a shrink empties last; empty for none.
+    """
+
+    job: str
+    places: Mapping[str, Mapping[str, int]]
+    started: float = 0.0
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,7 @@ class Trace:
         treatments: How many rows met which documented treatment ("zero GPUs, left out": 12).
         nodes: The machines it was recorded on, where the trace tells; empty otherwise.
         queues: The queues its jobs name.
+        underway: Which of ``jobs`` run when it starts, and where.
     """
 
     name: str
@@ -59,3 +80,4 @@ class Trace:
     treatments: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = (Queue("default"),)
+    underway: tuple[Underway, ...] = ()

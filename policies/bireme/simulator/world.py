@@ -6,10 +6,12 @@ stopped, loses a node, finishes. What should happen is decided elsewhere.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from bireme.core.decision import Admit, Resize
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
-from bireme.core.placement import Placement
+from bireme.core.placement import Placement, placement_at
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -20,7 +22,7 @@ from bireme.simulator.lines import Lines
 from bireme.simulator.lives import Life
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.workload import Trace, TraceJob, Underway
 
 
 class World:
@@ -56,8 +58,15 @@ class World:
         self._physics = physics
         self._seed = seed
         self._estimator = estimator
-        arrivals = [Event(job.submitted, Kind.ARRIVAL, job.name) for job in trace.jobs]
+        there = {found.job for found in trace.underway}
+        arrivals = [
+            Event(job.submitted, Kind.ARRIVAL, job.name)
+            for job in trace.jobs
+            if job.name not in there
+        ]
         self.events = EventQueue([*arrivals, *self._failures(nodes)])
+        for found in trace.underway:
+            self._adopt(found)
 
     def _failures(self, nodes: Sequence[Node]) -> Iterator[Event]:
         """Nodes fail until the last job, started on arrival, would be done; then they stay up."""
@@ -105,7 +114,21 @@ class World:
         bound = self.cluster.wait_bound_seconds(gang)
         self.lives[name] = Life(job, gang, bound)
         self.waiting.add(gang)
-        self.events.push(Event(moment_past(job.submitted, bound), Kind.WAKE, name))
+        overdue = max(self.now, moment_past(gang.arrived, bound))
+        self.events.push(Event(overdue, Kind.WAKE, name))
+
+    def _adopt(self, found: Underway) -> None:
+        """A job is found running when the trace starts."""
+        job, nodes = self.jobs[found.job], self.cluster.table
+        gang = gang_of(job, self._estimator)
+        life = self.lives[found.job] = Life(job, gang, self.cluster.wait_bound_seconds(gang))
+        anchor = nodes.row[found.anchor] if found.anchor else -1
+        places = placement_at(found.places, nodes)
+        running = RunningGang(gang, places, found.started, anchor_row=anchor)
+        life.start(running, self.now, 0.0)
+        self.cluster.adopt(running)
+        self._run(running)
+        self._wake_after(life, self.settings.min_runtime_seconds)
 
     def _finish(self, event: Event) -> bool:
         life = self.lives.get(event.name)
@@ -145,7 +168,9 @@ class World:
         self.waiting.remove(life.gang.uid)
         anchor = _first_row(life.gang, action.placement)
         running = RunningGang(life.gang, action.placement, self.now, anchor_row=anchor)
-        life.start(running, self.now, self._physics.restart_seconds)
+        physics = self._physics
+        delay_seconds = physics.restart_seconds if life.starts else physics.start_seconds
+        life.start(running, self.now, delay_seconds)
         life.straggler = self._physics.straggler(life.job.name, life.starts, self._seed)
         self._occupy(running)
         if self.settings.preemption and action.ranked.claim is not None:
@@ -169,6 +194,7 @@ class World:
         old = life.running_now
         life.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(old)
+        life.count_steps()
         running = RunningGang(
             life.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
         )
@@ -181,6 +207,10 @@ class World:
     def _occupy(self, running: RunningGang, left: Iterable[int] = ()) -> None:
         """``running`` takes its places; ``left`` are rows that somebody else has just left."""
         self.cluster.hold(running)
+        self._run(running, left)
+
+    def _run(self, running: RunningGang, left: Iterable[int] = ()) -> None:
+        """``running`` works on the places it holds."""
         self.elastic += running.gang.is_elastic
         self.unforeseen += running.gang.estimated_seconds is None
         life = self.lives[running.gang.uid]
@@ -210,7 +240,9 @@ class World:
         running = life.running_now
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
-        return self._physics.rate(life.job, running.sizes, nodes, racks, neighbours, life.straggler)
+        return self._physics.rate(
+            life.job, running.sizes, nodes, racks, neighbours, life.straggler, _places(running)
+        )
 
     def _set_pace(self, life: Life, rate: float) -> None:
         finish = life.finish_at(rate)
@@ -221,6 +253,14 @@ class World:
         if seconds > 0:
             moment = moment_at(self.now, seconds)
             self.events.push(Event(moment, Kind.WAKE, life.job.name, life.starts))
+
+
+def _places(running: RunningGang) -> tuple[int, ...]:
+    """Replicas of all tasks on each of its nodes, in the order of the nodes."""
+    tasks = running.placement.tasks
+    rows = np.concatenate([task.rows for task in tasks])
+    counts = np.bincount(rows, np.concatenate([task.counts for task in tasks]))
+    return tuple(counts[counts > 0].astype(int).tolist())
 
 
 def _first_row(gang: Gang, placement: Placement) -> int:

@@ -118,9 +118,15 @@ def test_a_gang_holds_what_the_snapshot_says_is_used() -> None:
 # --- the gang ---------------------------------------------------------------------------------
 
 
-def test_its_run_time_counts_as_no_wait() -> None:
-    cluster = planned(status={"phase": "Running", "waitSeconds": 70})
-    assert only(cluster).gang.arrived == CREATED - 70
+@pytest.mark.parametrize("recorded", [{"waitSeconds": 70, "admittedTime": "now"}, {}])
+def test_its_run_time_counts_as_no_wait(recorded: dict[str, Any]) -> None:
+    """It was planned 70 s after it was made; until that is recorded, it is worked out."""
+    cluster = Cluster()
+    cluster.job(WORKERS, status={"phase": "Running", **recorded})
+    cluster.group(a_plan(a_job(WORKERS), planned=CREATED + 70))
+    snapshot = replace(cluster.snapshot(), now=CREATED + 5000)
+    (running,) = snapshot.running
+    assert snapshot.wait_seconds(running.gang) == 70
 
 
 def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:

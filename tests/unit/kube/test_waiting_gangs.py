@@ -1,5 +1,7 @@
 """Which gangs a ClusterState says are waiting, and what it says has changed."""
 
+from typing import Any
+
 import pytest
 
 from bireme.core.reasons import Reason
@@ -77,6 +79,27 @@ def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> 
     released = gated_pod("a", schedulingGates=[])
     cluster.member(released)
     assert ("default", "a") not in cluster.state.gated
+
+
+def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() -> None:
+    """Its controller never makes them again, so that minMember gated pods will never exist."""
+
+    def made(name: str, job: str, **spec: Any) -> Manifest:
+        pod = gated_pod(name, **spec)
+        pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": job, "uid": job}]
+        return pod
+
+    cluster = Cluster()
+    cluster.group(None, owner="", name="group", minMember=2)
+    released = made("a", "first", schedulingGates=[], nodeName="n0")
+    cluster.member({**released, "status": {"phase": "Succeeded"}})
+    cluster.member(made("b", "first"))
+    (gang,) = cluster.waiting()
+    assert (gang.fault, gang.replicas) == (None, 1)
+    cluster.gone(made("b", "first"))
+    cluster.member(made("c", "second"))
+    (gang,) = cluster.waiting()
+    assert gang.fault is not None, "what an earlier Job left behind stands for no pod of another"
 
 
 def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:

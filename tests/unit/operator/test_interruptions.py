@@ -73,6 +73,21 @@ def test_a_pod_that_is_being_deleted_while_running_is_lost_already() -> None:
     assert moved(job, view) == ("Restarting", Reason.POD_LOST)
 
 
+def test_a_replica_deleted_from_its_node_before_all_were_ready_is_not_replaced_alone() -> None:
+    """The others may have met it already. One that never got a node is simply made again."""
+
+    def leaving(node: str) -> Pods:
+        def pods(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
+            made = running(job, plan)
+            made[0] = replace(made[0], is_leaving=True, node=node)
+            return made
+
+        return pods
+
+    assert moved(*gang("Starting", pods=leaving("n0"))) == ("Restarting", Reason.POD_LOST)
+    assert moved(*gang("Starting", pods=leaving(""))) != ("Restarting", Reason.POD_LOST)
+
+
 def test_a_gang_not_bound_in_time_is_planned_again() -> None:
     job, view = gang("Starting", pods=unbound)
     assert transition(job, view, situation(after=60.0)) is None

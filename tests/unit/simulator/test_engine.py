@@ -10,7 +10,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.engine import Conduct, simulate
+from bireme.simulator.conduct import Conduct
+from bireme.simulator.engine import simulate
 from bireme.simulator.errors import SimulationError, TraceError
 from bireme.simulator.outcome import Outcome, Span
 from bireme.simulator.workload import Trace, TraceJob

@@ -1,12 +1,16 @@
 """Elastic gangs in a simulation: they grow into idle places, shrink for others, keep their work."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from bireme.core.policy import Policy
+from bireme.core.policy import Policy, Ranked
 from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.simulator.engine import Conduct, simulate
+from bireme.heuristics.sizing import steps_left
+from bireme.simulator.conduct import Conduct
+from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.laws import LinearSpeed
@@ -86,3 +90,26 @@ def test_resize_saves_what_was_done_before_it() -> None:
     stopped = [span for span in spans if span.ended_by == "preempted"]
     assert [span.ended for span in stopped] == [400]
     assert record_of(outcome, "elastic").finished == 410 + 1000 - 140
+
+
+class Watching:
+    """Wants four workers until 70, then two; remembers how many steps it thought were left."""
+
+    def __init__(self) -> None:
+        self.left: dict[float, float] = {}
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> dict[str, dict[str, int]]:
+        (gang,) = (entry.gang for entry in ranked if entry.gang.is_elastic)
+        self.left[snapshot.now] = steps_left(gang, snapshot)
+        return {"elastic": {"worker": 4 if snapshot.now < 70 else 2}}
+
+
+def test_the_sizer_counts_steps_of_an_earlier_size_at_the_speed_of_that_size() -> None:
+    """140 of 200 steps are done by 70, with four workers; from then on two do one a second."""
+    sizer = Watching()
+    settings = SchedulingSettings(resize_settle_seconds=0)
+    jobs = (elastic(200), a_job("first", 1, at=70), a_job("second", 1, at=80))
+    simulate(a_trace(*jobs), ONE_NODE, replace(COMBINED, sizer=sizer), settings, conduct=VERIFIED)
+    assert (sizer.left[70], sizer.left[80]) == (60.0, 50.0)

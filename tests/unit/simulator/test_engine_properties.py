@@ -12,7 +12,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.engine import Conduct, simulate
+from bireme.simulator.conduct import Conduct
+from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.workload import Trace

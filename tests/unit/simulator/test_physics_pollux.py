@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from bireme.simulator.errors import TraceError
+from bireme.simulator.physics import Physics
 from bireme.simulator.physics.goodput import PolluxSpeed, TrainingRecord
 from bireme.simulator.physics.pollux import PolluxTable
+from scheduling.simulations import a_job
 
 ARCHIVE = Path(__file__).parents[4] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"
 needs_archive = pytest.mark.skipif(
@@ -225,3 +227,20 @@ def test_run_times_are_those_the_authors_simulator_published(traces: Path) -> No
         assert min(completions) > 0.8 * predicted
         near += abs(min(completions) / predicted - 1) < 0.03
     assert near >= 0.6 * len(published)
+
+
+def test_a_placement_that_was_measured_has_its_own_step_time(folder: Path) -> None:
+    table = PolluxTable.load(folder)
+    assert table.seconds(2, 4, 4, (1, 3)) == table.seconds(2, 4, 4, (3, 1)) == (2.0, 1.0)
+    assert table.seconds(2, 4, 4, (2, 2)) == (3.0, 1.0)
+    assert table.seconds(1, 2, 8, (2,)) == table.seconds(1, 2, 8)
+
+
+def test_a_job_runs_at_the_speed_of_its_very_placement(folder: Path) -> None:
+    (folder / "placements.csv").write_text(PLACEMENTS + "13,2,1.0,0.5\n22,2,2.0,0.5\n")
+    job = a_job("a", 100, speed=PolluxSpeed.load(folder, batch=8), steps=200.0)
+    near, far = (
+        Physics().rate(job, {"worker": 4}, 2, places=places) for places in ((1, 3), (2, 2))
+    )
+    assert near == pytest.approx(2 * far)
+    assert Physics().rate(job, {"worker": 4}, 2) == pytest.approx(near / 1.5)

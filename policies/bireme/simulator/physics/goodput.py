@@ -23,7 +23,7 @@ from bireme.core.resources import FloatArray
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.curves import MeasuredCurve
 from bireme.simulator.physics.files import read_numbers
-from bireme.simulator.physics.pollux import PolluxTable
+from bireme.simulator.physics.pollux import Places, PolluxTable
 
 _CANDIDATES = 50
 """Batch sizes tried per epoch by a job that adapts its own, in equal ratios; as the authors do."""
@@ -113,7 +113,7 @@ class PolluxSpeed:
     training: TrainingRecord
     batch: int | None = None
     largest_local_batch: float = inf
-    _known: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
 
     knows_spread = True
     """The measurements already slow down on more nodes."""
@@ -138,21 +138,27 @@ class PolluxSpeed:
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         """Mean over a whole training; 0 at sizes that were not measured or are too many."""
-        size = nodes, sum(sizes.values())
-        if size not in self._known:
-            self._known[size] = self._speed(*size)
-        return self._known[size]
+        return self._speed(nodes, sum(sizes.values()), ())
 
-    def _speed(self, nodes: int, replicas: int) -> float:
+    def steps_per_second_on(self, places: Places) -> float:
+        """The same on the placement ``places`` itself, where that was measured."""
+        return self._speed(len(places), sum(places), places)
+
+    def _speed(self, nodes: int, replicas: int, places: Places) -> float:
+        key = nodes, replicas, *places
+        if key not in self._known:
+            self._known[key] = self._mean_speed(nodes, replicas, places)
+        return self._known[key]
+
+    def _mean_speed(self, nodes: int, replicas: int, places: Places) -> float:
         work = self.training.epoch_work
-        paces = [
-            self.training.gain(batch) / seconds for batch, seconds in self._ways(nodes, replicas)
-        ]
+        ways = self._ways(nodes, replicas, places)
+        paces = [self.training.gain(batch) / seconds for batch, seconds in ways]
         return float(work.sum() / (work / np.max(paces, axis=0)).sum()) if paces else 0.0
 
-    def _ways(self, nodes: int, replicas: int) -> Iterator[tuple[int, float]]:
-        """Total batch sizes it can take on this size, and the seconds of a step at each."""
-        local = self.table.batch_range(nodes, replicas)
+    def _ways(self, nodes: int, replicas: int, places: Places) -> Iterator[tuple[int, float]]:
+        """Total batch sizes it can take at this size, and the seconds of a step at each."""
+        local = self.table.batch_range(nodes, replicas, places)
         if local is None:
             return
         smallest, largest = local[0], min(local[1], self.largest_local_batch)
@@ -166,7 +172,7 @@ class PolluxSpeed:
             each = ceil(target / replicas / passes - 1e-8)
             each = min(each, int(high // (replicas * passes)))
             if smallest <= each <= largest:
-                step, sync = self.table.seconds(nodes, replicas, each)
+                step, sync = self.table.seconds(nodes, replicas, each, places)
                 yield replicas * each * passes, step + (passes - 1) * (step - sync)
 
 

@@ -9,8 +9,18 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
+from typing import Protocol, runtime_checkable
 
 from bireme.core.errors import SettingError
+
+
+@runtime_checkable
+class PlacedSpeedLaw(Protocol):
+    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2."""
+
+    def steps_per_second_on(self, places: tuple[int, ...]) -> float:
+        """Speed with ``places[i]`` replicas on the i-th of its nodes; 0 when it cannot run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bireme.core.nodes import Node
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.physics import disturbances
 from bireme.simulator.physics.failures import NODE_MTBF_SECONDS, NodeChange, node_changes
+from bireme.simulator.physics.laws import PlacedSpeedLaw
 from bireme.simulator.workload import TraceJob
 
 
@@ -31,7 +32,8 @@ class Physics:
             it knows the spread.
         per_neighbour: Speed per gang that shares a node with it.
         fluctuation: How unequal the replicas of a start are; None for equal.
-        restart_seconds: From every start but the first until work goes on (checkpoint restore).
+        start_seconds: From the first start until work begins (images, rendezvous).
+        restart_seconds: From every later start until work goes on (checkpoint restore).
         checkpoint_interval_seconds: A start that is stopped loses its work since the last
             checkpoint, written every so often; 0 for no loss, infinity for no checkpoint.
         node_mtbf_seconds: Mean time between failures of one node; infinity for none.
@@ -42,6 +44,7 @@ class Physics:
     over_racks: float = 1.0
     per_neighbour: float = 1.0
     fluctuation: disturbances.Fluctuation | None = None
+    start_seconds: float = 0.0
     restart_seconds: float = 0.0
     checkpoint_interval_seconds: float = 0.0
     node_mtbf_seconds: float = inf
@@ -51,7 +54,10 @@ class Physics:
         for name in ("over_nodes", "over_racks", "per_neighbour"):
             if not 0 < getattr(self, name) <= 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be above 0, up to 1")
-        for name in ("restart_seconds", "checkpoint_interval_seconds", "node_repair_seconds"):
+        for name in (
+            *("start_seconds", "restart_seconds"),
+            *("checkpoint_interval_seconds", "node_repair_seconds"),
+        ):
             if not getattr(self, name) >= 0:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not self.node_mtbf_seconds > 0:
@@ -65,6 +71,7 @@ class Physics:
         racks: int = 1,
         neighbours: int = 0,
         straggler: float = 1.0,
+        places: tuple[int, ...] = (),
     ) -> float:
         """Progress of ``job`` relative to its ``duration_seconds``; 0 where it cannot run.
 
@@ -73,12 +80,13 @@ class Physics:
             nodes, racks: How many of each it is on.
             neighbours: Other gangs with a replica on any of its nodes.
             straggler: What :meth:`straggler` gave for this start.
+            places: Replicas on each of its nodes, for laws that were measured by placement.
 
         Raises:
             SimulationError: A job without a law at a size it did not ask for, or one whose
                 ``steps`` do not go with its law.
         """
-        rate = _own_rate(job, sizes, nodes)
+        rate = _own_rate(job, sizes, nodes, places)
         if nodes > 1 and not getattr(job.speed, "knows_spread", False):
             rate *= disturbances.placement_penalty(nodes, racks, self.over_nodes, self.over_racks)
         if neighbours:
@@ -115,8 +123,10 @@ MEASURED = Physics(
 """Everything switched on, at what was measured elsewhere; sources beside the constants."""
 
 
-def _own_rate(job: TraceJob, sizes: Mapping[str, int], nodes: int) -> float:
-    """The rate by size and law alone."""
+def _own_rate(
+    job: TraceJob, sizes: Mapping[str, int], nodes: int, places: tuple[int, ...]
+) -> float:
+    """The rate by size, places and law alone."""
     if job.speed is None:
         if any(sizes.get(task.name, 0) != task.replicas for task in job.tasks):
             raise SimulationError(
@@ -129,4 +139,8 @@ def _own_rate(job: TraceJob, sizes: Mapping[str, int], nodes: int) -> float:
             f"job {job.name} has a speed law, but steps is {job.steps}; "
             "give its work in the law's unit, above 0"
         )
-    return job.speed.steps_per_second(sizes, nodes) / job.steps * job.duration_seconds
+    if places and isinstance(job.speed, PlacedSpeedLaw):
+        pace = job.speed.steps_per_second_on(places)
+    else:
+        pace = job.speed.steps_per_second(sizes, nodes)
+    return pace / job.steps * job.duration_seconds

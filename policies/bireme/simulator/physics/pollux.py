@@ -4,9 +4,10 @@ Qiao et al., Pollux, OSDI 2021; petuum/adaptdl, branch osdi21-artifact,
 ``simulator/traces/<application>/placements.csv`` (every placement of up to 16 replicas on up to 4
 nodes of 4 GPUs) and ``scalability.csv`` (6 to 16 nodes, up to 64 replicas).
 
-Interpolation. A speed law is told how many nodes, not how many replicas on each, so placements
-with the same number of nodes, replicas and local batch size are averaged, as the authors'
-simulator does for placements it has not measured. Along the local batch size: straight lines
+Interpolation. Where a placement was measured, that is its step time. A law that is asked about a
+size only, as policies ask, knows how many nodes, not how many replicas on each: placements with
+the same number of nodes, replicas and local batch size are averaged, as the authors' simulator
+does for placements it has not measured. Along the local batch size: straight lines
 within what was measured. For nodes and replicas that were not measured the authors triangulate in
 three dimensions. Here the replicas per node are kept, and straight lines are drawn first between
 the nearest measured numbers of replicas, then between the nearest measured numbers of nodes. At
@@ -30,6 +31,12 @@ _MOST_NODES = 16
 
 Size = tuple[int, int]
 """(nodes, replicas)"""
+
+Places = tuple[int, ...]
+"""Replicas on each node; as measured, the smallest of its rotations stands for all."""
+
+_Points = dict[float, list[FloatArray]]
+"""[step seconds, sync seconds], as often as measured, by local batch size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,52 +63,74 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolluxTable:
-    """Step times of one application by size."""
+    """Step times of one application by size, and by placement where that was measured."""
 
     sizes: Mapping[Size, StepTimes]
+    placements: Mapping[Places, StepTimes]
 
     @classmethod
     def load(cls, folder: Path) -> "PolluxTable":
         """Read ``placements.csv`` and ``scalability.csv`` in ``folder``."""
         measured = ("local_bsz", "step_time", "sync_time")
-        points: dict[Size, dict[float, list[FloatArray]]] = defaultdict(lambda: defaultdict(list))
+        points: dict[Size, _Points] = defaultdict(lambda: defaultdict(list))
+        placed: dict[Places, _Points] = defaultdict(lambda: defaultdict(list))
         for row in read_numbers(folder / "placements.csv", ("placement", *measured)):
-            replicas = [int(digit) for digit in str(int(row[0]))]
-            points[len(replicas), sum(replicas)][row[1]].append(row[2:])
+            places = tuple(int(digit) for digit in str(int(row[0])))
+            points[len(places), sum(places)][row[1]].append(row[2:])
+            placed[_rotated(places)][row[1]].append(row[2:])
         for row in read_numbers(
             folder / "scalability.csv", ("num_nodes", "num_replicas", *measured)
         ):
             points[int(row[0]), int(row[1])][row[2]].append(row[3:])
-        return cls({size: _averaged(by_batch) for size, by_batch in points.items()})
+        return cls(
+            {size: _averaged(by_batch) for size, by_batch in points.items()},
+            {places: _averaged(by_batch) for places, by_batch in placed.items()},
+        )
 
-    def batch_range(self, nodes: int, replicas: int) -> tuple[float, float] | None:
-        """The smallest and the largest local batch size at this size; None where nothing ran."""
-        parts = list(self._parts(nodes, replicas))
+    def batch_range(
+        self, nodes: int, replicas: int, places: Places = ()
+    ) -> tuple[float, float] | None:
+        """The smallest and the largest local batch size at this size; None where nothing ran.
+
+        Where ``places`` are given and were measured, at these, else at any of the size.
+        """
+        parts = list(self._parts(nodes, replicas, places))
         if not parts:
             return None
         return (
-            max(self.sizes[size].batches[0] for _, size in parts),
-            min(self.sizes[size].batches[-1] for _, size in parts),
+            max(times.batches[0] for _, times in parts),
+            min(times.batches[-1] for _, times in parts),
         )
 
-    def seconds(self, nodes: int, replicas: int, batch: int) -> tuple[float, float]:
+    def seconds(
+        self, nodes: int, replicas: int, batch: int, places: Places = ()
+    ) -> tuple[float, float]:
         """Seconds of one step, and of the synchronisation in it, at a local batch size."""
-        parts = self._parts(nodes, replicas)
-        step, sync = np.sum([weight * self.sizes[size].at(batch) for weight, size in parts], axis=0)
+        parts = self._parts(nodes, replicas, places)
+        step, sync = np.sum([weight * times.at(batch) for weight, times in parts], axis=0)
         return float(step), float(sync)
 
-    def _parts(self, nodes: int, replicas: int) -> Iterator[tuple[float, Size]]:
-        """Weights, which sum to 1, and the measured sizes they are for; nothing beyond those."""
+    def _parts(
+        self, nodes: int, replicas: int, places: Places
+    ) -> Iterator[tuple[float, StepTimes]]:
+        """Weights, which sum to 1, and the measurements they are for; nothing beyond those."""
         if replicas < 1:
+            return
+        if known := self.placements.get(_rotated(places)):
+            yield 1.0, known
             return
         nodes = min(max(nodes, ceil(replicas / _GPUS_PER_NODE)), replicas, _MOST_NODES)
         for node_weight, count in _between(nodes, sorted({n for n, _ in self.sizes})):
             measured = sorted(r for n, r in self.sizes if n == count)
             for weight, near in _between(replicas / nodes * count, measured):
-                yield node_weight * weight, (count, near)
+                yield node_weight * weight, self.sizes[count, near]
 
 
-def _averaged(by_batch: Mapping[float, Sequence[FloatArray]]) -> StepTimes:
+def _rotated(places: Places) -> Places:
+    return min((places[at:] + places[:at] for at in range(len(places))), default=())
+
+
+def _averaged(by_batch: _Points) -> StepTimes:
     batches = np.array(sorted(by_batch))
     step, sync = np.array([np.mean(by_batch[batch], axis=0) for batch in batches]).T
     return StepTimes(batches, step, sync)

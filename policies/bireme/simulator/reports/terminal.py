@@ -1,6 +1,6 @@
 """A comparison as aligned text, and a progress line for terminals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TextIO
 
 from bireme.simulator.comparison import Comparison, Line
@@ -22,12 +22,15 @@ _BAR_WIDTH: Final = 24
 _SECONDS_BETWEEN: Final = 0.1
 
 
-def table(comparison: Comparison) -> str:
-    """A line per policy, and below what a reader must know."""
+def table(comparison: Comparison, columns: Mapping[str, str] = _COLUMNS) -> str:
+    """A line per policy, and below what a reader must know.
+
+    ``columns`` are the keys of metrics to show, with their headings.
+    """
     names = words.short_names([line.policy for line in comparison.lines])
-    header = ["policy", *_COLUMNS.values(), "JCT ratio"]
+    header = ["policy", *columns.values(), "JCT ratio"]
     rows = [
-        [name, *(_cell(line, key) for key in _COLUMNS), _ratio(line)]
+        [name, *(_cell(line, key) for key in columns), _ratio(line)]
         for name, line in zip(names, comparison.lines, strict=True)
     ]
     notes = ["", f"JCT: job completion time; its ratio is that of the means, to {names[0]}'s."]

@@ -1,0 +1,101 @@
+"""Records of cycles, written beside the loop: it never waits for them and never fails by them.
+
+A snapshot is immutable, so a worker thread can write it down while the loop goes on. Where the
+disk does not keep up, or will not have it, cycles are lost and counted, and recording begins
+again after a pause.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from bireme.core.decision import Decision
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.records.writing import RecordWriter
+from bireme_operator.metrics import Metrics
+from bireme_operator.settings import OperatorSettings
+
+_log = structlog.get_logger(__name__)
+_MOST_PENDING = 16
+"""Cycles that wait to be written; each holds a snapshot."""
+_PAUSE_SECONDS = 30.0
+_CLOSE_SECONDS = 2.0
+
+
+class Recording:
+    """Writes down what is offered; ``clock`` gives monotonic seconds. Without a writer, nothing."""
+
+    def __init__(
+        self, writer: RecordWriter | None, metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
+        self._writer = writer
+        self._metrics = metrics
+        self._clock = clock
+        self._pending: deque[tuple[ClusterSnapshot, Decision]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._missed = 0
+        self._paused_until = float("-inf")
+
+    @classmethod
+    def begin(
+        cls,
+        run: str,
+        settings: OperatorSettings,
+        scheduling: SchedulingSettings,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> "Recording":
+        """The recording of the term ``run``, as ``settings`` ask for it."""
+        if not settings.record_directory:
+            return cls(None, metrics, clock)
+        writer = RecordWriter(
+            Path(settings.record_directory),
+            run,
+            scheduling,
+            file_bytes=settings.record_file_bytes,
+            most_files=settings.record_files,
+        )
+        return cls(writer, metrics, clock)
+
+    def offer(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+        """Have this cycle written down soon, unless too many wait for it or the disk is at odds."""
+        if self._writer is None:
+            return
+        if len(self._pending) >= _MOST_PENDING or self._clock() < self._paused_until:
+            self._lose()
+            return
+        self._pending.append((snapshot, decision))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._drain(self._writer))
+
+    async def _drain(self, writer: RecordWriter) -> None:
+        while self._pending:
+            snapshot, decision = self._pending.popleft()
+            writer.lost += self._missed
+            self._missed = 0
+            try:
+                if await asyncio.to_thread(writer.write, snapshot, decision):
+                    self._metrics.recorded.labels("written").inc()
+            except Exception as error:  # noqa: BLE001  # whatever it is, deciding goes on
+                self._pause(error)
+
+    def _pause(self, error: Exception) -> None:
+        _log.error("recording pauses", seconds=_PAUSE_SECONDS, error=str(error) or repr(error))
+        self._paused_until = self._clock() + _PAUSE_SECONDS
+        self._lose(1 + len(self._pending))
+        self._pending.clear()
+
+    def _lose(self, cycles: int = 1) -> None:
+        self._missed += cycles
+        self._metrics.recorded.labels("lost").inc(cycles)
+
+    async def close(self) -> None:
+        """Write down what waits, if that is soon done, and end the file."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        if self._writer is not None and (self._task is None or self._task.done()):
+            await asyncio.to_thread(self._writer.close)

@@ -1,0 +1,108 @@
+"""Decision by decision: what policies make of the very snapshots that were recorded.
+
+Each cycle stands alone: whatever a policy would have decided otherwise, the next snapshot is the
+recorded one again. The policy of the record must decide as recorded, in every cycle; where it does
+not, it depends on something that no snapshot holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from bireme.core.cycle import run_cycle
+from bireme.core.policy import Policy
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.records.decoding import Moment
+from bireme.records.lines import Outline
+from bireme.records.outlines import outline_of
+
+KINDS: Final[Mapping[str, str]] = {
+    "starts": "starts that the record does not have",
+    "missing_starts": "starts that only the record has",
+    "other_places": "starts of both, on other nodes or at another size",
+    "stops": "stops that the record does not have, or for another gang",
+    "missing_stops": "stops that only the record has, or for another gang",
+    "resizes": "resizes that only one of them has, or to other places",
+    "other_reasons": "gangs that both hold, for another reason",
+}
+"""Kinds of differences, with what each counts."""
+_MOST_EXAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A cycle that differs: when (POSIX seconds), where it is written, and how, gangs by name."""
+
+    now: float
+    place: str
+    gangs: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Tally:
+    """One policy against the record.
+
+    Attributes:
+        cycles: Decided again.
+        same: Of those, how many as recorded, in everything.
+        counts: Over all cycles, by kind of :data:`KINDS`.
+        examples: The first cycles that differ in one of those kinds.
+    """
+
+    policy: Policy
+    cycles: int = 0
+    same: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    examples: list[Example] = field(default_factory=list)
+
+    def judge(self, moment: Moment, place: str) -> None:
+        """Decide once more on ``moment``, which is written at ``place``."""
+        snapshot = moment.snapshot
+        decision = run_cycle(snapshot, self.policy, explain=False)
+        mine = outline_of(decision, snapshot.nodes)
+        self.cycles += 1
+        if mine == moment.outline:
+            self.same += 1
+            return
+        found = differences(moment.outline, mine)
+        for kind, uids in found.items():
+            self.counts[kind] += len(uids)
+        if len(self.examples) < _MOST_EXAMPLES and any(found.values()):
+            self.examples.append(Example(snapshot.now, place, _named(found, snapshot)))
+
+    def to_json(self) -> dict[str, object]:
+        """All numbers and examples."""
+        examples = [
+            {"time": one.now, "place": one.place, **{k: list(v) for k, v in one.gangs.items()}}
+            for one in self.examples
+        ]
+        return {
+            "cycles": self.cycles,
+            "same": self.same,
+            "differences": dict(self.counts),
+            "examples": examples,
+        }
+
+
+def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
+    """Gangs (uids) with which ``other`` does something else, by kind of :data:`KINDS`."""
+    both = recorded.starts.keys() & other.starts.keys()
+    stops, recorded_stops = set(other.stops.items()), set(recorded.stops.items())
+    resized = recorded.resizes.keys() | other.resizes.keys()
+    held = recorded.holds.keys() & other.holds.keys()
+    found = {
+        "starts": other.starts.keys() - both,
+        "missing_starts": recorded.starts.keys() - both,
+        "other_places": {u for u in both if recorded.starts[u] != other.starts[u]},
+        "stops": {uid for uid, _ in stops - recorded_stops},
+        "missing_stops": {uid for uid, _ in recorded_stops - stops},
+        "resizes": {u for u in resized if recorded.resizes.get(u) != other.resizes.get(u)},
+        "other_reasons": {u for u in held if recorded.holds[u] != other.holds[u]},
+    }
+    return {kind: sorted(uids) for kind, uids in found.items()}
+
+
+def _named(found: Mapping[str, list[str]], snapshot: ClusterSnapshot) -> dict[str, tuple[str, ...]]:
+    gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
+    names = {gang.uid: f"{gang.namespace}/{gang.name}" for gang in gangs}
+    return {kind: tuple(names.get(u, u) for u in uids) for kind, uids in found.items() if uids}

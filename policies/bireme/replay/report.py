@@ -1,0 +1,181 @@
+"""A replay as text for a person and as numbers for a program."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+from bireme.records.reading import Record
+from bireme.replay.decisions import KINDS, Tally
+from bireme.replay.waits import Change, Waits
+from bireme.replay.workload import Workload
+from bireme.simulator.reports import terminal, words
+
+_MOST_CHANGES: Final = 5
+_COLUMNS: Final = {
+    "finished": "finished",
+    "mean_wait_seconds": "wait mean",
+    "p50_wait_seconds": "wait p50",
+    "p99_wait_seconds": "wait p99",
+    "mean_jct_seconds": "JCT mean",
+    "p50_jct_seconds": "JCT p50",
+    "p99_jct_seconds": "JCT p99",
+    "preemptions": "preempted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Everything a replay found.
+
+    Attributes:
+        recorded: The name of the policy of the record.
+        tallies: Every policy against the record, its own first.
+        lost: Cycles that could not be recorded.
+        waits: None when no gang of the record can be counted.
+    """
+
+    record: Record
+    recorded: str
+    tallies: Mapping[str, Tally]
+    lost: int
+    workload: Workload
+    waits: Waits | None
+
+    @property
+    def own(self) -> Tally:
+        """The policy of the record against its own record."""
+        return self.tallies[self.recorded]
+
+    def to_json(self, command: str) -> dict[str, object]:
+        """``record``, ``decisions`` and ``waits``, as docs/replay.md describes them."""
+        trace, waits = self.workload.trace, self.waits
+        return {
+            "bireme": version("bireme"),
+            "command": command,
+            "record": {
+                "policy": self.recorded,
+                "files": [str(path) for path, _ in self.record.files],
+                "seconds": self.workload.seconds,
+                "torn_lines": self.record.torn,
+                "lost_cycles": self.lost,
+                "nodes": len(trace.nodes),
+                "gangs": len(trace.jobs),
+                "treatments": dict(trace.treatments),
+            },
+            "decisions": {name: tally.to_json() for name, tally in self.tallies.items()},
+            "waits": None if waits is None else _waits_json(waits),
+        }
+
+    def text(self) -> str:
+        """For a terminal."""
+        parts = (self._title(), self._check(), self._decisions(), self._waits())
+        return "\n".join(line for part in parts for line in part)
+
+    def _title(self) -> Iterator[str]:
+        trace, own, record = self.workload.trace, self.own, self.record
+        yield (
+            f"{words.plural(own.cycles, 'cycle')} in {words.plural(len(record.files), 'file')} "
+            f"over {words.duration(self.workload.seconds)}: "
+            f"{words.plural(len(trace.jobs), 'gang')} on {words.plural(len(trace.nodes), 'node')}, "
+            f"by {self.recorded}"
+        )
+        if self.lost:
+            yield f"{words.plural(self.lost, 'cycle')} more could not be recorded."
+        if record.torn:
+            yield f"{words.plural(record.torn, 'last line')} cut off and left out."
+        if record.runs > 1:
+            yield f"The operator began anew {words.plural(record.runs - 1, 'time')}."
+
+    def _check(self) -> Iterator[str]:
+        own = self.own
+        yield (
+            f"{self.recorded} decides {own.same:,} of {own.cycles:,} cycles exactly as recorded."
+        )
+        if own.same == own.cycles:
+            return
+        if own.examples:
+            yield f"The first other one: {own.examples[0].place}."
+        if self.record.versions != (version("bireme"),):
+            yield (
+                f"It was recorded by Bireme {', '.join(self.record.versions)}, "
+                f"and this is {version('bireme')}."
+            )
+
+    def _decisions(self) -> Iterator[str]:
+        others = {name: tally for name, tally in self.tallies.items() if name != self.recorded}
+        if not others:
+            return
+        yield ""
+        yield "Cycle by cycle, on what was recorded:"
+        header = ["policy", "as recorded", *(kind.replace("_", " ") for kind in KINDS)]
+        rows = [
+            [name, f"{tally.same:,}", *(f"{tally.counts[kind]:,}" for kind in KINDS)]
+            for name, tally in others.items()
+        ]
+        yield from terminal.aligned([header, *rows])
+        for name, tally in others.items():
+            yield from _examples(name, tally)
+
+    def _waits(self) -> Iterator[str]:
+        waits, workload = self.waits, self.workload
+        yield ""
+        if waits is None:
+            yield "No gang came in this record, so there are no waits to compare."
+            return
+        yield "From beginning to end, simulated on the recorded nodes and queues:"
+        yield terminal.table(waits.comparison, _COLUMNS)
+        if waits.actual.mean is not None:
+            yield _actual(waits)
+        for what, count in workload.trace.treatments.items():
+            yield f"{words.plural(count, 'gang')} {what}."
+        for name, changes in waits.changes.items():
+            yield from _changed(name, changes)
+
+
+def _examples(name: str, tally: Tally) -> Iterator[str]:
+    for one in tally.examples[:2]:
+        when = datetime.fromtimestamp(one.now, UTC).isoformat(sep=" ", timespec="seconds")
+        kinds = "; ".join(f"{k.replace('_', ' ')}: {_few(gangs)}" for k, gangs in one.gangs.items())
+        yield f"  {name}, {when}, {one.place}: {kinds}"
+
+
+def _few(names: Iterable[str]) -> str:
+    first, *others = names
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _actual(waits: Waits) -> str:
+    told = waits.actual
+    mean, p50, p99 = (words.duration(value or 0.0) for value in (told.mean, told.p50, told.p99))
+    gangs = words.plural(waits.actual_gangs, "gang")
+    return f"As it was: wait mean {mean}, p50 {p50}, p99 {p99} over the {gangs} that started."
+
+
+def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
+    changes = list(changes)
+    yield ""
+    yield f"{words.plural(len(changes), 'gang')} would wait another time under {name}" + (
+        ", most of all:" if changes else "."
+    )
+    rows = [
+        [f"  {one.gang}", _wait(one.recorded_seconds), "->", _wait(one.other_seconds)]
+        for one in changes[:_MOST_CHANGES]
+    ]
+    yield from terminal.aligned(rows) if rows else ()
+
+
+def _wait(seconds: float | None) -> str:
+    return "never starts" if seconds is None else words.duration(seconds)
+
+
+def _waits_json(waits: Waits) -> dict[str, object]:
+    return {
+        "runs": [run.to_json() for line in waits.comparison.lines for run in line.runs],
+        "comparison": waits.comparison.to_json(),
+        "actual": {"gangs": waits.actual_gangs, **asdict(waits.actual)},
+        "changes": {
+            name: [asdict(change) for change in changes] for name, changes in waits.changes.items()
+        },
+    }

@@ -1,0 +1,109 @@
+"""Whose waits would have changed: the workload of a record under its own policy and under others.
+
+Gangs that ran when the record begins are simulated, but not counted: nobody saw their waits.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.replay.workload import Workload
+from bireme.simulator.comparison import Comparison, compare
+from bireme.simulator.engine import simulate
+from bireme.simulator.metrics import Distribution, Metrics, measure
+from bireme.simulator.outcome import Outcome
+
+Contender = tuple[Policy, SchedulingSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A gang that waits for another time; seconds, None for a gang that does not start at all."""
+
+    gang: str
+    recorded_seconds: float | None
+    other_seconds: float | None
+
+    @property
+    def size(self) -> float:
+        """How much it changes; infinite for a gang that starts under one policy alone."""
+        if self.recorded_seconds is None or self.other_seconds is None:
+            return float("inf")
+        return abs(self.other_seconds - self.recorded_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """All policies on the workload of a record.
+
+    Attributes:
+        comparison: The policy of the record first.
+        changes: By other policy, gangs whose wait differs from that under the policy of the
+            record, the most changed first.
+        actual: The waits that were recorded, of the gangs that are counted and did start.
+        actual_gangs: How many those are.
+    """
+
+    comparison: Comparison
+    changes: Mapping[str, Sequence[Change]]
+    actual: Distribution
+    actual_gangs: int
+
+
+def simulated(
+    workload: Workload,
+    contenders: Mapping[str, Contender],
+    on_progress: Callable[[str, int, int], None],
+) -> Waits | None:
+    """``workload`` under ``contenders``, that of the record first; None when no gang is counted."""
+    if not workload.counted:
+        return None
+    metrics: list[Metrics] = []
+    waits: dict[str, dict[str, float | None]] = {}
+    for name, (policy, settings) in contenders.items():
+        outcome = simulate(
+            workload.trace,
+            workload.trace.nodes,
+            policy,
+            settings,
+            physics=workload.physics,
+            on_progress=partial(on_progress, name),
+        )
+        counted = _counted(replace(outcome, policy=name), workload)
+        preemptions = sum(record.preemptions for record in outcome.jobs)
+        metrics.append(replace(measure(counted), preemptions=preemptions))
+        waits[name] = _waits(counted)
+    first, *others = waits
+    return Waits(
+        compare(metrics),
+        {name: _changes(waits[first], waits[name], workload.names) for name in others},
+        Distribution.of(np.array(list(workload.waits.values()), dtype=float)),
+        len(workload.waits),
+    )
+
+
+def _counted(outcome: Outcome, workload: Workload) -> Outcome:
+    counted = workload.counted
+    return replace(outcome, jobs=tuple(r for r in outcome.jobs if r.job.name in counted))
+
+
+def _waits(outcome: Outcome) -> dict[str, float | None]:
+    return {
+        record.job.name: None if record.started is None else record.started - record.job.submitted
+        for record in outcome.jobs
+    }
+
+
+def _changes(
+    recorded: Mapping[str, float | None],
+    other: Mapping[str, float | None],
+    names: Mapping[str, str],
+) -> list[Change]:
+    changed = [
+        Change(names[uid], wait, other[uid]) for uid, wait in recorded.items() if wait != other[uid]
+    ]
+    return sorted(changed, key=lambda change: (-change.size, change.gang))

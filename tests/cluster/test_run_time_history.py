@@ -1,0 +1,71 @@
+"""On the real control plane: what like runs took lets a job pass a blocked one, and it says so."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from bireme.core.estimates import FEWEST_RUNS
+from controlplane.stack import BiremeStack
+from scenario.clusters import gpu_cluster
+from scenario.manifests import Manifest, annotations, task, training_job
+from scenario.promises import kept_promises
+from scenario.tenant import Tenant
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    folder = tmp_path_factory.mktemp("stack")
+    with ExitStack() as open_until_end:
+        enter = open_until_end.enter_context
+        cluster = enter(gpu_cluster("history", nodes=2))
+        enter(kept_promises(cluster, folder))
+        yield enter(BiremeStack(cluster, folder)).start()
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+def short(name: str) -> Manifest:
+    """A job that runs for two seconds, and does not say so."""
+    return training_job(name, task("worker", 2, fake=annotations("2s")))
+
+
+def admitted(tenant: Tenant, name: str) -> str:
+    """The message of the job's condition Admitted."""
+    conditions = tenant.status(name)["conditions"]
+    return next(str(c["message"]) for c in conditions if c["type"] == "Admitted")
+
+
+def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenant) -> None:
+    holder = training_job("holder", task("worker", 8), estimatedDuration="2h")
+    whole = training_job("whole", task("worker", 16))
+    tenant.create(holder)
+    tenant.await_phase("holder", "Running")
+    tenant.create(whole)
+    tenant.eventually(lambda: tenant.status("whole"), lambda said: "estimatedStart" in said)
+    tenant.create(short("unknown"))
+    said = tenant.eventually(lambda: tenant.status("unknown"), lambda said: said.get("reason"))
+    assert said["reason"] == "WaitingBehind", "nobody knows yet how long it runs"
+    tenant.delete("TrainingJob", "whole")
+    tenant.await_phase("unknown", "Succeeded")
+
+    for number in range(FEWEST_RUNS):
+        tenant.create(short(f"run{number}"))
+    for number in range(FEWEST_RUNS):
+        tenant.await_phase(f"run{number}", "Succeeded")
+    tenant.create(whole)
+    kept = tenant.eventually(lambda: tenant.status("whole"), lambda said: "estimatedStart" in said)
+    tenant.create(short("known"))
+    tenant.await_phase("known", "Succeeded")
+    told = admitted(tenant, "known")
+    passed = f"ahead of {tenant.namespace}/whole without delaying it; expected to run "
+    assert passed in told
+    assert told.endswith(" s, as nine in ten of like runs")
+    assert tenant.status("whole")["phase"] == "Pending"
+    assert tenant.status("whole")["estimatedStart"] == kept["estimatedStart"]

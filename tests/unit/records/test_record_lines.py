@@ -1,0 +1,178 @@
+"""Cycles to lines and back: nothing is lost, and little is written of what did not change."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Decision
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.policy import Policy
+from bireme.core.queues import Queue
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.combined_priority import CombinedPriority
+from bireme.heuristics.packing import Packing
+from bireme.records.decoding import Decoder, Moment
+from bireme.records.encoding import Encoder
+from bireme.records.errors import RecordError
+from bireme.records.outlines import outline_of
+from bireme.simulator.physics.laws import LinearSpeed
+from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from scheduling.recorded import told
+from scheduling.strategies import Case, cases
+from scheduling.workloads import (
+    COMBINED,
+    ELASTIC,
+    KINDS,
+    NODES,
+    PATIENT,
+    QUEUES,
+    Arrival,
+    arrivals,
+)
+from scheduling.world import World
+
+POLICY = Policy(CombinedPriority(), Packing())
+
+
+def decided(snapshot: ClusterSnapshot) -> Decision:
+    return run_cycle(snapshot, POLICY, explain=False)
+
+
+def pairs(*snapshots: ClusterSnapshot) -> list[tuple[ClusterSnapshot, Moment]]:
+    """Those of ``snapshots`` that have something to say, with what a reader hears of them."""
+    encoder, decoder = Encoder(), Decoder(snapshots[0].settings)
+    lines = [(one, encoder.encode(one, decided(one))) for one in snapshots]
+    return [(one, decoder.decode(line)) for one, line in lines if line is not None]
+
+
+def through(*snapshots: ClusterSnapshot) -> list[Moment]:
+    """What a reader hears of a record of ``snapshots``."""
+    return [moment for _, moment in pairs(*snapshots)]
+
+
+def last_line(*snapshots: ClusterSnapshot) -> dict[str, object] | None:
+    """The last line of a record of ``snapshots``, without its number and time; None for none."""
+    encoder, line = Encoder(), None
+    for snapshot in snapshots:
+        line = encoder.encode(snapshot, decided(snapshot))
+    if line is None:
+        return None
+    found: dict[str, object] = msgspec.json.decode(line)
+    del found["line"], found["now"]
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(cases(most_gangs=4), min_size=1, max_size=3))
+def test_any_clusters_one_after_another_are_read_as_they_were(given: list[Case]) -> None:
+    settings = given[0].snapshot.settings
+    seen = [
+        replace(
+            case.snapshot,
+            settings=settings,
+            now=100.0 + at,
+            nodes=NodeTable(case.nodes, settings.topology_levels),
+        )
+        for at, case in enumerate(given)
+    ]
+    for snapshot, moment in pairs(*seen):
+        assert told(moment.snapshot) == told(snapshot)
+        assert moment.outline == outline_of(decided(snapshot), snapshot.nodes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
+def test_life_of_a_cluster_is_read_as_it_was_and_decided_again(todo: list[Arrival]) -> None:
+    """Starts, preemptions, resizes and ends, some of them in cycles with nothing to say."""
+    world = World(NODES, COMBINED, PATIENT, QUEUES, stop_seconds=3.0)
+    for at, gang, seconds in todo:
+        world.advance(float(at))
+        world.submit(gang, seconds)
+        world.decide()
+    for snapshot, moment in pairs(*world.seen):
+        assert told(moment.snapshot) == told(snapshot)
+        assert moment.outline == outline_of(decided(moment.snapshot), moment.snapshot.nodes)
+
+
+def test_cycle_like_the_one_before_it_is_not_written() -> None:
+    snapshot = a_snapshot([a_node("n0")], a_gang("wide", a_task(9)))
+    assert last_line(snapshot, replace(snapshot, now=60.0)) is None
+
+
+def test_line_tells_only_what_has_changed() -> None:
+    before = a_snapshot([a_node("n0"), a_node("n1")], a_gang("wide", a_task(17)), now=10.0)
+    used = before.used.copy()
+    used[1, 0] = 500
+    late = a_gang("late", a_task(18), arrived=9.0)
+    line = last_line(before, replace(before, used=used, waiting=(*before.waiting, late), now=11.0))
+    assert line is not None
+    assert line.keys() == {"used", "waiting", "outline"}
+    assert line["used"] == {"n1": [500, 0, 0, 0, 0]}
+    assert isinstance(line["waiting"], dict)
+    assert list(line["waiting"]) == ["late"]
+
+
+def test_gang_that_runs_on_is_not_told_again() -> None:
+    bare = a_snapshot([a_node("n0")], a_gang("wide", a_task(9)))
+    before, after = (
+        with_running(bare, a_running(a_gang("runs", a_task(2)), bare.nodes, {"n0": 2}))
+        for _ in range(2)
+    )
+    assert last_line(before, replace(after, now=60.0)) is None
+
+
+def table(*nodes: Node) -> NodeTable:
+    return NodeTable(nodes, ("kubernetes.io/hostname",))
+
+
+def test_nodes_that_come_and_go_take_nothing_from_the_others() -> None:
+    first, second, third = a_node("n0"), a_node("n1"), a_node("n2")
+    before = replace(a_snapshot([]), nodes=table(first, second), used=np.ones((2, 5), np.int64))
+    after = replace(before, nodes=table(second, third), used=np.ones((2, 5), np.int64))
+    line = last_line(before, after)
+    assert line is not None
+    assert line["used"] == {"n2": [1, 1, 1, 1, 1]}
+    assert told(through(before, after)[1].snapshot)["used"] == after.used.tolist()
+
+
+def test_resource_that_is_new_moves_no_amount_into_its_column() -> None:
+    odd = replace(a_node("n1"), allocatable={**a_node("n1").allocatable, "a.example/fpga": 1})
+    before = replace(a_snapshot([]), nodes=table(a_node("n0")), used=np.full((1, 5), 7, np.int64))
+    used = np.array([[7, 7, 7, 7, 0, 7], [0] * 6])
+    after = replace(before, nodes=table(a_node("n0"), odd), used=used)
+    assert told(through(before, after)[1].snapshot)["used"] == used.tolist()
+
+
+def test_queue_that_is_gone_is_gone_for_the_reader() -> None:
+    before = a_snapshot([], queues=[Queue("a"), Queue("b")], queue_usage={"b": {GPU: 1}})
+    (_, read) = through(before, replace(before, queues={"a": Queue("a")}, queue_usage={}))
+    assert read.snapshot.queues == {"a": Queue("a")}
+    assert read.snapshot.queue_usage == {}
+
+
+def test_law_of_speed_is_refused_by_name() -> None:
+    gang = replace(a_gang("fast"), speed=LinearSpeed(1.0))
+    snapshot = a_snapshot([a_node("n0")], gang)
+    with pytest.raises(RecordError, match="'fast' has a law of speed"):
+        Encoder().encode(snapshot, Decision())
+
+
+def test_two_gangs_of_one_uid_are_refused() -> None:
+    snapshot = a_snapshot([a_node("n0")], a_gang("twin"), a_gang("twin"))
+    with pytest.raises(RecordError, match="one uid"):
+        Encoder().encode(snapshot, Decision())
+
+
+def test_decisions_that_differ_only_in_the_order_have_other_digests() -> None:
+    snapshot = a_snapshot([a_node("n0", 0)], a_gang("a", arrived=1.0), a_gang("b", arrived=2.0))
+    one = decided(snapshot)
+    other = Decision(tuple(reversed(one.actions)))
+    assert len(one.held) == 2
+    found = [outline_of(decision, snapshot.nodes) for decision in (one, other)]
+    assert found[0].holds == found[1].holds
+    assert found[0].digest != found[1].digest
