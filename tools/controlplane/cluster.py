@@ -23,7 +23,7 @@ import yaml
 
 from controlplane.api import Api, Manifest
 from controlplane.binaries import KUBERNETES_VERSION, build, cache_root
-from controlplane.component import Component
+from controlplane.component import Component, collect
 from controlplane.errors import ControlPlaneError, tail
 from controlplane.etcd import compact
 from controlplane.kwokctl import HEALTH_PATHS, Ports, configuration
@@ -268,6 +268,7 @@ class Cluster:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             for pid, line in running.items():
+                collect(pid, STOP_TIMEOUT_SECONDS)
                 wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
 
 

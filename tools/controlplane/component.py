@@ -19,6 +19,16 @@ from controlplane.waiting import wait_until
 _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
 
 
+def collect(pid: int, timeout_seconds: float) -> None:
+    """Waits for the end of a program that was killed, if it is a child of this interpreter.
+
+    Who kills one has to: the interpreter complains at its own end of children it knows nothing of.
+    """
+    child = _children.pop(pid, None)
+    if child is not None:
+        child.wait(timeout_seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """A program of a cluster: name, command line, kwokctl's folder, and where it tells health."""
@@ -52,8 +62,7 @@ class Component:
         if pid is None:
             return
         os.kill(pid, signal.SIGKILL)
-        if pid in _children:
-            _children.pop(pid).wait(timeout_seconds)
+        collect(pid, timeout_seconds)
         wait_until(lambda: ended(pid), timeout_seconds, f"{self.name} (pid {pid}) to end")
 
     def start(self, timeout_seconds: float = 60.0) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from controlplane.errors import ControlPlaneError
 from demo import clusters
 from demo.performance import Options, perform, tell_what_next
-from demo.workload import full_workload, small_workload
+from demo.story import full_workload, small_workload
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", default=os.environ.get("SEED") or "7", type=_seed)
     keeps = os.environ.get("KEEP", "") not in ("", "0")
     run.add_argument("--keep", action="store_true", default=keeps, help="leave the cluster up")
-    run.add_argument("--small", action="store_true", help="8 jobs on 4 nodes, for tests")
+    run.add_argument("--small", action="store_true", help="17 jobs on 4 nodes, for tests")
     run.add_argument("--output", type=Path, default=Path(), help="folder of report and picture")
     commands.add_parser("up", help="the same cluster without jobs, until `down`")
     commands.add_parser("down", help="stop what `up` or --keep left running")

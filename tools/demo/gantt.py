@@ -6,8 +6,11 @@ from typing import Any, Final
 from matplotlib.figure import Figure
 
 from demo.colours import QUEUES, Palette
-from demo.timeline import JobStory, Timeline
+from demo.moments import Moment
+from demo.timeline import JobStory, Run, Timeline
 
+Window = tuple[float, float]
+"""When the first job came, by the recorder's clock, and how many seconds later the last ended."""
 INK: Final = "#222222"
 FAINT: Final = "#b8b8b8"
 BAD: Final = "#c0392b"
@@ -22,19 +25,19 @@ def draw(timeline: Timeline, palette: Palette, path: Path, title: str) -> None:
     # A figure by itself, not pyplot's: no display, no state shared with anyone.
     figure = Figure(figsize=(14, rows + 4), layout="constrained")
     jobs, usage = figure.subplots(2, 1, sharex=True, height_ratios=[rows, 1.9])
-    _draw_jobs(jobs, stories, palette, began, end)
+    _draw_jobs(jobs, timeline, palette, (began, end))
     _draw_usage(usage, timeline, began, end)
-    jobs.set_title(title, loc="left", fontsize=14, fontweight="bold", color=INK, pad=10)
+    jobs.set_title(title, loc="left", fontsize=14, fontweight="bold", color=INK, pad=28)
     figure.savefig(path, dpi=110, facecolor="white")
 
 
-def _draw_jobs(
-    axes: Any, stories: list[JobStory], palette: Palette, began: float, end: float
-) -> None:
+def _draw_jobs(axes: Any, timeline: Timeline, palette: Palette, window: Window) -> None:
+    stories = list(timeline.stories.values())
     for row, story in enumerate(stories):
-        _draw_job(axes, row, story, palette.colour(story.name), began, end)
+        moments = [moment for moment in timeline.moments.found if moment.job == story.name]
+        _draw_job(axes, row, story, moments, palette.colour(story.name), window)
     axes.set_ylim(len(stories) - 0.4, -0.7)
-    axes.set_xlim(0, end * 1.01)
+    axes.set_xlim(0, window[1] * 1.01)
     axes.set_yticks(range(len(stories)), [story.name for story in stories])
     for label, story in zip(axes.get_yticklabels(), stories, strict=True):
         label.set_color(_dark(QUEUES.get(story.queue, INK)))
@@ -45,41 +48,71 @@ def _draw_jobs(
     axes.text(
         1.0,
         1.012,
-        "thin line: waiting     bar: on nodes     cross: failed     number: GPUs",
+        "line: waiting    hatched: places kept    bar: on nodes, as high as its size in GPUs    "
+        "◂ ahead of a blocked gang    ■ stopped for another    ✖ failed",
         transform=axes.transAxes,
         ha="right",
         color="#777777",
     )
 
 
-def _draw_job(axes: Any, row: int, story: JobStory, colour: str, began: float, end: float) -> None:
+def _draw_job(
+    axes: Any, row: int, story: JobStory, moments: list[Moment], colour: str, window: Window
+) -> None:
+    began, end = window
     submitted = story.submitted - began
     until = (story.finished - began) if story.finished is not None else end
     axes.plot([submitted, until], [row, row], color=FAINT, lw=1.2, zorder=1, solid_capstyle="butt")
     axes.plot([submitted], [row], marker="|", ms=8, mew=1.6, color="#888888", zorder=1)
     for run in story.runs:
-        left = run.began - began
-        right = (run.ended - began) if run.ended is not None else end
-        bar = {"height": 0.72, "color": colour, "edgecolor": "white", "lw": 0.6, "zorder": 2}
-        axes.barh(row, max(right - left, 0.15), left=left, **bar)
-        nodes = f"{len(run.nodes)} nodes" if len(run.nodes) > 1 else run.nodes[0]
-        text = f"{story.gpus}" if right - left < 0.09 * end else f"{story.gpus}  ·  {nodes}"
-        axes.text(
-            left + 0.006 * end,
-            row,
-            text,
-            va="center",
-            fontsize=8.5,
-            color=INK,
-            zorder=3,
-            clip_on=True,
-        )
-        if run.outcome not in ("", "Succeeded"):
-            mark = {"marker": "X", "ms": 9, "color": BAD, "mec": "white", "mew": 0.8, "zorder": 4}
-            axes.plot([right], [row], **mark)
+        _draw_run(axes, row, run, colour, window)
+    for moment in moments:
+        _draw_moment(axes, row, story, moment, colour, window)
     if not story.runs:
         reason = str(story.status.get("reason") or story.phase)
         axes.text(submitted + 0.01 * end, row - 0.12, reason, va="bottom", fontsize=8.5, color=BAD)
+
+
+def _draw_run(axes: Any, row: int, run: Run, colour: str, window: Window) -> None:
+    """A bar as high as the gang is large at the time, and how the run ended."""
+    began, end = window
+    left, right = run.began - began, (run.ended - began) if run.ended is not None else end
+    most = max(size for _, size in run.sizes)
+    ends = [*(seconds - began for seconds, _ in run.sizes[1:]), right]
+    for (seconds, size), until in zip(run.sizes, ends, strict=True):
+        bar = {"height": 0.72 * size / most, "color": colour, "edgecolor": "white", "lw": 0.6}
+        axes.barh(row, max(until - seconds + began, 0.15), left=seconds - began, zorder=2, **bar)
+    nodes = f"{len(run.nodes)} nodes" if len(run.nodes) > 1 else run.nodes[0]
+    sizes = " → ".join(str(size) for _, size in run.sizes)
+    text = sizes if right - left < 0.09 * end else f"{sizes}  ·  {nodes}"
+    fine = {"va": "center", "fontsize": 8.5, "color": INK, "zorder": 3, "clip_on": True}
+    axes.text(run.sizes[-1][0] - began + 0.006 * end, row, text, **fine)
+    if run.outcome not in ("", "Succeeded"):
+        shape = "s" if run.outcome == "Preempted" else "X"
+        mark = {"marker": shape, "ms": 8, "color": BAD, "mec": "white", "mew": 0.8, "zorder": 4}
+        axes.plot([right], [row], **mark)
+
+
+def _draw_moment(
+    axes: Any, row: int, story: JobStory, moment: Moment, colour: str, window: Window
+) -> None:
+    at = moment.seconds - window[0]
+    start = next((run.began - window[0] for run in story.runs if run.began > moment.seconds), None)
+    if moment.kind == "reserved" and start is not None:
+        bar = {"height": 0.22, "color": colour, "hatch": "////", "edgecolor": "white", "lw": 0}
+        axes.barh(row, start - at, left=at, zorder=2, **bar)
+    if moment.kind == "backfilled":
+        start = max(run.began - window[0] for run in story.runs if run.began <= moment.seconds)
+        axes.plot(
+            [start - 0.005 * window[1]],
+            [row],
+            marker="<",
+            ms=8,
+            color=INK,
+            mec="white",
+            mew=0.8,
+            zorder=4,
+        )
 
 
 def _draw_usage(axes: Any, timeline: Timeline, began: float, end: float) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,16 @@ from demo.submission import Submitter
 from demo.timeline import Timeline
 from demo.workload import Workload
 from history.amounts import GPU
-from history.recorder import Recorder
+from history.recorder import COLLECTIONS, Recorder
 from history.world import ENDED
 
 TIME_LIMIT_SECONDS: Final = 150.0
 REFRESH_SECONDS: Final = 0.25
+WATCHED: Final[Mapping[str, str]] = {
+    **COLLECTIONS,
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "Event": "/api/v1/events?fieldSelector=involvedObject.kind%3DTrainingJob",
+}
 REPORT: Final = "demo-report.json"
 PICTURE: Final = "demo-gantt.png"
 
@@ -53,10 +58,11 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
 
     with _cluster(workload, options, say) as cluster:
         history = clusters.RUN / "history.jsonl"
-        with Recorder(cluster.kubeconfig, history) as recorder:
+        with Recorder(cluster.kubeconfig, history, WATCHED) as recorder:
             timeline = Timeline()
             palette = Palette(job.name for job in workload.submissions)
-            with Submitter(cluster, workload, clusters.RUN / "jobs") as submitter:
+            folder = clusters.RUN / "jobs"
+            with Submitter(cluster, workload, folder, timeline.held_gpus) as submitter:
                 _follow(recorder, timeline, palette, submitter, options, console)
             recorder.settle()
             timeline.feed(recorder.records())

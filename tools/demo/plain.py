@@ -9,6 +9,7 @@ from history.records import Key, Record
 from history.world import ENDED
 
 TOTALS_SECONDS: Final = 5.0
+_UNSEEN: Final = ("backfilled", "grown", "shrunk")
 
 
 class Plain:
@@ -19,9 +20,11 @@ class Plain:
         self._say = say
         self._told: dict[Key, tuple[str, str]] = {}
         self._totals_at = 0.0
+        self._moments = 0
 
     def take(self, record: Record) -> None:
         """Tell of a record that the timeline has just taken in, if it is news about a job."""
+        self._tell_moments()
         if record.kind != "TrainingJob" or record.change == "DELETED":
             return
         story = self._timeline.stories[record.key]
@@ -34,6 +37,16 @@ class Plain:
         if not status:
             words = f"{story.gpus} GPU{'s' * (story.gpus != 1)}, queue {story.queue}"
         self._say(f"{record.seconds:5.1f} s  {story.name:15} {what[0]:10} {words}")
+
+    def _tell_moments(self) -> None:
+        """Resizes and backfills, of which neither phase nor reason speaks."""
+        found = self._timeline.moments.found
+        for moment in found[self._moments :]:
+            if moment.kind in _UNSEEN:
+                self._say(
+                    f"{moment.seconds:5.1f} s  {moment.job:15} {moment.kind:10} {moment.text}"
+                )
+        self._moments = len(found)
 
     def totals(self, now: float) -> None:
         """Tell how many jobs are where, when it is time again."""

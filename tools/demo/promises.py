@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 
+from demo.evidence import Evidence, Promise, verdict
+from demo.rails import backfill, reservation, resize
+from demo.stops import preemption
 from demo.timeline import JobStory, Timeline
 from demo.workload import NAMESPACE, Workload
+from history.amounts import GPU
 from history.check import INVARIANTS, check
 from history.records import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One promise, whether it was kept, and the numbers or violations behind that."""
-
-    text: str
-    kept: bool
-    detail: str
 
 
 def judge(records: list[Record], timeline: Timeline, workload: Workload) -> list[Promise]:
@@ -26,9 +21,13 @@ def judge(records: list[Record], timeline: Timeline, workload: Workload) -> list
         promises.append(Promise(text, not violations, "; ".join(violations[:3])))
     gaps = sum(record.change == "GAP" for record in records)
     revisions = f"{len(records)} revisions, {gaps} gaps"
-    promises.append(Promise("the history has no gap", not gaps, revisions))
-    story = _Story(timeline, workload)
-    return [*promises, story.all_end(), story.says_never(), story.retries(), story.overtakes()]
+    promises.append(Promise("the history has no gap", bool(records) and not gaps, revisions))
+    story, evidence = _Story(timeline, workload), Evidence(records)
+    return [
+        *promises,
+        *(story.all_end(), story.says_never(), story.retries(), story.overtakes()),
+        *(rail(evidence, workload) for rail in (reservation, backfill, preemption, resize)),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +40,32 @@ class _Story:
 
     def all_end(self) -> Promise:
         never = self.workload.named("never fits")
-        stories = self.timeline.stories.values()
-        left = [
-            f"{s.name} {s.phase}" for s in stories if s.phase != "Succeeded" and s.name != never
-        ]
-        missing = len(self.workload.submissions) - len(self.timeline.stories)
-        detail = ", ".join(left) or f"{len(self.timeline.stories) - 1} jobs succeeded"
-        return Promise("every job that can run has succeeded", not left and not missing, detail)
+        stories = {story.name: story.phase for story in self.timeline.stories.values()}
+        wanted = {job.name for job in self.workload.submissions} - {never}
+        left = [f"{name} {stories.get(name, 'not submitted')}" for name in sorted(wanted)]
+        left = [said for said in left if not said.endswith(" Succeeded")]
+        return verdict(
+            "every job that can run has succeeded", left, f"{len(wanted)} jobs succeeded"
+        )
 
     def says_never(self) -> Promise:
-        status = self._of(self.workload.named("never fits")).status
-        message = str(status.get("message"))
-        kept = status.get("reason") == "NeverFits" and "at most" in message
+        """It waits from its beginning to the end, and the number it is told is the right one."""
+        story = self._of(self.workload.named("never fits"))
+        message, reason = str(story.status.get("message")), story.status.get("reason")
+        task = story.job["spec"]["tasks"][0]
+        each = task["template"]["spec"]["containers"][0]["resources"]["limits"][GPU]
+        most = self.timeline.gpus // each - int(task["replicas"])
+        kept = reason == "NeverFits" and f"at most {most} beside" in message and not story.runs
         text = "a gang larger than the cluster is told so, with the largest that would fit"
         return Promise(text, kept, message)
 
     def retries(self) -> Promise:
         story = self._of(self.workload.named("fails once"))
         attempts = [f"attempt {run.attempt} {run.outcome}" for run in story.runs]
-        kept = attempts == ["attempt 0 PodFailed", "attempt 1 Succeeded"]
-        return Promise("a failed gang starts again as a whole", kept, ", ".join(attempts))
+        restarts = story.status.get("restarts")
+        kept = attempts == ["attempt 0 PodFailed", "attempt 1 Succeeded"] and restarts == 1
+        text = "a failed gang starts again as a whole, and counts it"
+        return Promise(text, kept, f"{', '.join(attempts)}, restarts {restarts}")
 
     def overtakes(self) -> Promise:
         """The urgent gang starts before all that waited when it came and ask as much as it does."""
@@ -80,4 +85,4 @@ class _Story:
         waits = story.submitted < urgent.submitted and (
             story.started is None or story.started > urgent.submitted
         )
-        return waits and story.gpus >= urgent.gpus and story.phase == "Succeeded"
+        return waits and urgent.gpus <= story.gpus <= self.timeline.gpus

@@ -10,7 +10,8 @@ utilisation        {mean, whileQueued, peak}: shares of all GPUs; mean over ``se
 startOrder         [{name, priority, seconds}, ...], first start first
 jobs               [{name, queue, priorityClass, priority, gpus, phase, reason, message,
                    submitted, started, finished, waitedSeconds, runs: [{attempt, began, ended,
-                   outcome, nodes}]}, ...], in order of submission
+                   outcome, nodes, sizes: [[seconds, GPUs], ...]}]}, ...], as submitted
+turns              [{seconds, kind, job, text}, ...]: reserved, backfilled, preempted, grown, ...
 promises           [{text, kept, detail}, ...]
 """
 
@@ -19,7 +20,7 @@ from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
 
-from demo.promises import Promise
+from demo.evidence import Promise
 from demo.timeline import JobStory, Timeline, mean_busy
 
 Report = dict[str, Any]
@@ -45,6 +46,7 @@ def report_of(timeline: Timeline, promises: Sequence[Promise], seed: int) -> Rep
             for s in timeline.in_order_of_start()
         ],
         "jobs": [_job(story, end) for story in stories],
+        "turns": [asdict(turn) for turn in timeline.moments.turns],
         "promises": [asdict(promise) for promise in promises],
     }
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from demo.colours import QUEUES, Palette
 from demo.gpu_map import GpuMap
 from demo.timeline import JobStory, Timeline
-from demo.words import about
+from demo.words import about, shortened
 from demo.workload import RACK
 from history.world import ENDED
 
@@ -27,6 +27,9 @@ PHASES: Final = {
     "Succeeded": "green",
     "Failed": "bold red",
 }
+_TURNS: Final = 4
+"""So many turns of the story are shown, on a terminal of at least so many lines."""
+_HIGH_LINES: Final = 30
 _WIDE_COLUMNS: Final = 115
 """From this width on a GPU of the map takes two columns."""
 
@@ -55,14 +58,15 @@ class Screen:
         return Group(
             self._header(now, stories, sum(usage.values()), gpus),
             self._racks(2 if console.width >= _WIDE_COLUMNS else 1),
-            self._jobs(now, stories, max(3, console.height - self._other_lines)),
+            self._jobs(now, stories, max(3, console.height - self._other_lines(console.height))),
             self._queues(usage),
+            *self._turns(_TURNS if console.height >= _HIGH_LINES else 0),
         )
 
-    @property
-    def _other_lines(self) -> int:
-        """Everything but the jobs: three lines of text, the map, and a line for the cursor."""
-        return 4 + 2 + max((len(nodes) for nodes in self._map.racks.values()), default=0)
+    def _other_lines(self, height: int) -> int:
+        """Everything but the jobs: lines of text, the map, and a line for the cursor."""
+        turns = _TURNS if height >= _HIGH_LINES else 0
+        return 4 + turns + 2 + max((len(nodes) for nodes in self._map.racks.values()), default=0)
 
     def _header(self, now: float, stories: list[JobStory], busy: int, gpus: int) -> Text:
         phases = [story.phase for story in stories]
@@ -139,6 +143,17 @@ class Screen:
             text.append(f" {queue} {usage.get(queue, 0)}{limit}  ", style=colour)
         text.append("   map: a letter is a GPU held by that job, · a free one", style="dim")
         return text
+
+    def _turns(self, most: int) -> list[Text]:
+        """The latest turns of the story, in the words of the objects."""
+        lines = []
+        for turn in self._timeline.moments.turns[-most:] if most else ():
+            line = Text(no_wrap=True, overflow="ellipsis")
+            line.append(f" {turn.seconds:4.0f} s  ", style="dim")
+            line.append(f"{turn.job} ", style="bold")
+            line.append(f"{turn.kind}: ", style=PHASES["Restarting"])
+            lines.append(line.append(shortened(turn.text)))
+        return lines
 
 
 def _shown(stories: list[JobStory], most: int) -> list[JobStory]:

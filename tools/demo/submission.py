@@ -1,7 +1,8 @@
-"""Submits the jobs of a workload as a user would: YAML files, ``kubectl apply``, at their times."""
+"""Submits the jobs of a workload as a user would: YAML files, ``kubectl apply``, on their cues."""
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -10,8 +11,9 @@ import yaml
 
 from controlplane.cluster import Cluster
 from controlplane.errors import ControlPlaneError
-from demo.workload import NAMESPACE, Workload
+from demo.workload import NAMESPACE, Cue, Submission, Workload
 
+_POLL_SECONDS: Final = 0.05
 _TOGETHER_SECONDS: Final = 0.5
 """Jobs due within this time go in with one kubectl, whose start alone costs a tenth of a second."""
 
@@ -19,20 +21,32 @@ _TOGETHER_SECONDS: Final = 0.5
 class Submitter:
     """A thread that submits; as a context manager it stops with the block.
 
-    The files are written to ``folder``, one per job, in order of arrival.
+    The files are written to ``folder``, one per job. ``held_gpus`` says how many GPUs a job holds,
+    by its name.
     """
 
-    def __init__(self, cluster: Cluster, workload: Workload, folder: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        folder: Path,
+        held_gpus: Callable[[str], int],
+    ) -> None:
         self._cluster = cluster
-        self._due = [(job.seconds, folder / f"{n:02d}-{job.name}.yaml")
-                     for n, job in enumerate(workload.submissions, 1)]  # fmt: skip
+        self._held_gpus = held_gpus
+        self._due = [
+            (job, folder / f"{number:02d}-{job.name}.yaml")
+            for number, job in enumerate(workload.submissions, 1)
+        ]
+        self._given: dict[Cue, float] = {}
+        """When each cue was given, monotonic seconds."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="submitter", daemon=True)
         self.failure: Exception | None = None
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.glob("*.yaml"):
             stale.unlink()
-        for (_, path), job in zip(self._due, workload.submissions, strict=True):
+        for job, path in self._due:
             path.write_text(yaml.safe_dump(job.manifest, sort_keys=False))
 
     @property
@@ -55,16 +69,31 @@ class Submitter:
         self._thread.join(70)
 
     def _work(self) -> None:
-        began = time.monotonic()
         while self._due and not self._stopping.is_set():
-            now = time.monotonic() - began
-            ready = [path for at, path in self._due if at <= now + _TOGETHER_SECONDS]
-            if not ready or self._due[0][0] > now:
-                self._stopping.wait(min(0.1, max(0.01, self._due[0][0] - now)))
+            now = time.monotonic()
+            self._look(now)
+            if not any(self._is_due(job, now) for job, _ in self._due):
+                self._stopping.wait(_POLL_SECONDS)
                 continue
+            ready = [
+                entry for entry in self._due if self._is_due(entry[0], now + _TOGETHER_SECONDS)
+            ]
             try:
-                self._cluster.kubectl("apply", *(f"--filename={path}" for path in ready))
+                self._apply(path for _, path in ready)
             except (ControlPlaneError, OSError) as error:
                 self.failure = error
                 return
-            self._due = self._due[len(ready) :]
+            self._due = [entry for entry in self._due if entry not in ready]
+
+    def _look(self, now: float) -> None:
+        """Note which cues have just been given."""
+        for cue in {job.after for job, _ in self._due} - self._given.keys():
+            if sum(map(self._held_gpus, cue.jobs)) >= cue.gpus:
+                self._given[cue] = now
+
+    def _is_due(self, job: Submission, now: float) -> bool:
+        given = self._given.get(job.after)
+        return given is not None and given + job.seconds <= now
+
+    def _apply(self, paths: Iterable[Path]) -> None:
+        self._cluster.kubectl("apply", *(f"--filename={path}" for path in paths))

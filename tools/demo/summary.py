@@ -1,4 +1,4 @@
-"""The end of the demo in words: how it went, in which order jobs started, which promises held."""
+"""The end of the demo in words: how it went, its turns, the starts, and which promises held."""
 
 from rich.console import Console
 from rich.padding import Padding
@@ -6,12 +6,14 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.report import Report
+from demo.words import shortened
 
 
 def show(report: Report, console: Console) -> None:
     """Print the summary of a report."""
     console.print()
     _numbers(report, console)
+    _turns(report, console)
     _starts(report, console)
     _promises(report, console)
 
@@ -35,6 +37,19 @@ def _numbers(report: Report, console: Console) -> None:
         f"  GPUs in use {usage['mean']:.0%} on average, {usage['whileQueued']:.0%} until the last "
         f"job had started, {usage['peak']:.0%} at most"
     )
+
+
+def _turns(report: Report, console: Console) -> None:
+    console.print("\n[bold]Turns[/], in the words of the objects; of reservations the first")
+    table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim")
+    for turn in report["turns"]:
+        words = [turn["job"], turn["kind"], shortened(turn["text"])]
+        table.add_row(f"{turn['seconds']:.1f} s", *map(Text, words))
+    console.print(table)
 
 
 def _starts(report: Report, console: Console) -> None:

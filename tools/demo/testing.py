@@ -1,71 +1,260 @@
-"""A history of a workload as a faithful cluster would make it, told job by job, for tests."""
+"""The history of a workload as a faithful cluster would make it, told job by job, for tests."""
 
-from demo.workload import NAMESPACE, RACK, Manifest, Workload
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from demo.workload import HOSTNAME, NAMESPACE, RACK, Manifest, Workload
+from history.amounts import GPU
 from history.records import Change
 from history.testing import Story, meta, pod
 
+MIDNIGHT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+"""POSIX time at the recorder's zero."""
+RANKS: Final = {"production": 90, "research": 50, "batch": 20}
+CLASSES: Final = {"training-urgent": 10000, "training-standard": 100, "training-background": 10}
+Replica = tuple[str, str]
+
 
 class Told(Story):
-    """Tells the small workload; every method takes the name of a job."""
+    """Every method takes the name of a job; what is said of a job stays until it is said anew."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.jobs = {job.name: job.manifest for job in workload.submissions}
-        self.jobs["recommender"]["spec"].pop("roleAffinity")  # one replica stands for all
+        self.status: dict[str, Manifest] = {}
+        self.places: dict[str, dict[Replica, str]] = {}
+        self._planned: dict[str, str] = {}
         for number in range(workload.nodes):
-            labels = {RACK: f"rack-{number * workload.racks // workload.nodes}"}
-            node = meta(f"gpu-{number:02d}", namespace="", labels=labels)
-            offered = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+            name, rack = f"gpu-{number:02d}", number * workload.racks // workload.nodes
+            node = meta(name, namespace="", labels={RACK: f"rack-{rack}", HOSTNAME: name})
+            offered = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "8"}
             self.tell("Node", node | {"status": {"allocatable": offered}})
+        for queue, rank in RANKS.items():
+            self.tell("Queue", meta(queue, namespace="") | {"spec": {"userPriority": rank}})
+        for name, value in CLASSES.items():
+            self.tell("PriorityClass", meta(name, namespace="") | {"value": value})
 
-    def say(self, name: str, phase: str, reason: str, message: str, attempt: int = 0) -> None:
-        """The job with a status; without one when ``phase`` is empty."""
-        manifest = meta(name, namespace=NAMESPACE) | {"spec": self.jobs[name]["spec"]}
-        if phase:
-            status = {"phase": phase, "reason": reason, "message": message, "attempt": attempt}
-            manifest["status"] = status | {"priority": {"score": 0.5}, "queuePosition": 1}
-        self.tell("TrainingJob", manifest)
+    def stamp(self, after_seconds: float = 0) -> str:
+        """The time now, or so many seconds later, as objects carry it."""
+        at = datetime.fromtimestamp(int(MIDNIGHT + self.seconds + after_seconds), UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def say(self, name: str, phase: str, reason: str, message: str, **more: Any) -> None:
+        """The job with a status; ``more`` are other fields of it."""
+        status = self.status[name] | {"phase": phase, "reason": reason, "message": message} | more
+        self.status[name] = status | {"queuePosition": 1, "priority": {"score": 0.5}}
+        fields = {"creationTimestamp": self.jobs[name]["created"]}
+        manifest = meta(name, namespace=NAMESPACE, **fields) | {"spec": self.jobs[name]["spec"]}
+        self.tell("TrainingJob", manifest | {"status": self.status[name]})
 
     def submit(self, name: str) -> None:
         """The job is new, then waits."""
-        self.say(name, "", "", "")
-        waiting = "asks 9 nvidia.com/gpu as 9 worker; 4 nvidia.com/gpu free; 0 ahead"
-        self.say(name, "Pending", "WaitingForCapacity", waiting)
-
-    def run(self, name: str, node: str, attempt: int = 0) -> None:
-        """All replicas on one node."""
-        plan = {
-            "epoch": 1,
-            "attempt": attempt,
-            "plannedTime": str(attempt),
-            "mode": "Pinned",
-            "placements": [{"task": "worker", "indices": "0", "node": node}],
-        }
-        self.group(name, plan)
-        self.bound(name, node, "Running", attempt)
-        self.say(name, "Running", "GangRunning", "all run", attempt)
-
-    def end(self, name: str, node: str, phase: str = "Succeeded", attempt: int = 0) -> None:
-        """The job succeeds, or fails and restarts."""
-        done = phase == "Succeeded"
-        self.bound(name, node, phase, attempt)
-        self.say(
-            name, phase if done else "Restarting", phase if done else "PodFailed", "so", attempt
+        self.jobs[name]["created"], self.status[name] = self.stamp(), {"attempt": 0}
+        fields = {"creationTimestamp": self.stamp()}
+        manifest = meta(name, namespace=NAMESPACE, **fields)
+        self.tell("TrainingJob", manifest | {"spec": self.jobs[name]["spec"]})
+        self.hold(
+            name, "WaitingForCapacity", "asks 9 nvidia.com/gpu; 4 nvidia.com/gpu free; 0 ahead"
         )
-        self.group(name, None)
-        if not done:
-            self.bound(name, node, phase, attempt, "DELETED")
 
-    def group(self, name: str, plan: Manifest | None) -> None:
-        """The PodGroup of a job with its plan, if any."""
-        spec = {"minMember": 1, "queue": self.jobs[name]["spec"]["queue"]}
-        status = {"plan": plan} if plan else {}
+    def hold(self, name: str, reason: str, message: str, **more: Any) -> None:
+        """The job waits, for a reason."""
+        self.say(name, "Restarting" if self._attempt(name) else "Pending", reason, message, **more)
+
+    def run(self, name: str, *nodes: str, passed: str = "") -> None:
+        """All replicas, on ``nodes`` as they have room; ``passed`` is a gang that stays blocked."""
+        replicas = [
+            (task["name"], str(index))
+            for task in self.jobs[name]["spec"]["tasks"]
+            for index in range(task["replicas"])
+        ]
+        self.status[name] = {k: v for k, v in self.status[name].items() if k != "estimatedStart"}
+        self._planned[name] = self.stamp()
+        self._place(name, replicas, nodes)
+        ahead = f"; ahead of {NAMESPACE}/{passed} without delaying it" if passed else ""
+        condition = {"type": "Admitted", "status": "True", "message": f"on {nodes[0]}{ahead}"}
+        self.say(name, "Running", "GangRunning", "all run", conditions=[condition])
+
+    def end(self, name: str) -> None:
+        """The job succeeds."""
+        self._pods(name, self.places[name], "Succeeded")
+        self.say(name, "Succeeded", "Succeeded", "so")
+        self._publish(name, {})
+
+    def again(self, name: str, reason: str, message: str, counter: str) -> None:
+        """The job fails or is stopped, and waits again."""
+        gone = self.places[name]
+        if reason == "PodFailed":
+            self._pods(name, gone, "Failed")
+        attempt = self._attempt(name)
+        counts = {"attempt": attempt + 1, counter: 1, "conditions": []}
+        self.say(name, "Restarting", reason, message, **counts)
+        self._pods(name, gone, "Failed", "DELETED", attempt)
+        self._publish(name, {})
+        self.hold(name, "WaitingForCapacity", "asks 8 nvidia.com/gpu; 0 nvidia.com/gpu free")
+
+    def resize(self, name: str, replicas: int, node: str, reason: str, message: str) -> None:
+        """An elastic job of workers has so many from now on; what is new is on ``node``."""
+        had = self.places[name]
+        wanted = [("worker", str(index)) for index in range(replicas)]
+        self.places[name] = {replica: at for replica, at in had.items() if replica in wanted}
+        self._place(name, [replica for replica in wanted if replica not in had], (node,))
+        gone = {replica: at for replica, at in had.items() if replica not in wanted}
+        self._pods(name, gone, "Failed", "DELETED")
+        event = meta(f"{name}.{reason}", namespace=NAMESPACE) | {"reason": reason}
+        self.tell("Event", event | {"involvedObject": {"name": name}, "message": message})
+
+    def _attempt(self, name: str) -> int:
+        return int(self.status[name]["attempt"])
+
+    def _place(self, name: str, replicas: list[Replica], nodes: tuple[str, ...]) -> None:
+        places = self.places.setdefault(name, {})
+        for replica in replicas:
+            gpus = self._gpus(name, replica)
+            places[replica] = next(node for node in nodes if self._free(node) >= gpus)
+        self._publish(name, places)
+        self._pods(name, {replica: places[replica] for replica in replicas}, "Running")
+
+    def _free(self, node: str) -> int:
+        held = (
+            self._gpus(name, replica)
+            for name, places in self.places.items()
+            for replica, at in places.items()
+            if at == node
+        )
+        return 8 - sum(held)
+
+    def _gpus(self, name: str, replica: Replica) -> int:
+        (task,) = (t for t in self.jobs[name]["spec"]["tasks"] if t["name"] == replica[0])
+        limits = task["template"]["spec"]["containers"][0]["resources"].get("limits", {})
+        return int(limits.get(GPU, 0))
+
+    def _publish(self, name: str, places: dict[Replica, str]) -> None:
+        """The PodGroup with a plan of these places, or without one."""
+        self.places[name] = places
+        status: Manifest = {}
+        if places:
+            plan = {"epoch": 1, "attempt": self._attempt(name), "mode": "Pinned"}
+            placements = [
+                {"task": task, "indices": index, "node": node}
+                for (task, index), node in places.items()
+            ]
+            more = {"plannedTime": self._planned[name], "placements": placements}
+            status["plan"] = plan | more
+        tasks = self.jobs[name]["spec"]["tasks"]
+        least = sum(task.get("minReplicas", task["replicas"]) for task in tasks)
+        spec = {"minMember": least, "queue": self.jobs[name]["spec"]["queue"]}
         self.tell("PodGroup", meta(name, namespace=NAMESPACE) | {"spec": spec, "status": status})
 
-    def bound(
-        self, name: str, node: str, phase: str, attempt: int, change: Change = "MODIFIED"
+    def _pods(
+        self,
+        name: str,
+        places: dict[Replica, str],
+        phase: str,
+        change: Change = "MODIFIED",
+        attempt: int | None = None,
     ) -> None:
-        """The one replica of a job, of 2 GPUs."""
-        one = pod("0", node, phase, gpus=2, gang=name, uid=f"{name}{attempt}", plan=f"1.{attempt}")
-        one["metadata"]["namespace"] = NAMESPACE
-        self.tell("Pod", one, change)
+        """The pods of some replicas; of the current attempt unless given."""
+        attempt = self._attempt(name) if attempt is None else attempt
+        for (task, index), node in places.items():
+            gpus, uid = self._gpus(name, (task, index)), f"{name}-{task}-{index}.{attempt}"
+            given: Manifest = {"gang": name, "uid": uid, "plan": f"1.{attempt}", "role": task}
+            one = pod(index, node, phase, gpus=gpus, **given)
+            one["metadata"]["namespace"] = NAMESPACE
+            self.tell("Pod", one, change)
+
+
+def tell_all(workload: Workload) -> Told:
+    """The whole small story, well told. Of the blocks, those named first start first."""
+    told = Told(workload)
+    blocks = [job.name for job in workload.submissions if len(job.after.jobs) == 1]
+    elastic, large, short, urgent, flaky, never = (
+        workload.named(part)
+        for part in ("elastic", "reserved", "short", "urgent", "fails once", "never fits")
+    )
+    waves = [job.name for job in workload.submissions if job.after.jobs == (elastic,)]
+    blocks = [name for name in blocks if name not in (*waves, large, short, flaky, urgent)]
+    _fill(told, elastic, never, waves)
+    blocks.remove("fraud-score")
+    _pass(told, large, short, blocks, waves)
+    _stop(told, urgent, flaky, blocks, large)
+    _finish(told, elastic, urgent, flaky, blocks)
+    return told
+
+
+def _fill(told: Told, elastic: str, never: str, waves: list[str]) -> None:
+    """The elastic job grows and gives back for a wave that fills the cluster."""
+    for name in ("recommender", elastic, never):
+        told.submit(name)
+    told.hold(never, "NeverFits", "asks 19 worker; the cluster holds at most 15 beside the others")
+    told.run("recommender", "gpu-00")
+    told.run(elastic, "gpu-01")
+    told.resize(elastic, 8, "gpu-01", "Grown", "grown by 4 worker into idle capacity")
+    for name in waves:
+        told.submit(name)
+    told.run(waves[0], "gpu-02")
+    room = "once those have left that make room for it: "
+    told.hold(waves[1], "WaitingForPreemption", f"{room}{NAMESPACE}/{elastic}")
+    told.resize(elastic, 4, "", "Shrunk", f"shrunk to make room for {NAMESPACE}/{waves[1]}")
+    told.run(waves[1], "gpu-01", "gpu-03")
+
+
+def _pass(told: Told, large: str, short: str, blocks: list[str], waves: list[str]) -> None:
+    """A large gang is blocked, a short one passes it, the others are held back."""
+    told.submit(large)
+    at = told.stamp(15)
+    kept = f"0 ahead; kept for it: 3 nodes across the cluster, expected free at {at}"
+    told.hold(large, "WaitingForCapacity", kept, estimatedStart={"earliest": at, "latest": at})
+    for name in (*blocks, short):
+        told.submit(name)
+    told.end(waves[0])
+    behind = f"fits now, but would take places kept for {NAMESPACE}/{large} from {at} on; "
+    for name in blocks:
+        told.hold(name, "WaitingBehind", f"{behind}a spec.estimatedDuration that ends before")
+    told.run(short, "gpu-02", passed=large)
+    told.wait(3)
+    told.end(short)
+    told.end(waves[1])
+    told.run(large, "gpu-02", "gpu-03", "gpu-01")
+
+
+def _stop(told: Told, urgent: str, flaky: str, blocks: list[str], large: str) -> None:
+    """Three blocks start one after the other, the last of them is stopped."""
+    told.submit(flaky)
+    told.submit("fraud-score")
+    told.end(large)
+    told.run("fraud-score", "gpu-01")
+    for name, node in zip(blocks, ("gpu-02", "gpu-03"), strict=False):
+        told.run(name, node)
+        told.wait(1)
+    told.run(flaky, "gpu-01")
+    told.end("recommender")
+    told.run(blocks[2], "gpu-00")
+    told.wait(5)
+    told.again(flaky, "PodFailed", "CUDA error", "restarts")
+    told.submit(urgent)
+    room = f"once those have left that make room for it: {NAMESPACE}/{blocks[2]}"
+    told.hold(urgent, "WaitingForPreemption", room)
+    told.again(
+        blocks[2], "Preempted", f"stopped to make room for {NAMESPACE}/{urgent}", "preemptions"
+    )
+    told.run(urgent, "gpu-00")
+
+
+def _finish(told: Told, elastic: str, urgent: str, flaky: str, blocks: list[str]) -> None:
+    """Everybody has a turn."""
+    told.run(flaky, "gpu-01")
+    told.end(flaky)
+    told.end(elastic)
+    sweeps = [name for name in told.jobs if name.startswith("sweep-")]
+    for name in sweeps:
+        told.submit(name)
+        told.run(name, "gpu-01")
+    for old, new in zip(blocks[:2], blocks[3:], strict=True):
+        told.end(old)
+        told.run(new, "gpu-02", "gpu-03")
+    told.end(urgent)
+    told.end("fraud-score")
+    told.run(blocks[2], "gpu-00")
+    for name in (*blocks[2:], *sweeps):
+        told.end(name)

@@ -7,6 +7,8 @@ never tell different tales. Times are seconds of the recorder's clock.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from demo.moments import Moments
+from demo.workload import NAMESPACE
 from history.amounts import GPU
 from history.records import Key, Manifest, Record
 from history.world import ENDED, World, phase_of, planned_nodes
@@ -19,6 +21,8 @@ class Run:
     attempt: int
     began: float
     nodes: tuple[str, ...]
+    sizes: list[tuple[float, int]] = field(default_factory=list)
+    """From when on it held how many GPUs, by its plan."""
     ended: float | None = None
     outcome: str = ""
     """Succeeded, Failed, or why it was interrupted; empty while it goes on."""
@@ -61,10 +65,21 @@ class JobStory:
         """GPUs that all its replicas ask for together."""
         return sum(task["replicas"] * _gpus(task["template"]) for task in self.job["spec"]["tasks"])
 
+    def gpus_of(self, plan: Manifest) -> int:
+        """GPUs that a plan gives it."""
+        each = {task["name"]: _gpus(task["template"]) for task in self.job["spec"]["tasks"]}
+        return sum(each[task] for task, _ in planned_nodes(plan))
+
     @property
     def started(self) -> float | None:
         """When it was first given its nodes."""
         return self.runs[0].began if self.runs else None
+
+    @property
+    def held_gpus(self) -> int:
+        """GPUs that its plan gives it now."""
+        goes_on = self.runs and self.runs[-1].ended is None
+        return self.runs[-1].sizes[-1][1] if goes_on else 0
 
     def waited_seconds(self, now: float) -> float:
         """How long it has been without nodes until its end, over all attempts."""
@@ -98,6 +113,7 @@ class Timeline:
         self.world = World()
         self.stories: dict[Key, JobStory] = {}
         self.usage: list[Usage] = []
+        self.moments = Moments()
         self._fed = 0
 
     def feed(self, records: list[Record], then: Callable[[Record], None] | None = None) -> None:
@@ -108,6 +124,7 @@ class Timeline:
             if record.change == "GAP":
                 continue
             self.world.apply(record)
+            self.moments.take(record)
             if record.kind == "TrainingJob" and record.change != "DELETED":
                 self._job(record)
             elif record.kind == "PodGroup":
@@ -122,6 +139,11 @@ class Timeline:
         """GPUs of all nodes."""
         nodes = self.world.objects.get("Node", {}).values()
         return sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes)
+
+    def held_gpus(self, name: str) -> int:
+        """GPUs that the plan of the job of that name in the demo's namespace gives it now."""
+        story = self.stories.get((NAMESPACE, name))
+        return 0 if story is None else story.held_gpus
 
     def in_order_of_start(self) -> list[JobStory]:
         """The jobs that got nodes, first start first."""
@@ -151,6 +173,9 @@ class Timeline:
         if not story.runs or story.runs[-1].attempt != attempt:
             nodes = tuple(sorted(set(planned_nodes(plan).values())))
             story.runs.append(Run(attempt, record.seconds, nodes))
+        run, size = story.runs[-1], story.gpus_of(plan)
+        if not run.sizes or run.sizes[-1][1] != size:
+            run.sizes.append((record.seconds, size))
 
     def _count(self, seconds: float) -> None:
         gpus: dict[str, int] = {}

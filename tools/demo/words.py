@@ -1,15 +1,21 @@
 """A job's state in a few words, for a column and for a log line."""
 
+import re
 from typing import Final
 
 from demo.timeline import JobStory
 
+_KEPT: Final = "kept for it: "
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z")
+_DOMAIN: Final = re.compile(r"\b(?:rack|block) ((?:rack|block)-)")
 _SHORTER: Final = (
     ("nvidia.com/gpu", "GPU"),
     (" on nodes it may use", ""),
     (" GPU missing", " missing"),
     ("; 0 ahead", "; next in line"),
     ("the empty cluster", "the cluster"),
+    (", expected free at ", ", free about "),
+    (" start once those have left that make room for it", " start once these have left"),
     (" beside the job's other tasks", ""),
 )
 
@@ -29,12 +35,13 @@ def about(story: JobStory, now: float) -> str:
         case "Pending" if not message:
             return "just submitted"
         case _:
-            return f"{status.get('reason')}: {shortened(message)}"
+            words = shortened(message)
+            return words if words.startswith(_KEPT) else f"{status.get('reason')}: {words}"
 
 
 def shortened(message: str) -> str:
     """An operator's message without what other columns say already."""
-    text = message
+    text = _TIME.sub(r"\1 UTC", _DOMAIN.sub(r"\1", message))
     for long, short in _SHORTER:
         text = text.replace(long, short)
     parts = text.split("; ")
@@ -42,6 +49,8 @@ def shortened(message: str) -> str:
         parts = parts[1:]
     if parts[0].startswith("queue '"):
         parts[0] = parts[0].partition(": ")[2] or parts[0]
+    # What is kept for a job is the best news about it, and must not be cut off.
+    parts.sort(key=lambda part: not part.startswith(_KEPT))
     return "; ".join(parts)
 
 

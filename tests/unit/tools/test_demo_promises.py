@@ -1,0 +1,289 @@
+"""The promises of the demo: kept by a story well told, and each broken by one that is not."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from demo.promises import judge
+from demo.report import report_of
+from demo.story import small_workload
+from demo.testing import Told, tell_all
+from demo.timeline import Timeline
+from demo.workload import NAMESPACE, Manifest, Workload
+from history.records import Record
+
+LATER_SECONDS = 60.0
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return small_workload(7)
+
+
+@pytest.fixture
+def told(workload: Workload) -> Told:
+    return tell_all(workload)
+
+
+def broken(told: Told, workload: Workload) -> dict[str, str]:
+    """Texts of the promises that are not kept, and why."""
+    timeline = Timeline()
+    timeline.feed(told.records)
+    promises = judge(told.records, timeline, workload)
+    assert report_of(timeline, promises, 7)["ok"] == all(promise.kept for promise in promises)
+    return {promise.text: promise.detail for promise in promises if not promise.kept}
+
+
+def test_well_told_story_keeps_every_promise(told: Told, workload: Workload) -> None:
+    assert broken(told, workload) == {}
+
+
+# --- ways to spoil it ------------------------------------------------------------------------
+
+Spoil = Callable[[Told], None]
+
+
+def edit(told: Told, kind: str, name: str, change: Callable[[Manifest], None]) -> None:
+    """Apply ``change`` to every revision of an object; of every object where ``name`` is empty."""
+    for at, record in enumerate(told.records):
+        if record.kind == kind and name in ("", record.key[1]):
+            manifest = deepcopy(record.manifest)
+            change(manifest)
+            told.records[at] = replace(record, manifest=manifest)
+
+
+def drop(told: Told, wrong: Callable[[Record], bool]) -> None:
+    told.records = [record for record in told.records if not wrong(record)]
+
+
+def status(record: Record) -> Manifest:
+    said: Manifest = record.manifest.get("status") or {}
+    return said
+
+
+def named(told: Told, reason: str) -> str:
+    """The first job that gives that reason."""
+    return next(r.key[1] for r in told.records if status(r).get("reason") == reason)
+
+
+def set_status(told: Told, name: str, **fields: object) -> None:
+    edit(told, "TrainingJob", name, lambda job: job.get("status", {}).update(fields))
+
+
+def reworded(told: Told, name: str, old: str, new: str) -> None:
+    def change(job: Manifest) -> None:
+        said = job.get("status", {})
+        said["message"] = said.get("message", "").replace(old, new)
+        for condition in said.get("conditions", ()):
+            condition["message"] = condition["message"].replace(old, new)
+
+    edit(told, "TrainingJob", name, change)
+
+
+def starts_late(told: Told) -> None:
+    at = next(r.revision for r in told.records if is_plan(r, "search-pretrain"))
+    told.records = [
+        replace(r, seconds=r.seconds + LATER_SECONDS) if r.revision >= at else r
+        for r in told.records
+    ]
+
+
+def is_plan(record: Record, name: str) -> bool:
+    return record.kind == "PodGroup" and record.key[1] == name and "plan" in status(record)
+
+
+def says_no_time(told: Told) -> None:
+    edit(told, "TrainingJob", "", lambda job: job.get("status", {}).pop("estimatedStart", None))
+
+
+def says_two_times(told: Told) -> None:
+    reworded(told, "search-pretrain", "free at 2026", "free at 2027")
+
+
+def short_stays(told: Told) -> None:
+    drop(told, lambda r: r.kind == "Pod" and r.key[1].startswith("eval-") and ended(r))
+
+
+def ended(record: Record) -> bool:
+    return status(record).get("phase") == "Succeeded"
+
+
+def passes_in_silence(told: Told) -> None:
+    reworded(told, "eval-suite", "ahead of", "beside")
+
+
+def holds_in_silence(told: Told) -> None:
+    drop(told, lambda r: status(r).get("reason") == "WaitingBehind")
+
+
+def stops_nobody(told: Told) -> None:
+    set_status(told, named(told, "Preempted"), preemptions=0)
+
+
+def stops_the_oldest(told: Told) -> None:
+    victim = named(told, "Preempted")
+    start = next(r for r in told.records if is_plan(r, victim))
+    stamp = start.manifest["status"]["plan"]["plannedTime"]
+    later = f"{stamp[:-3]}{int(stamp[-3:-1]) + 1:02d}Z"
+    first = named(told, "WaitingBehind")
+
+    def change(group: Manifest) -> None:
+        if plan := group["status"].get("plan"):
+            plan["plannedTime"] = later
+
+    edit(told, "PodGroup", first, change)
+
+
+def stops_an_equal(told: Told) -> None:
+    rank = {"queue": "production", "priorityClassName": "training-urgent"}
+    edit(told, "TrainingJob", named(told, "Preempted"), lambda job: job["spec"].update(rank))
+
+
+def stops_in_vain(told: Told) -> None:
+    def enlarge(node: Manifest) -> None:
+        node["status"]["allocatable"]["nvidia.com/gpu"] = "16"
+
+    edit(told, "Node", "gpu-03", enlarge)
+
+
+def stops_too_few(told: Told) -> None:
+    edit(told, "TrainingJob", "hotfix", lambda job: job["spec"]["tasks"][1].update(replicas=15))
+
+
+def stops_in_silence(told: Told) -> None:
+    reworded(told, named(told, "Preempted"), "to make room", "for a reason")
+
+
+def waits_in_silence(told: Told) -> None:
+    reworded(told, "hotfix", f"{NAMESPACE}/{named(told, 'Preempted')}", "somebody")
+
+
+def never_returns(told: Told) -> None:
+    victim = named(told, "Preempted")
+    stop = next(r for r in told.records if status(r).get("reason") == "Preempted")
+    drop(told, lambda r: r.revision > stop.revision and is_plan(r, victim))
+
+
+def counts_twice(told: Told) -> None:
+    def change(job: Manifest) -> None:
+        if job.get("status", {}).get("preemptions"):
+            job["status"]["preemptions"] = 2
+
+    edit(told, "TrainingJob", named(told, "Preempted"), change)
+
+
+def resizes_by_restart(told: Told) -> None:
+    plans = [r for r in told.records if is_plan(r, "llama-elastic")]
+    plans[1].manifest["status"]["plan"]["plannedTime"] = "2026-01-01T00:00:59Z"
+
+
+def moves_rank_0(told: Told) -> None:
+    plans = [r for r in told.records if is_plan(r, "llama-elastic")]
+    plans[-1].manifest["status"]["plan"]["placements"][0]["node"] = "gpu-00"
+
+
+def goes_below_minimum(told: Told) -> None:
+    plans = [r for r in told.records if is_plan(r, "llama-elastic")]
+    del plans[-1].manifest["status"]["plan"]["placements"][1:]
+
+
+def never_shrinks(told: Told) -> None:
+    plans = [r.revision for r in told.records if is_plan(r, "llama-elastic")]
+    drop(told, lambda r: r.revision in plans[2:])
+
+
+def resizes_in_silence(told: Told) -> None:
+    drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Shrunk")
+
+
+def grows_in_silence(told: Told) -> None:
+    drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Grown")
+
+
+def shrinks_for_nobody(told: Told) -> None:
+    def change(event: Manifest) -> None:
+        event["message"] = event["message"].replace(f"{NAMESPACE}/", f"{NAMESPACE}/no-")
+
+    edit(told, "Event", "", change)
+
+
+def overtaken(told: Told) -> None:
+    """A gang as large as the urgent one and lower gets nodes first."""
+    last = [r for r in told.records if r.kind == "PodGroup" and "plan" in status(r)]
+    rival = next(r for r in last if r.key[1] == "bert-large")
+    at = next(i for i, r in enumerate(told.records) if status(r).get("reason") == "Preempted")
+    early = replace(rival, seconds=told.records[at].seconds, revision=told.records[at].revision)
+    told.records = [
+        *told.records[: at + 1],
+        *(replace(r, revision=r.revision + 1) for r in (early, *told.records[at + 1 :])),
+    ]
+
+
+def unfinished(told: Told) -> None:
+    drop(told, lambda r: r.kind == "TrainingJob" and r.key[1] == "sweep-1" and ended(r))
+
+
+def forgotten(told: Told) -> None:
+    drop(told, lambda r: r.key[1].startswith("sweep-1"))
+
+
+def told_wrongly(told: Told) -> None:
+    reworded(told, "llm-175b", "at most 15", "at most 16")
+
+
+def never_failed(told: Told) -> None:
+    set_status(told, "flaky-finetune", restarts=0)
+
+
+def missed(told: Told) -> None:
+    told.records.append(Record(90.0, "GAP", "Pod", len(told.records) + 1, {}))
+
+
+RESERVATION = "a blocked gang says when"
+BACKFILL = "a short gang passes"
+PREEMPTION = "an urgent gang stops"
+RESIZE = "an elastic job grows"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "promise", "why"),
+    [
+        (says_no_time, RESERVATION, "was told nothing"),
+        (says_two_times, RESERVATION, "does not say the same in words"),
+        (starts_late, RESERVATION, "after the promised time"),
+        (short_stays, BACKFILL, "held nodes when search-pretrain started"),
+        (passes_in_silence, BACKFILL, "does not say that it passed"),
+        (holds_in_silence, BACKFILL, "was not told that it waits"),
+        (stops_nobody, PREEMPTION, "nobody was stopped"),
+        (stops_the_oldest, PREEMPTION, "should have gone before"),
+        (stops_an_equal, PREEMPTION, "has rank (90, 10000)"),
+        (stops_in_vain, PREEMPTION, "was stopped in vain"),
+        (stops_too_few, PREEMPTION, "did not make room enough"),
+        (stops_in_silence, PREEMPTION, "says ('Preempted', 'stopped for a reason"),
+        (waits_in_silence, PREEMPTION, "never said that it waits"),
+        (never_returns, PREEMPTION, "did not run again"),
+        (counts_twice, PREEMPTION, "('Succeeded', 2, 0)"),
+        (resizes_by_restart, RESIZE, "more than one plan"),
+        (moves_rank_0, RESIZE, "replica 0 of llama-elastic was planned on"),
+        (goes_below_minimum, RESIZE, "it may have 2 to 8"),
+        (never_shrinks, RESIZE, "did not both grow and shrink"),
+        (resizes_in_silence, RESIZE, "no event says that llama-elastic shrank"),
+        (grows_in_silence, RESIZE, "no event says that llama-elastic grew"),
+        (shrinks_for_nobody, RESIZE, "did not start then"),
+        (overtaken, "the urgent gang starts before", "started before it: ['bert-large']"),
+        (unfinished, "every job that can run has succeeded", "sweep-1 Running"),
+        (unfinished, "every job finishes, or waits and says why", "at the end Running"),
+        (forgotten, "every job that can run has succeeded", "sweep-1 not submitted"),
+        (told_wrongly, "a gang larger than the cluster is told so", "at most 16"),
+        (never_failed, "a failed gang starts again", "restarts 0"),
+        (missed, "the history has no gap", "1 gaps"),
+    ],
+)
+def test_broken_promise_is_not_called_kept(
+    told: Told, workload: Workload, spoil: Spoil, promise: str, why: str
+) -> None:
+    spoil(told)
+    (detail,) = [said for text, said in broken(told, workload).items() if text.startswith(promise)]
+    assert why in detail
