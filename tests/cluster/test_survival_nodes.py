@@ -9,7 +9,15 @@ from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from scenario.clusters import gpu_cluster
-from scenario.manifests import Manifest, annotations, pod, task, torch_job, training_job
+from scenario.manifests import (
+    Manifest,
+    annotations,
+    pod,
+    priority_class,
+    task,
+    torch_job,
+    training_job,
+)
 from scenario.promises import kept_promises
 from scenario.tenant import Tenant, nodes_of, uids_of
 
@@ -155,3 +163,24 @@ def test_interrupted_gang_goes_before_jobs_that_came_after_it(tenant: Tenant) ->
     )
     assert said["ready"] == "24/24"
     assert [tenant.status(f"later-{n}")["phase"] for n in range(3)] == ["Pending"] * 3
+
+
+def test_gang_that_lost_a_node_owns_the_hole_whoever_else_waits_for_it(tenant: Tenant) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    tenant.cluster.api.post(classes, priority_class("above-all", 1000))
+    tenant.create(training_job("beside", task(replicas=8)), training_job("hit", task(replicas=16)))
+    for name in ("beside", "hit"):
+        tenant.await_phase(name, "Running")
+    tenant.create(training_job("urgent", task(replicas=16), priorityClassName="above-all"))
+    tenant.await_reason("urgent", "WaitingForCapacity")
+    deletes(tenant, min(set(nodes_of(tenant.pods("hit")).values())))
+    tenant.eventually(
+        lambda: tenant.status("hit"),
+        lambda said: said["phase"] == "Restarting" and said.get("queuePosition") == 1,
+    )
+    restore_nodes(tenant.cluster)
+    tenant.eventually(
+        lambda: tenant.status("hit"),
+        lambda said: said.get("attempt") == 1 and said["phase"] == "Running",
+    )
+    assert tenant.status("urgent")["phase"] == "Pending"

@@ -64,6 +64,14 @@ class JobFacts:
         return timestamps.parse(self.status.get("queuedTime")) or self.created
 
     @property
+    def is_displaced(self) -> bool:
+        """Whether it lost a node and has not been placed again."""
+        conditions = self.status.get("conditions") or ()
+        # The reason of the phase becomes that of the wait; the condition keeps why it last stopped.
+        why = next((c.get("reason") for c in conditions if c.get("type") == "Running"), None)
+        return self.phase == "Restarting" and why == Reason.NODE_LOST
+
+    @property
     def waited(self) -> float:
         """Seconds it waited before it last joined the queue."""
         return float(self.status.get("waitSeconds") or 0)
@@ -115,6 +123,7 @@ class JobFacts:
             arrived=self.queued - self.waited,
             priority=priority,
             interrupted=self.phase == "Restarting",
+            displaced=self.is_displaced,
             fault=self.fault or fault,
             evictions=int(self.status.get("preemptions") or 0),
             user=self.key[0],

@@ -81,6 +81,24 @@ def test_a_job_that_waited_before_keeps_the_time_it_waited() -> None:
     assert gang.interrupted
 
 
+@pytest.mark.parametrize(
+    ("phase", "why", "is_displaced"),
+    [
+        ("Restarting", "NodeLost", True),
+        ("Restarting", "PodLost", False),
+        ("Restarting", "Preempted", False),
+        ("Starting", "NodeLost", False),
+    ],
+)
+def test_a_job_that_lost_a_node_owns_the_hole_until_it_is_placed_again(
+    phase: str, why: str, is_displaced: bool
+) -> None:
+    running = {"type": "Running", "status": "False", "reason": why}
+    waits = {"type": "Admitted", "status": "False", "reason": "WaitingForCapacity"}
+    job = a_job(status={"phase": phase, "conditions": [waits, running]})
+    assert job.gang(0).displaced is is_displaced
+
+
 def test_a_verdict_of_the_spec_wins_over_one_from_outside() -> None:
     given_fault = (Reason.PRIORITY_CLASS_NOT_FOUND, "no class")
     assert a_job().gang(0, given_fault).fault == given_fault
