@@ -30,6 +30,7 @@ class ClusterCache:
         settings: SchedulingSettings,
         contact_limit_seconds: float,
         timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = ClusterState(settings)
         self.on_group: Callable[[Key], None] = _ignore
@@ -37,7 +38,7 @@ class ClusterCache:
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._for_scores: dict[str, Reflector[Any]] = {}
         self._has_scores = asyncio.Event()
-        self._client, self._timing = client, timing or Timing()
+        self._client, self._timing, self._clock = client, timing or Timing(), clock
         state, scores = self.state, self._for_scores
         label, pods, groups = names.POD_GROUP_LABEL, "/api/v1/pods", names.path("podgroups")
         ours = {"labelSelector": label}
@@ -72,6 +73,7 @@ class ClusterCache:
             params=params,
             name=name,
             timing=self._timing,
+            clock=self._clock,
         )
 
     async def run(self) -> None:
@@ -109,7 +111,7 @@ class ClusterCache:
 
     def ages(self) -> dict[str, float]:
         """Seconds since each watch was last heard."""
-        now = time.monotonic()
+        now = self._clock()
         return {name: now - r.last_contact_seconds for name, r in self.reflectors.items()}
 
     def troubles(self) -> list[str]:

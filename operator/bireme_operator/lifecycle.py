@@ -59,6 +59,8 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
             return None
         return Transition("Suspended", Reason.SUSPENDED, "suspended by spec.runPolicy.suspend")
     if job.phase == "Suspended":
+        if view is not None:
+            return None  # its plan is cleared first, or it would be started from it once more
         return Transition("Pending", Reason.STOPPING, "resumed; waiting to be ordered")
     if view is None or view.plan.attempt != job.attempt:
         return None

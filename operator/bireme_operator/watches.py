@@ -94,9 +94,12 @@ class Watches:
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.all))
 
     async def wait_past(
-        self, reflector: Reflector[Any], resource_version: int, timeout_seconds: float = 10.0
+        self, reflector: Reflector[Any], resource_version: int, timeout_seconds: float = 180.0
     ) -> None:
-        """Return once our own write is in the cache, or after the time with a warning."""
+        """Return once our own write is in the cache, or after the time with a warning.
+
+        By default longer than a silent watch lives: who goes on before would undo what he did.
+        """
         try:
             await reflector.wait_past(resource_version, timeout_seconds)
         except TimeoutError:

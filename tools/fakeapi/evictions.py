@@ -20,7 +20,7 @@ def evict(store: Store, pod: Key, eviction: Object) -> Object:
             raise Refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
         for budget in covering:
             _spend(store, budget)
-    store.delete(PODS, pod, options.get("preconditions") or {})
+    store.delete(PODS, pod, options.get("preconditions") or {}, options.get("gracePeriodSeconds"))
     return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 

@@ -6,51 +6,19 @@ Tests steer it directly: ``api.store`` holds the objects, ``api.faults`` the fau
 """
 
 import asyncio
-import itertools
-import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from aiohttp import web
 
-from fakeapi.evictions import evict
+from fakeapi.answers import Address, Answers, Call, address, replay, status_object
 from fakeapi.faults import Fault, FaultScript
 from fakeapi.kubeconfig import kubeconfig_of
 from fakeapi.selection import Selector
-from fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, merge
+from fakeapi.store import Object, Refusal, Store
 from fakeapi.watching import Watch
-
-_PATH = re.compile(
-    r"(?P<prefix>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
-    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[^/]+))?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """What a request path names; empty strings for what it leaves out."""
-
-    resource: str
-    namespace: str
-    name: str
-    subresource: str
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
-
-
-def address(path: str) -> Address:
-    """Take a request path apart, e.g. ``/api/v1/namespaces/a/pods/p/status``."""
-    found = _PATH.fullmatch(path)
-    if found is None:
-        raise Refusal(404, "NotFound", "the server could not find the requested resource")
-    part = found.groupdict(default="")
-    resource = f"{part['prefix']}/{part['plural']}"
-    return Address(resource, part["namespace"], part["name"], part["subresource"])
 
 
 class FakeApi:
@@ -67,8 +35,7 @@ class FakeApi:
         """When set, requests without this bearer token get 401."""
         self.url = ""
         self._watches: list[Watch] = []
-        self._pages: dict[str, tuple[int, list[Object]]] = {}
-        self._tokens = itertools.count(1)
+        self._answers = Answers(self.store)
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -116,7 +83,7 @@ class FakeApi:
     def compact(self) -> None:
         """Forget history: older watches and pages get 410."""
         self.store.compact()
-        self._pages.clear()
+        self._answers.forget_pages()
 
     def watch_send(self, resource: str, line: bytes) -> None:
         """Send a raw line (a newline is added) into every open watch of ``resource``."""
@@ -185,61 +152,10 @@ class FakeApi:
             raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
     async def _answer(self, request: web.Request, at: Address) -> web.Response:
-        if request.method == "GET":
-            found = self.store.get(at.resource, at.key) if at.name else self._list(request, at)
-            return json_answer(found)
-        body = await request.read()
-        content = msgspec.json.decode(body) if body else {}
-        match request.method:
-            case "POST" if at.subresource == "eviction":
-                return json_answer(evict(self.store, at.key, content), 201)
-            case "POST":
-                content.pop("status", None)
-                key = (at.namespace, content.get("metadata", {}).get("name", ""))
-                tried = request.query.get("dryRun") == "All"
-                created = self.store.create(at.resource, key, content, dry_run=tried)
-                return json_answer(created, 201)
-            case "PUT":
-                return json_answer(self.store.update(at.resource, at.key, content, at.subresource))
-            case "PATCH":
-                return self._patch(request, at, content)
-            case "DELETE":
-                wanted = content.get("preconditions", {})
-                return json_answer(self.store.delete(at.resource, at.key, wanted))
-        raise Refusal(405, "MethodNotAllowed", f"{request.method} is not supported")
-
-    def _patch(self, request: web.Request, at: Address, content: Any) -> web.Response:
-        """All three kinds; server-side apply is a merge here that may create."""
-        applies = request.content_type == "application/apply-patch+yaml"
-        if applies and "fieldManager" not in request.query:
-            raise Refusal(400, "BadRequest", "fieldManager is required for apply patch")
-        if applies and at.key not in self.store.collection(at.resource).objects:
-            return json_answer(self.store.create(at.resource, at.key, content), 201)
-        old = self.store.get(at.resource, at.key)
-        if request.content_type == "application/json-patch+json":
-            new = json_patch(old, content)
-        else:
-            new = merge(old, content)
-        return json_answer(self.store.update(at.resource, at.key, new, at.subresource))
-
-    def _list(self, request: web.Request, at: Address) -> Object:
-        """One page, cut from the state that the first page saw."""
-        token = request.query.get("continue")
-        if token is not None:
-            if token not in self._pages:
-                raise Refusal(410, "Expired", "The provided continue parameter is too old")
-            version, rest = self._pages.pop(token)
-        else:
-            selected = Selector.from_query(request.query, at.namespace)
-            objects = self.store.collection(at.resource).objects
-            version = self.store.version
-            rest = [objects[key] for key in sorted(objects) if selected(objects[key])]
-        limit = int(request.query.get("limit", 0)) or len(rest)
-        metadata = {"resourceVersion": str(version)}
-        if len(rest) > limit:
-            metadata["continue"] = f"page-{next(self._tokens)}"
-            self._pages[metadata["continue"]] = version, rest[limit:]
-        return {"kind": "List", "metadata": metadata, "items": rest[:limit]}
+        body = await request.read() if request.can_read_body else b""
+        call = Call(request.method, at, request.query, request.content_type, body)
+        status, found = self._answers.answer(call)
+        return json_answer(found, status)
 
     async def _watch(
         self, request: web.Request, at: Address, *, silent: bool
@@ -258,16 +174,6 @@ class FakeApi:
             collection.subscribers.remove(watch.change)
 
 
-def replay(collection: Collection, since: int, watch: Watch) -> None:
-    """Queue the history after ``since``, or the in-stream 410 of the real server."""
-    if since < collection.oldest_version:
-        watch.error(410, "Expired", f"too old resource version: {since}")
-        return
-    for change in collection.history:
-        if change.version > since:
-            watch.change(change)
-
-
 def json_answer(body: Object, status: int = 200) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(body), status=status, content_type="application/json"
@@ -278,9 +184,7 @@ def status_answer(
     status: int, reason: str, message: str, retry_after_seconds: int | None = None
 ) -> web.Response:
     """A Status object, as every refusal of the real server is."""
-    answer = json_answer(
-        {"kind": "Status", "code": status, "reason": reason, "message": message}, status
-    )
+    answer = json_answer(status_object(status, reason, message), status)
     if retry_after_seconds is not None:
         answer.headers["Retry-After"] = str(retry_after_seconds)
     return answer

@@ -48,8 +48,11 @@ class Collection:
 class Store:
     """Every collection, by resource path (``/api/v1/pods``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], str] = lambda: "2030-01-01T00:00:00Z") -> None:
         self.version = 100
+        self.lingers: Callable[[Object], bool] = lambda _: False
+        """Which objects, deleted with grace, only say so and stay for others to remove."""
+        self._now = now
         self._uids = itertools.count(1)
         self._collections: dict[str, Collection] = {}
 
@@ -80,7 +83,7 @@ class Store:
             "name": key[1],
             "uid": f"uid-{next(self._uids)}",
             "generation": 1,
-            "creationTimestamp": "2030-01-01T00:00:00Z",
+            "creationTimestamp": self._now(),
         }
         if key[0]:
             meta["namespace"] = key[0]
@@ -109,10 +112,20 @@ class Store:
             new["metadata"]["generation"] += 1
         return self._commit(self.collection(resource), key, old, new)
 
-    def delete(self, resource: str, key: Key, preconditions: Mapping[str, str]) -> Object:
+    def delete(
+        self,
+        resource: str,
+        key: Key,
+        preconditions: Mapping[str, str],
+        grace_seconds: int | None = None,
+    ) -> Object:
         """Remove an object whose uid and version match the preconditions that are given."""
         old = self.get(resource, key)
         _check_preconditions(old, preconditions)
+        if grace_seconds != 0 and self.lingers(old):
+            meta = {"deletionTimestamp": self._now(), **old["metadata"]}
+            new = {**old, "metadata": meta}
+            return old if new == old else self._commit(self.collection(resource), key, old, new)
         self._commit(self.collection(resource), key, old, None)
         return old
 

@@ -1,6 +1,7 @@
-"""One open watch of the fake API server: a queue of lines and the connection they go to."""
+"""One open watch of the fake API server: a feed of lines, and the connection they go to."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,18 +11,15 @@ from fakeapi.selection import Selector
 from fakeapi.store import Change, Object
 
 
-class Watch:
-    """Lines are queued at once and sent by :meth:`run`; a silent watch keeps them all."""
+class Feed:
+    """Makes the lines of one watch out of changes; ``put`` takes them, and None as the end."""
 
     def __init__(
-        self, resource: str, selector: Selector, request: web.Request, *, silent: bool
+        self, selector: Selector, put: Callable[[bytes | None], None], *, bookmarks: bool
     ) -> None:
-        self.resource = resource
-        self.silent = silent
         self._selector = selector
-        self._request = request
-        self._bookmarks = request.query.get("allowWatchBookmarks") in {"1", "true"}
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._put = put
+        self._bookmarks = bookmarks
 
     def change(self, change: Change) -> None:
         """Queue the event that this change is to a watcher with this selector."""
@@ -46,11 +44,28 @@ class Watch:
 
     def end(self) -> None:
         """Queue the end of the stream."""
-        self._lines.put_nowait(None)
+        self._put(None)
 
     def send(self, line: bytes) -> None:
         """Queue a raw line."""
-        self._lines.put_nowait(line + b"\n")
+        self._put(line + b"\n")
+
+    def _event(self, type_: str, obj: Object | dict[str, Any] | None) -> None:
+        self.send(msgspec.json.encode({"type": type_, "object": obj}))
+
+
+class Watch(Feed):
+    """Lines are queued at once and sent by :meth:`run`; a silent watch keeps them all."""
+
+    def __init__(
+        self, resource: str, selector: Selector, request: web.Request, *, silent: bool
+    ) -> None:
+        self.resource = resource
+        self.silent = silent
+        self._request = request
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        asked = request.query.get("allowWatchBookmarks") in {"1", "true"}
+        super().__init__(selector, self._lines.put_nowait, bookmarks=asked)
 
     def cut(self, last: bytes) -> None:
         """Send ``last`` as it is and break the connection (a silent watch breaks at once)."""
@@ -77,6 +92,3 @@ class Watch:
         except (TimeoutError, ConnectionResetError):
             pass  # the end of every watch: the server's time limit or the client's hang-up
         return response
-
-    def _event(self, type_: str, obj: Object | dict[str, Any] | None) -> None:
-        self.send(msgspec.json.encode({"type": type_, "object": obj}))
