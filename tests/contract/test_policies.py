@@ -20,8 +20,6 @@ from scheduling.strategies import Case
 contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
 placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
-RELATIVE = {"drf", "fair-share", "malo", "mosa", "rifling", "tetris"}
-"""Orders in which a gang's place depends on the others, as their papers have it."""
 PAIRS = [(orderer, "packing") for orderer in sorted(ORDERERS)]
 PAIRS += [("fifo", placer) for placer in sorted(PLACERS) if placer != "packing"]
 
@@ -63,20 +61,6 @@ def test_an_orderer_returns_every_gang_once_in_a_total_order(
     assert len(first) == len(gangs)
     shuffle.shuffle(gangs)
     assert ranking(make_orderer(orderer_name), gangs, case.snapshot) == first
-
-
-@pytest.mark.parametrize("orderer_name", sorted(set(ORDERERS) - RELATIVE))
-@contract
-@given(strategies.cases(), st.integers(0, 5))
-def test_an_orderer_never_reorders_others_for_an_unrelated_gang(
-    orderer_name: str, case: Case, index: int
-) -> None:
-    gangs = sound(case)
-    orderer = make_orderer(orderer_name)
-    kept = [gang for gang in gangs if gang.uid != f"g{index}"]
-    alone = [entry.gang.uid for entry in orderer.order(kept, case.snapshot)]
-    among = [entry.gang.uid for entry in orderer.order(gangs, case.snapshot)]
-    assert [uid for uid in among if uid != f"g{index}"] == alone
 
 
 @orderers

@@ -80,6 +80,14 @@ def test_what_cannot_be_a_run_time_is_left_out(seconds: float) -> None:
     assert history.to_dict() == before
 
 
+def test_another_run_of_about_the_same_length_leaves_the_estimate_as_it_was() -> None:
+    """So gangs that came before and after it are still equal."""
+    history = a_history(*[("ann", "bert", 1000.0 + n) for n in range(40)])
+    before = estimate(history)
+    history.observe("ann", "bert", 1041.5)
+    assert estimate(history) == before == 1100.0
+
+
 def test_only_the_latest_runs_count() -> None:
     history = a_history(*equal_runs(50, 9_000.0), *equal_runs(8), runs_per_group=8)
     assert estimate(history) == pytest.approx(100.0)

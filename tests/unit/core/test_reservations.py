@@ -110,8 +110,9 @@ def test_a_gang_over_its_queue_limit_leaves_the_reservation_to_the_next() -> Non
 
 
 @pytest.mark.parametrize("now", [20.0, 50.0, 1000.0])
-def test_a_gang_that_has_outrun_its_estimate_counts_as_ending_now(now: float) -> None:
-    snapshot = held(a_snapshot(NODES[:1], whole_node(), now=now), "a", {"n0": 8}, 5.0)
+def test_a_later_gang_that_has_outrun_its_estimate_counts_as_ending_now(now: float) -> None:
+    snapshot = a_snapshot(NODES[:1], whole_node(arrived=1.0), now=now)
+    snapshot = held(snapshot, "a", {"n0": 8}, 5.0, started=1.0)
     assert kept_for(snapshot, "wide") == (now, {"worker": ("n0",)})
     assert hold_of(decide(snapshot), "wide").message.endswith(
         "kept for it: node n0, as soon as what runs there ends"

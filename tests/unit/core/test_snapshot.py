@@ -9,7 +9,7 @@ import pytest
 from bireme.core.errors import SettingError, SnapshotError
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
-from bireme.testing import a_gang, a_node, a_snapshot
+from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, with_running
 
 
 def test_usage_of_another_shape_is_refused() -> None:
@@ -20,6 +20,16 @@ def test_usage_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize(("arrived", "wait"), [(40.0, 60.0), (100.0, 0.0), (500.0, 0.0)])
 def test_a_wait_is_never_negative(arrived: float, wait: float) -> None:
     assert a_snapshot([], now=100.0).wait_seconds(a_gang(arrived=arrived)) == wait
+
+
+def test_the_wait_of_a_running_gang_ends_with_its_start() -> None:
+    """How overdue it was protects it for as long as it runs, and its run time gives it no rank."""
+    gang = a_gang(arrived=10.0)
+    bare = a_snapshot([a_node("n0")], settings=SchedulingSettings(wait_bound_seconds=20), now=95.0)
+    snapshot = with_running(bare, a_running_gang(gang, bare.nodes, started=60.0))
+    assert snapshot.wait_seconds(gang) == 50.0
+    assert snapshot.overdue_seconds(gang) == 30.0
+    assert snapshot.wait_seconds(replace(gang, tasks=gang.tasks)) == 85.0, "members that came later"
 
 
 @pytest.mark.parametrize(

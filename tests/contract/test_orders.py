@@ -1,0 +1,168 @@
+"""The comparator of every registered orderer: total, antisymmetric, transitive, stable.
+
+Every orderer is classified: it judges each gang by itself, or it is in ``RELATIVE`` with the reason
+why others matter to it. A new one fails here until somebody has decided which.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bireme.core.gangs import Gang
+from bireme.core.policy import Orderer, Ranked
+from bireme.core.queues import Queue
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.registry import ORDERERS, make_orderer
+from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from scheduling.comparators import Irrelevant, faults_of_list, faults_of_pairs
+
+several = settings(max_examples=40, deadline=None)
+QUEUES = (Queue("default"), Queue("heavy", weight=5))
+BY_THEMSELVES = {
+    *("combined-priority", "fcfs", "fifo", "random", "sjf", "smallest-first", "srsf", "srtf"),
+    *("tiresias-gittins", "tiresias-las", "tradl"),
+}
+
+
+def always(gang: Gang, others: Sequence[Gang]) -> bool:
+    return True
+
+
+def never(gang: Gang, others: Sequence[Gang]) -> bool:
+    return False
+
+
+def is_alone(holder: Callable[[Gang], str]) -> Irrelevant:
+    """Whether nobody else is of the gang's holder."""
+    return lambda gang, others: holder(gang) not in map(holder, others)
+
+
+RELATIVE: dict[str, tuple[Irrelevant, str]] = {
+    "drf": (is_alone(lambda gang: gang.user), "a user's share grows by all that is served before"),
+    "fair-share": (is_alone(lambda gang: gang.queue), "the same, of queues"),
+    "malo": (never, "it searches for the best order of all"),
+    "mosa": (never, "it searches for the best order of all"),
+    "rifling": (never, "it learns on the forecast of all"),
+    "tetris": (never, "it weighs shortness by the mean of all, and alignment by what they free"),
+}
+
+
+@st.composite
+def gangs(draw: st.DrawFn, uid: str) -> Gang:
+    """A gang from few values, so that ties are common."""
+    gang = a_gang(
+        uid,
+        a_task(draw(st.sampled_from((1, 1, 4))), draw(st.sampled_from((0, 1, 8)))),
+        arrived=draw(st.sampled_from((0.0, 1.0, 90.0))),
+        priority=draw(st.sampled_from((0, 0, 10))),
+        queue=draw(st.sampled_from(("default", "heavy"))),
+        interrupted=draw(st.booleans()),
+    )
+    return replace(
+        gang,
+        user=draw(st.sampled_from(("ann", "bob", "cem"))),
+        estimated_seconds=draw(st.sampled_from((None, 10.0, 10.0, 5000.0))),
+        attained_seconds=draw(st.sampled_from((0.0, 0.0, 5000.0))),
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
+    """Up to five gangs, each waiting or running."""
+    drawn = [draw(gangs(f"g{number}")) for number in range(draw(st.integers(2, 5)))]
+    since = [draw(st.sampled_from((None, None, 50.0, 99.0))) for _ in drawn]
+    pairs = list(zip(drawn, since, strict=True))
+    waiting = [gang for gang, start in pairs if start is None]
+    snapshot = a_snapshot([a_node("n", 64)], *waiting, queues=QUEUES, now=100.0)
+    runs = [(gang, start) for gang, start in pairs if start is not None]
+    return with_running(
+        snapshot, *(a_running_gang(gang, snapshot.nodes, started=start) for gang, start in runs)
+    )
+
+
+def everyone(snapshot: ClusterSnapshot) -> list[Gang]:
+    return [*snapshot.waiting, *(running.gang for running in snapshot.running)]
+
+
+def test_every_orderer_is_classified() -> None:
+    assert BY_THEMSELVES | set(RELATIVE) == set(ORDERERS)
+    assert not BY_THEMSELVES & set(RELATIVE)
+
+
+@pytest.mark.parametrize("name", sorted(ORDERERS))
+@several
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_a_list_has_one_order_which_no_irrelevant_gang_changes(
+    name: str, snapshot: ClusterSnapshot, shuffle: random.Random
+) -> None:
+    is_irrelevant, _ = RELATIVE.get(name, (always, ""))
+    found = faults_of_list(make_orderer(name), everyone(snapshot), snapshot, is_irrelevant, shuffle)
+    assert list(found) == []
+
+
+@pytest.mark.parametrize("name", sorted(BY_THEMSELVES))
+@several
+@given(snapshots())
+def test_a_comparator_is_antisymmetric_transitive_and_the_order_of_the_list(
+    name: str, snapshot: ClusterSnapshot
+) -> None:
+    assert list(faults_of_pairs(make_orderer(name), everyone(snapshot), snapshot)) == []
+
+
+# --- orders that are none ---------------------------------------------------------------------
+
+
+class AsListed:
+    """Equal gangs in the order in which they came in."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        return [Ranked(gang, 0.0) for gang in sorted(gangs, key=lambda gang: gang.arrived)]
+
+
+class RockPaperScissors:
+    """Of two gangs the one that is one ahead of the other in a circle of three."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        found = sorted(gangs, key=lambda gang: gang.uid)
+        if len(found) == 2 and (int(found[1].uid[1:]) - int(found[0].uid[1:])) % 3 == 2:
+            found.reverse()
+        return [Ranked(gang, 0.0) for gang in found]
+
+
+class ByDistanceFromTheMean:
+    """What a gang is depends on who else is there."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        mean = sum(gang.arrived for gang in gangs) / max(1, len(gangs))
+        found = sorted(gangs, key=lambda gang: (abs(gang.arrived - mean), gang.uid))
+        return [Ranked(gang, 0.0) for gang in found]
+
+
+class WithoutTheLast:
+    """The last gang is forgotten."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda gang: gang.uid)[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("orderer", "faults"),
+    [
+        (AsListed(), {"not stable", "not antisymmetric"}),
+        (RockPaperScissors(), {"not transitive", "not independent"}),
+        (ByDistanceFromTheMean(), {"not independent"}),
+        (WithoutTheLast(), {"not total"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_order_is_seen(orderer: Orderer, faults: set[str]) -> None:
+    times = (0.0, 0.0, 7.0, 90.0)
+    listed = [a_gang(f"g{number}", arrived=at) for number, at in enumerate(times)]
+    snapshot = a_snapshot([a_node("n")], *listed)
+    found = [*faults_of_list(orderer, listed, snapshot, always, random.Random(2))]  # noqa: S311
+    found += faults_of_pairs(orderer, listed, snapshot)
+    assert faults <= {words.partition(":")[0] for words in found}

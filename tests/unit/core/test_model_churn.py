@@ -1,0 +1,89 @@
+"""When nobody disturbs a cluster any more, what is decided comes to rest: a variant says why.
+
+Let jobs no longer come or end. With b the evictions that jobs have left in their budgets, l the
+jobs that are leaving and w those that wait, every move makes 3 b + 2 l + w smaller:
+
+    a stop   (b - 1, l + 1)   by 1
+    a leave  (l - 1, w + 1)   by 1
+    a start  (w - 1)          by 1
+
+As long as it stays the same nobody begins or ceases to wait. So sizes then change one way only:
+they shrink while somebody waits, and grow while nobody does. What is left to shrink, or to grow,
+gets smaller; both are whole numbers from 0 on, so the moves end.
+"""
+
+from typing import TypeAlias
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduling.happenings import SETTINGS, Submission, submissions
+from scheduling.machine import Machine
+from scheduling.standing import size, size_bounds
+
+Variant: TypeAlias = tuple[int, int]
+QUIET_TICKS = 60
+
+
+def variant(world: Machine, somebody_waits: bool) -> Variant:
+    """3 b + 2 l + w, and how far sizes can still go; the smaller, the nearer is the end."""
+    jobs = list(world.truth.things["job"].values())
+    left = sum(max(0, SETTINGS.eviction_budget - job["evictions"]) for job in jobs)
+    leaving = sum(job["phase"] == "leaving" for job in jobs)
+    waiting = sum(job["phase"] == "waiting" for job in jobs)
+    way = 0
+    for job in jobs:
+        if job["phase"] == "running":
+            least, most = size_bounds(job)
+            way += size(job["places"]) - least if somebody_waits else most - size(job["places"])
+    return 3 * left + 2 * leaving + waiting, way
+
+
+def decided(world: Machine) -> bool:
+    """Whether one decision on all that is so moves anybody; the variant falls exactly then."""
+    world.program.catch_up()
+    before = {waits: variant(world, waits) for waits in (False, True)}
+    moves = world.cycle()
+    waits = any(move["do"] == "hold" and move["position"] is not None for move in moves)
+    moved = any(move["do"] != "hold" for move in moves)
+    assert (variant(world, waits) < before[waits]) is moved
+    return moved
+
+
+def left(world: Machine) -> None:
+    """One of those that are leaving has left."""
+    for name in world.truth.jobs("leaving")[:1]:
+        before = variant(world, True)[0]
+        world.truth.leave(name)
+        assert variant(world, True)[0] < before
+
+
+Churn: TypeAlias = list[tuple[Submission, int, float, bool]]
+"""Who is submitted, and after how many seconds somebody leaves or even ends."""
+churns = st.lists(
+    st.tuples(submissions, st.integers(0, 11), st.sampled_from((1.0, 5.0, 20.0)), st.booleans()),
+    min_size=5,
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(churns)
+def test_after_the_last_disturbance_the_moves_come_to_an_end(churn: Churn) -> None:
+    world = Machine()
+    world.begin([])
+    for submission, at, seconds, ends in churn:
+        world.submit_one(submission)
+        world.tick(seconds)
+        world.decide(2)
+        world.leave(at)
+        if ends:
+            world.end(at, "finish")
+    moved = []
+    for _ in range(QUIET_TICKS):
+        world.tick(7.0)
+        moved.append(decided(world) or bool(world.truth.jobs("leaving")))
+        left(world)
+    jobs = world.truth.things["job"].values()
+    assert max((job["evictions"] for job in jobs), default=0) <= SETTINGS.eviction_budget
+    assert not any(moved[QUIET_TICKS // 2 :])

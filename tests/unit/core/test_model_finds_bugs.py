@@ -1,0 +1,233 @@
+"""The checkers are checked: bugs put into the core are found, each by the check that is for it.
+
+Every bug replaces one real function by a variant with a mistake that people make. The lives of
+clusters that find it are those of ``test_model.py``, drawn without chance, and no more of them than
+there. A bug that is not found any more means that a check has gone blind, or that the function has
+moved: then the bug moves with it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from bireme.core import cycle, resizing, verdicts, victims
+from bireme.core.checks import CheckedPlacer
+from bireme.core.gangs import Gang
+from bireme.core.ledger import Ledger
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import Placement
+from bireme.core.policy import Placer, Ranked
+from bireme.core.queue_tree import QueueTree
+from bireme.core.queues import Queue
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.trial import Trial
+from bireme.core.walk import Walk
+from scheduling.machine import STEPS, Machine
+
+MOST_RUNS = 200
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A mistake in the function ``name`` of ``place``, and the check that must see it."""
+
+    place: object
+    name: str
+    make: Callable[[Function], Function]
+    found_by: str
+
+
+def forgets_who_is_overdue(_: Function) -> Function:
+    def first(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
+        return [entry for entry in ranked if entry.gang.displaced]
+
+    return first
+
+
+def lets_one_more_in(real: Function) -> Function:
+    def excess(self: Queue, used: Any, asked: Any) -> Any:
+        more = replace(self, limit={name: limit + 1 for name, limit in self.limit.items()})
+        return real(more, used, asked)
+
+    return excess
+
+
+def looks_at_no_parent(real: Function) -> Function:
+    def excess(self: QueueTree, queue: str, *given: Any, **more: Any) -> Any:
+        found = real(self, queue, *given, **more)
+        return found if found and found[0] == queue else None
+
+    return excess
+
+
+def stops_equals_too(real: Function) -> Function:
+    def init(self: victims.Steps, *given: Any) -> None:
+        real(self, *given)
+        self.claim = np.nextafter(self.claim, -1.0)
+
+    return init
+
+
+def forgets_the_minimum_run_time(real: Function) -> Function:
+    return _with_other_settings(real, min_runtime_seconds=0)
+
+
+def forgets_the_eviction_budget(real: Function) -> Function:
+    return _with_other_settings(real, eviction_budget=10**6)
+
+
+def _with_other_settings(real: Function, **changes: Any) -> Function:
+    def init(self: victims.Steps, snapshot: ClusterSnapshot, *given: Any) -> None:
+        changed = replace(snapshot, settings=replace(snapshot.settings, **changes))
+        real(self, changed, *given)
+
+    return init
+
+
+def forgets_how_long_victims_waited(real: Function) -> Function:
+    def init(self: victims.Steps, *given: Any) -> None:
+        real(self, *given)
+        self.overdue = np.zeros_like(self.overdue)
+
+    return init
+
+
+def takes_leaving_for_gone(real: Function) -> Function:
+    def post_init(self: Walk) -> None:
+        real(self)
+        for running in self.snapshot.running:
+            if running.is_leaving:
+                np.add.at(self.ledger.now.free, *running.usage(self.snapshot.nodes.axis))
+
+    return post_init
+
+
+def spares_nobody(_: Function) -> Function:
+    def spared(self: Trial, chosen: list[int], placement: Placement, may: object) -> Any:
+        return chosen, placement
+
+    return spared
+
+
+def gives_places_away_twice(_: Function) -> Function:
+    return lambda *_: None
+
+
+def places_one_replica_fewer(real: Function) -> Function:
+    def place(self: CheckedPlacer, gang: Gang, capacity: Any) -> Placement | None:
+        sizes = {task.name: max(1, task.replicas - 1) for task in gang.tasks}
+        placement: Placement | None = real(self, gang.resized(sizes), capacity)
+        return placement
+
+    return place
+
+
+def lets_the_short_into_closed_places(_: Function) -> Function:
+    def ends_in_time(self: Ledger, gang: Gang) -> bool:
+        if self.reservation is None:
+            return True
+        estimate = gang.estimated_seconds
+        return estimate is not None and self._time + estimate <= self.reservation.start + 100
+
+    return ends_in_time
+
+
+def shrinks_below_the_minimum(real: Function) -> Function:
+    def smaller(running: RunningGang, sizes: Any, nodes: NodeTable) -> Any:
+        return real(running, {name: max(1, size - 1) for name, size in sizes.items()}, nodes)
+
+    return smaller
+
+
+def empties_the_node_of_replica_0(real: Function) -> Function:
+    return lambda task, excess, _: real(task, excess, -1)
+
+
+def grows_whoever_waits(real: Function) -> Function:
+    def resizes(self: Walk, wanted: Any) -> Any:
+        self.position = 0
+        return real(self, wanted)
+
+    return resizes
+
+
+def remembers_other_nodes(real: Function) -> Function:
+    known: dict[object, Any] = {}
+
+    def never_fits(gang: Gang, nodes: NodeTable, placer: Placer) -> Any:
+        if gang.shape not in known:
+            known[gang.shape] = real(gang, nodes, placer)
+        return known[gang.shape]
+
+    return never_fits
+
+
+def reclaims_for_anybody(_: Function) -> Function:
+    return lambda *_, **__: True
+
+
+def decides_by_order_of_input(real: Function) -> Function:
+    def decided(snapshot: ClusterSnapshot, *given: Any) -> Any:
+        first = snapshot.waiting[0].uid if snapshot.waiting else ""
+        gangs = tuple(g for g in snapshot.waiting if g.uid != first or len(snapshot.waiting) < 2)
+        return real(replace(snapshot, waiting=gangs), *given)
+
+    return decided
+
+
+BUGS = (
+    Bug(cycle, "_first", forgets_who_is_overdue, "turns_come_in_order"),
+    Bug(Queue, "excess", lets_one_more_in, "queues_stay_within_their_limits"),
+    Bug(QueueTree, "excess", looks_at_no_parent, "queues_stay_within_their_limits"),
+    Bug(victims.Steps, "__init__", stops_equals_too, "only_the_lower"),
+    Bug(victims.Steps, "__init__", forgets_the_minimum_run_time, "only_those_stop_that_may"),
+    Bug(victims.Steps, "__init__", forgets_the_eviction_budget, "only_those_stop_that_may"),
+    Bug(victims.Steps, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
+    Bug(Walk, "__post_init__", takes_leaving_for_gone, "nodes_hold_what_they_offer"),
+    Bug(Trial, "_spared", spares_nobody, "every_stop_is_needed"),
+    Bug(Ledger, "take", gives_places_away_twice, "nodes_hold_what_they_offer"),
+    Bug(Ledger, "keep", gives_places_away_twice, "room_that_is_made_is_enough"),
+    Bug(CheckedPlacer, "place", places_one_replica_fewer, "gangs_start_whole"),
+    Bug(Ledger, "ends_in_time", lets_the_short_into_closed_places, "nobody_takes_reserved_places"),
+    Bug(victims, "smaller", shrinks_below_the_minimum, "sizes_stay_between_least_and_most"),
+    Bug(resizing, "_without", empties_the_node_of_replica_0, "replica_0_stays"),
+    Bug(Walk, "resizes", grows_whoever_waits, "nobody_grows_while_others_wait"),
+    Bug(verdicts, "never_fits", remembers_other_nodes, "a_verdict_is_true"),
+    Bug(QueueTree, "may_evict", reclaims_for_anybody, "only_the_lower"),
+    Bug(cycle, "_decided", decides_by_order_of_input, "everybody_is_answered_once"),
+)
+
+
+def first_problem() -> str:
+    """What the model finds first; empty when it finds nothing."""
+    few = settings(
+        max_examples=MOST_RUNS,
+        stateful_step_count=STEPS,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        run_state_machine_as_test(Machine, settings=few)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.make.__name__)
+def test_a_bug_is_found_by_the_check_that_is_for_it(
+    bug: Bug, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bug.place, bug.name, bug.make(getattr(bug.place, bug.name)))
+    assert bug.found_by in first_problem()

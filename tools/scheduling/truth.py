@@ -1,0 +1,189 @@
+"""A cluster as plain dictionaries: what is true, whoever knows it.
+
+Nodes, queues and jobs are dictionaries of plain values under a name, each with the version of its
+last change, as an API server keeps them. Every change is told to watchers, who may listen late. A
+write names the version it is based on and is refused where that is not the latest (409). A start is
+two things: the write of a plan, and the binding of its replicas, which the cluster itself refuses
+where a node is gone, closed or full. Nothing here knows how anybody decides.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Thing: TypeAlias = dict[str, Any]
+"""A node, a queue or a job; the keys are those that ``a_node``, ``a_queue``, ``a_job`` write."""
+Things: TypeAlias = dict[str, dict[str, Thing]]
+"""By kind and name."""
+Places: TypeAlias = dict[str, dict[str, int]]
+"""Replicas by task and node."""
+KINDS = ("node", "queue", "job")
+
+
+def a_node(gpus: int, cpu_millis: int = 96_000) -> Thing:
+    """A healthy node."""
+    return {"offers": {"gpu": gpus, "cpu": cpu_millis}, "ready": True, "cordoned": False}
+
+
+def a_queue(**given: Any) -> Thing:
+    """An open queue without a limit; amounts are GPUs."""
+    plain = {"parent": "", "limit": None, "guaranteed": 0, "weight": None, "priority": 50}
+    return {**plain, "bound": None, **given}
+
+
+def a_task(replicas: int, gpus: int = 1, cpu_millis: int = 1000, **given: Any) -> Thing:
+    """Equal replicas; ``least`` and ``most`` are the sizes it may start with and grow to."""
+    asks = {"gpu": gpus, "cpu": cpu_millis}
+    return {"replicas": replicas, "least": replicas, "most": replicas, "asks": asks, **given}
+
+
+def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
+    """A job that joins its queue."""
+    job = {"tasks": tasks, "queue": "open", "priority": 0, "elastic": False, "estimate": None}
+    history = {"queued": now, "waited": 0.0, "evictions": 0, "interrupted": False}
+    state = {"phase": "waiting", "displaced": False, "deleted": False, "places": {}}
+    return {**job, **history, **state, **given}
+
+
+@dataclass
+class Truth:
+    """Everything that is so, and every change there was.
+
+    Attributes:
+        now: What the clocks of the program show, POSIX seconds; it may jump.
+        log: By kind, every change as (name, version, what it is then; None when it is gone).
+    """
+
+    now: float = 1000.0
+    revision: int = 0
+    things: Things = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    log: dict[str, list[tuple[str, int, Thing | None]]] = field(
+        default_factory=lambda: {kind: [] for kind in KINDS}
+    )
+
+    def put(self, kind: str, name: str, thing: Thing) -> None:
+        """``thing`` is so from now on."""
+        self.revision += 1
+        thing["version"] = self.revision
+        self.things[kind][name] = thing
+        self.log[kind].append((name, self.revision, copy.deepcopy(thing)))
+
+    def change(self, kind: str, name: str, **changes: Any) -> None:
+        """Some keys of a thing change."""
+        self.put(kind, name, {**self.things[kind][name], **changes})
+
+    def remove(self, kind: str, name: str) -> None:
+        """A thing is gone."""
+        self.revision += 1
+        del self.things[kind][name]
+        self.log[kind].append((name, self.revision, None))
+
+    def jobs(self, *phases: str) -> list[str]:
+        """Names of the jobs in one of ``phases``, in order."""
+        return sorted(n for n, job in self.things["job"].items() if job["phase"] in phases)
+
+    # --- what the program writes ------------------------------------------------------------
+
+    def is_latest(self, name: str, version: int) -> bool:
+        """Whether a write over ``version`` of a job would be taken."""
+        return name in self.things["job"] and self.things["job"][name]["version"] == version
+
+    def start(self, name: str, version: int, places: Places, now: float) -> str:
+        """Plan a job and bind it: ``ok``, ``conflict``, or ``unbound`` when it waits again."""
+        if not self.is_latest(name, version):
+            return "conflict"
+        job = self.things["job"][name]
+        times = {"waited": job["waited"] + max(0.0, now - job["queued"]), "started": now}
+        planned = {"planned": job["tasks"], "places": places, "resized": float("-inf")}
+        anchor = min(places.items())[1]
+        fresh = {"phase": "running", "displaced": False, "anchor": min(anchor)}
+        self.change("job", name, **times, **planned, **fresh)
+        if not self._may_bind(name, places):
+            self.requeue(name, interrupted=True)
+            return "unbound"
+        return "ok"
+
+    def resize(self, name: str, version: int, places: Places, now: float) -> str:
+        """Change the places of a running job, as :meth:`start` does; unbound, it keeps its own."""
+        if not self.is_latest(name, version):
+            return "conflict"
+        before = self.things["job"][name]["places"]
+        self.change("job", name, places=places, resized=now)
+        if not self._may_bind(name, added(before, places)):
+            self.change("job", name, places=before)
+            return "unbound"
+        return "ok"
+
+    def stop(self, name: str, version: int) -> str:
+        """A running job must make room; it holds its places until it has left."""
+        if not self.is_latest(name, version):
+            return "conflict"
+        evictions = self.things["job"][name]["evictions"] + 1
+        self.change("job", name, phase="leaving", evictions=evictions)
+        return "ok"
+
+    # --- what the cluster does --------------------------------------------------------------
+
+    def leave(self, name: str) -> None:
+        """A job that was stopped or deleted has left its places."""
+        if self.things["job"][name]["deleted"]:
+            self.remove("job", name)
+        else:
+            self.requeue(name, interrupted=True)
+
+    def requeue(self, name: str, **why: Any) -> None:
+        """A job waits again; the time it ran is no wait."""
+        self.change("job", name, phase="waiting", places={}, queued=self.now, **why)
+
+    def lose(self, node: str) -> None:
+        """Whoever is on a node that is lost waits again, or is gone if it was leaving for good."""
+        for name in self.jobs("running", "leaving"):
+            job = self.things["job"][name]
+            if any(node in spread for spread in job["places"].values()):
+                if job["deleted"]:
+                    self.remove("job", name)
+                else:
+                    self.requeue(name, interrupted=True, displaced=True)
+
+    def _may_bind(self, name: str, places: Places) -> bool:
+        """Whether all nodes of ``places`` are open and offer what they now hold of what it asks."""
+        nodes, used = self.things["node"], used_by(self.things["job"])
+        return all(
+            node in nodes
+            and is_open(nodes[node])
+            and (not amount or used[node, what] <= nodes[node]["offers"].get(what, 0))
+            for node, what, amount in asked(self.things["job"][name], places)
+        )
+
+
+def is_open(node: Thing) -> bool:
+    """Whether a node takes new pods."""
+    return bool(node["ready"]) and not node["cordoned"]
+
+
+def added(before: Places, after: Places) -> Places:
+    """The nodes on which a task has more replicas than before."""
+    more = {
+        task: {n: count for n, count in spread.items() if count > before.get(task, {}).get(n, 0)}
+        for task, spread in after.items()
+    }
+    return {task: spread for task, spread in more.items() if spread}
+
+
+def used_by(jobs: Mapping[str, Thing]) -> dict[tuple[str, str], int]:
+    """What all that hold places use, by node and resource."""
+    used: dict[tuple[str, str], int] = {}
+    for job in jobs.values():
+        for node, what, amount in asked(job, job["places"]):
+            used[node, what] = used.get((node, what), 0) + amount
+    return used
+
+
+def asked(job: Thing, places: Places) -> Iterator[tuple[str, str, int]]:
+    """What ``job`` uses on ``places``, as (node, resource, amount)."""
+    tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
+    for task, spread in places.items():
+        for node, count in spread.items():
+            for what, amount in tasks[task]["asks"].items():
+                yield node, what, count * amount
