@@ -7,6 +7,10 @@ from pathlib import Path
 from bench.measurements import Result
 
 
+class Skipped(Exception):  # noqa: N818  # no error: the text says what is missing
+    """A case that cannot be measured here; the results of an earlier run stay."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The circumstances of one run of a case.

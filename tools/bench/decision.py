@@ -5,7 +5,6 @@ fill level, so that the first cycle is cold and the peak memory is that of this 
 """
 
 import asyncio
-import resource
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 
 from bench.cases import Run
+from bench.machine import peak_mib
 from bench.measurements import Result, Row, Sample, at_most
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
@@ -109,21 +109,16 @@ def _used(nodes: NodeTable, percent: int) -> IntArray:
     return used
 
 
-def _peak_mib() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB elsewhere
-
-
 def main(arguments: list[str]) -> None:
     """Measure one problem and print the finding."""
     nodes, gangs, percent = (int(word) for word in arguments)
     snapshot, policy = problem(nodes, gangs, percent), make_policy(SchedulingSettings())
-    before_mib, seconds = _peak_mib(), []
+    before_mib, seconds = peak_mib(), []
     for _ in range(1 + _WARM_CYCLES):
         began = time.perf_counter()
         decision = run_cycle(snapshot, policy)
         seconds.append(time.perf_counter() - began)
-    found = Measured(seconds, len(decision.admitted), before_mib, _peak_mib())
+    found = Measured(seconds, len(decision.admitted), before_mib, peak_mib())
     print(msgspec.json.encode(found).decode())
 
 

@@ -3,8 +3,10 @@
 import importlib.metadata
 import os
 import platform
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -110,3 +112,9 @@ class CpuTimes:
 def resident_mib(pid: int) -> float:
     """Memory of a process that is in use and present, in MiB."""
     return float(psutil.Process(pid).memory_info().rss) / MIB
+
+
+def peak_mib() -> float:
+    """The most memory this process has ever had in use, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB elsewhere

@@ -31,6 +31,16 @@ class CheckedOrderer:
     def __init__(self, orderer: Orderer) -> None:
         self._orderer = orderer
 
+    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+        """No claim of ``gangs`` is lower; -infinity where the orderer does not tell."""
+        tell = getattr(self._orderer, "lowest_claim", None)
+        if tell is None:
+            return -math.inf
+        try:
+            return float(tell(gangs, snapshot))
+        except Exception as error:  # whatever a policy does wrong, the rules decide
+            raise OrderError(f"the orderer failed: {type(error).__name__}: {error}") from error
+
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All ``gangs``, each once. Raises OrderError where the orderer's answer is another."""
         if not gangs:

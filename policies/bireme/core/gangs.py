@@ -86,6 +86,17 @@ class Task:
         return self.max_replicas or self.replicas
 
 
+class Shape(tuple[object, ...]):  # noqa: SLOT001  # the hash is kept in __dict__
+    """A tuple that remembers its hash: verdicts are looked up by shape all the time."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 @dataclass(frozen=True)
 class Gang:
     """A gang as it waits, or would wait if it had to start again.
@@ -172,15 +183,13 @@ class Gang:
         return total
 
     @cached_property
-    def shape(self) -> tuple[object, ...]:
+    def shape(self) -> "Shape":
         """What decides whether and where the gang fits; equal shapes fit alike.
 
         Task names are part of it, because the verdict remembered under a shape speaks of them.
         """
-        return (
-            tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks),
-            self.role_affinity,
-        )
+        tasks = tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks)
+        return Shape((tasks, self.role_affinity))
 
     @cached_property
     def at_minimum(self) -> "Gang":

@@ -4,6 +4,7 @@ Who starts before whom and who makes room for whom are answered by one call of t
 when the first of these questions is asked.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -21,6 +22,13 @@ class TotalOrder:
         self._orderer = orderer
         self._snapshot = snapshot
         self._waiting = waiting
+
+    @cached_property
+    def lowest_running_claim(self) -> float:
+        """No running gang has a lower claim; -infinity where the orderer does not tell."""
+        tell = getattr(self._orderer, "lowest_claim", None)
+        running = [held.gang for held in self._snapshot.running_table.gangs]
+        return -math.inf if tell is None else tell(running, self._snapshot)
 
     @cached_property
     def ranked(self) -> list[Ranked]:

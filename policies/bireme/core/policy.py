@@ -56,6 +56,10 @@ class Orderer(Protocol):
     first to come then ranks first, with at least as high a claim, and how two gangs rank does not
     depend on who else waits. The simulator shows such an orderer only the first of many equal
     gangs, which saves most of its time.
+
+    It may have a method ``lowest_claim(gangs, snapshot)``: the lowest claim that ``order`` gives
+    any of ``gangs``, at less cost. Running gangs are then ordered only where somebody waits with
+    a higher claim than the lowest of theirs.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:

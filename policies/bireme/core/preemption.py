@@ -92,15 +92,12 @@ class Preemption:
         The last step of each that makes room; None when nothing that may be done helps. Who was
         chosen is remembered, nothing else is decided.
         """
-        if not (self._has_elastic or self._may_stop_others(entry)):
+        if self.is_hopeless(entry, gang):
             return None
-        key, reach = (gang.shape, gang.queue), self._reach(entry)
-        known = self._hopeless.get(key)
-        if known is not None and known.covers(reach):
-            return None
+        reach = self._reach(entry)
         found = self._least(gang, reach)
         if found is None:
-            self._hopeless[key] = reach
+            self._hopeless[gang.shape, gang.queue] = reach
             return None
         chosen, placement = found
         last = {step.uid: step for step in (self._steps[at] for at in chosen)}
@@ -108,9 +105,24 @@ class Preemption:
         self.chosen |= {step.uid for step in victims}
         return victims, placement
 
+    def is_hopeless(self, entry: Ranked, gang: Gang) -> bool:
+        """Whether it is known already that nobody makes room for a waiting gang."""
+        if not (self._has_elastic or self._may_stop_others(entry)):
+            return True
+        if self._is_lowest(entry):
+            return True
+        known = self._hopeless.get((gang.shape, gang.queue))
+        return known is not None and known.covers(self._reach(entry))
+
     def _may_stop_others(self, entry: Ranked) -> bool:
         may = self.snapshot.settings.preemption and bool(self.snapshot.running)
         return may and entry.gang.may_preempt and entry.claim is not None
+
+    def _is_lowest(self, entry: Ranked) -> bool:
+        """Whether a waiting gang has no higher claim than any that runs, and nothing else helps."""
+        if self._has_elastic or self.queues.has_guarantees or entry.claim is None:
+            return False
+        return entry.claim <= self.order.lowest_running_claim
 
     def _reach(self, waiting: Ranked) -> _Reach:
         place, entry = self.order.places[waiting.gang.uid]

@@ -124,6 +124,10 @@ class QueueTree:
             self._limits[queue] = found
         return found
 
+    def is_limited(self, queue: str) -> bool:
+        """Whether the queue, or one above it, has a limit."""
+        return bool(self._limited(queue))
+
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
         """The first queue, from ``queue`` upwards, whose limit ``demand`` alone would pass."""
         for name in self._limited(queue):

@@ -51,6 +51,8 @@ class Walk:
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
     """Shapes that did not fit now, and beside the reservation: capacity only shrinks."""
+    _held: set[tuple[object, str]] = field(default_factory=set)
+    """Shapes and queues without a limit, of which one waits for capacity behind the blocked."""
     _fitting: dict[object, int] = field(default_factory=dict)
     """Shapes that fitted now, with the changes of the ledger until then."""
 
@@ -62,6 +64,9 @@ class Walk:
     def visit(self, entry: Ranked) -> list[Action]:
         """What happens to one waiting gang, and what must happen to others for it."""
         gang = entry.gang
+        if self._is_like_one_held(entry):
+            self.position += 1
+            return [self._wait_for_capacity(entry, gang)]
         barrier = self._barrier(gang)
         if barrier is not None:
             return [self._behind(entry, barrier)]
@@ -72,6 +77,21 @@ class Walk:
                 if placement is not None:
                     return [self._admit(entry, size, placement)]
         return self._blocked(entry, sizes[-1])
+
+    def _is_like_one_held(self, entry: Ranked) -> bool:
+        """Whether a gang of the same shape and queue waits for capacity, and this one must too.
+
+        Capacity only shrinks, so all that could differ is whom it may stop. Most of a long line
+        ends here.
+        """
+        gang = entry.gang
+        return (
+            (gang.shape, gang.queue) in self._held
+            and not self.blocked_queues
+            and gang.at_minimum is gang
+            and gang.uid not in self.sizes
+            and self.preemption.is_hopeless(entry, gang)
+        )
 
     def _barrier(self, gang: Gang) -> Gang | None:
         if not self.blocked_queues:
@@ -168,12 +188,21 @@ class Walk:
             elif self.explain:
                 message = verdicts.would_pass_limit(self.blocked, ahead)
             return Hold(whole, Reason.WAITING_BEHIND, message, self.position, entry)
+        is_blocked = self.blocked is not None and gang.shape in self._too_large[0]
+        if is_blocked and not self.queues.is_limited(gang.queue):
+            self._held.add((gang.shape, gang.queue))
+        return self._wait_for_capacity(entry, gang, reservation)
+
+    def _wait_for_capacity(
+        self, entry: Ranked, gang: Gang, reservation: Reservation | None = None
+    ) -> Hold:
         message = ""
         if self.explain:
-            message = verdicts.waiting_for_capacity(gang, self.ledger.now, ahead)
+            message = verdicts.waiting_for_capacity(gang, self.ledger.now, self.position - 1)
             if reservation is not None:
                 message += "; " + verdicts.reserved(reservation, self.snapshot)
-        return Hold(whole, Reason.WAITING_FOR_CAPACITY, message, self.position, entry, reservation)
+        reason = Reason.WAITING_FOR_CAPACITY
+        return Hold(entry.gang, reason, message, self.position, entry, reservation)
 
     def _fits_now(self, gang: Gang) -> bool:
         """Whether only what is kept for the blocked gang is in the way of ``gang``."""

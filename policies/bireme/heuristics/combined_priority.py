@@ -17,6 +17,7 @@ the places of others: neither waiting long nor being wide stops anybody. The int
 paper (task order, PS/worker affinity) is :mod:`bireme.heuristics.packing`.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -44,6 +45,11 @@ class CombinedPriority:
         """All gangs by descending P; a total order."""
         return sorted(map(_Rule(snapshot).rank, gangs), key=_sort_key)
 
+    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+        """The lowest claim of ``gangs``; infinite without any."""
+        rule = _Rule(snapshot)
+        return min((rule.claim(gang)[1] for gang in gangs), default=math.inf)
+
     def rank(self, gang: Gang, snapshot: ClusterSnapshot) -> Ranked:
         """One gang with its score, its claim and, when asked, the factors behind them."""
         return _Rule(snapshot).rank(gang)
@@ -59,13 +65,13 @@ class _Rule:
         self._by_width: dict[int, float] = {}
 
     def rank(self, gang: Gang) -> Ranked:
-        by_claim, claim, bound = self._claim(gang)
+        by_claim, claim, bound = self.claim(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
         score = by_claim + self._weights[2] * wait + self._width(gang)
         why = partial(_factors, gang, self._snapshot)
         return Ranked(gang, round(score, _SCORE_DECIMALS), why, claim)
 
-    def _claim(self, gang: Gang) -> tuple[float, float, int]:
+    def claim(self, gang: Gang) -> tuple[float, float, int]:
         """w_user*U + w_job*T, the same rounded, and the wait bound."""
         key = (gang.queue, gang.priority)
         found = self._claims.get(key)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
@@ -13,6 +13,7 @@ from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 
 Decide: TypeAlias = Callable[[ClusterSnapshot, Policy], Decision]
+CYCLE: Final[Decide] = partial(run_cycle, explain=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,5 +40,5 @@ class Conduct:
     until_seconds: float = math.inf
     takes_shortcuts: bool = True
     verifies: bool = False
-    decide: Decide = partial(run_cycle, explain=False)
+    decide: Decide = CYCLE
     clock: Callable[[], float] = time.perf_counter

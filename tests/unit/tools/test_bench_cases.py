@@ -6,8 +6,9 @@ import pytest
 
 from bench.__main__ import CASES, main
 from bench.admission_writes import writes_of_api_server, writes_of_operator
-from bench.cases import Run
+from bench.cases import Run, Skipped
 from bench.decision import problem
+from bench.simulation import DATA_VARIABLE, TRACE, trace_file
 from bench.workloads import plain_pods, replica_names, training_job
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
@@ -80,3 +81,15 @@ def test_no_repetitions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["verdict", "--repetitions", "0"])
     assert "--repetitions 0: give at least 1" in capsys.readouterr().err
+
+
+def test_without_its_trace_the_simulation_is_skipped_and_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    with pytest.raises(Skipped, match=DATA_VARIABLE) as skipped:
+        trace_file()
+    assert str(tmp_path / TRACE) in str(skipped.value)
+    (tmp_path / TRACE).parent.mkdir()
+    (tmp_path / TRACE).touch()
+    assert trace_file() == tmp_path / TRACE

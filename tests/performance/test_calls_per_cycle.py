@@ -1,0 +1,98 @@
+"""What a cycle costs, counted in calls: no times, so that a busy machine changes nothing.
+
+Calls into numpy stand for the work on whole clusters, calls of any function for the work per gang.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme.core.cycle import run_cycle
+from bireme.core.running import RunningTable
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.registry import make_policy
+from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+
+NODES = 40
+ORDERERS = ("fifo", "combined-priority")
+
+
+def is_numpy(callee: Any) -> bool:
+    owner = type(getattr(callee, "__self__", None)).__module__
+    return (getattr(callee, "__module__", None) or owner or "").startswith("numpy")
+
+
+def calls(work: Callable[[], object]) -> tuple[int, int]:
+    """Calls of built-in functions of numpy, and of functions written in Python, during ``work``."""
+    counts = {"numpy": 0, "python": 0}
+
+    def count(_frame: FrameType, event: str, callee: Any) -> None:
+        if event == "c_call":
+            counts["numpy"] += is_numpy(callee)
+        elif event == "call":
+            counts["python"] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counts["numpy"], counts["python"]
+
+
+def a_full_cluster(waiting: int, running: int = NODES) -> ClusterSnapshot:
+    """Every node full; gangs of two kinds wait, and none of them can start."""
+    machines = [a_node(f"node-{number:03d}", gpus=8) for number in range(NODES)]
+    gangs = [
+        a_gang(f"waiting-{number:04d}", a_task(1 + number % 2, 8), arrived=float(number))
+        for number in range(waiting)
+    ]
+    snapshot = a_snapshot(machines, *gangs, now=10_000.0)
+    held = [
+        a_running_gang(
+            a_gang(f"running-{number:04d}", a_task(1, 8 * NODES // running)),
+            snapshot.nodes,
+            row=number * NODES // running,
+        )
+        for number in range(running)
+    ]
+    full = with_running(snapshot, *held)
+    table = RunningTable.of(held, full.nodes.axis)
+    return replace(full, running=table.gangs, known_table=table)
+
+
+def cycle_calls(snapshot: ClusterSnapshot, orderer: str) -> tuple[int, int]:
+    policy = make_policy(SchedulingSettings(orderer=orderer))
+    decided = []
+    run_cycle(snapshot, policy, explain=False)  # what depends on nodes alone is remembered
+    found = calls(lambda: decided.append(run_cycle(snapshot, policy, explain=False)))
+    assert not decided[0].admitted
+    assert len(decided[0].held) == len(snapshot.waiting)
+    return found
+
+
+def test_the_builder_fills_every_node() -> None:
+    snapshot = a_full_cluster(2, running=2 * NODES)
+    gpu = snapshot.nodes.axis.names.index(GPU)
+    assert np.array_equal(snapshot.used[:, gpu], snapshot.nodes.allocatable[:, gpu])
+
+
+@pytest.mark.parametrize("orderer", ORDERERS)
+def test_a_hundred_times_as_many_gangs_that_cannot_start_cost_no_more_calls_of_numpy(
+    orderer: str,
+) -> None:
+    few, _ = cycle_calls(a_full_cluster(10), orderer)
+    many, _ = cycle_calls(a_full_cluster(1000), orderer)
+    assert few <= many <= few * 1.1
+
+
+def test_running_gangs_cost_no_calls_where_nobody_is_ever_stopped() -> None:
+    few = cycle_calls(a_full_cluster(10, running=NODES), "fifo")
+    many = cycle_calls(a_full_cluster(10, running=8 * NODES), "fifo")
+    assert sum(many) <= sum(few) * 1.25
