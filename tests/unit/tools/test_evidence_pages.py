@@ -1,0 +1,54 @@
+"""Pages of evidence: the words around the tables, and an index over all."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from bench.measurements import Table
+from evidence.figures import tails
+from evidence.pages import Page, markdown, write
+
+PAGE = Page(
+    name="rails",
+    title="The rails",
+    summary="They help.",
+    findings=("The longest wait is halved.",),
+    tables=(
+        Table(
+            title="Waits",
+            columns=("rails", "max"),
+            rows=(("all", 1.234), ("none", 9.0)),
+        ),
+    ),
+    revisions=("abc", "abd"),
+    command="python -m evidence rails",
+    date="2030-01-01",
+    figures={"rails.svg": "<svg/>"},
+)
+
+
+def test_a_page_has_findings_tables_figures_and_the_command() -> None:
+    text = markdown(PAGE)
+    for part in (
+        "* The longest wait is halved.",
+        "| all | 1.23 |",
+        "![The rails](rails.svg)",
+        "Command: `python -m evidence rails`, 2030-01-01, revision abc and abd.",
+    ):
+        assert part in text
+
+
+def test_one_page_renews_its_files_and_the_index_keeps_the_others(tmp_path: Path) -> None:
+    write(tmp_path, msgspec.structs.replace(PAGE, name="muri", title="Muri"))
+    write(tmp_path, PAGE)
+    assert (tmp_path / "rails.svg").read_text() == "<svg/>"
+    index = (tmp_path / "README.md").read_text()
+    assert "| [Muri](muri.md) | They help. | 2030-01-01 |" in index
+    assert "| [The rails](rails.md) | They help. | 2030-01-01 |" in index
+
+
+def test_a_drawing_has_a_line_and_a_name_for_everyone() -> None:
+    drawing = tails("Waits", {"all": np.array([0.0, 5.0]), "a < b": np.array([1.0, 90.0, 1e5])})
+    assert drawing.count('<path class="p') == 2
+    assert "a &lt; b" in drawing

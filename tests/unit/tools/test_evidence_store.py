@@ -1,0 +1,59 @@
+"""Runs that are kept: simulated once, taken from their file afterwards."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bireme.core.policy import Policy
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.simulator.engine import simulate
+from bireme.simulator.outcome import Outcome
+from bireme.testing import a_node
+from evidence.store import Key, Store, run_of
+from scheduling.simulations import a_job, a_trace
+
+KEY = Key("table", "contender-0.9", 2)
+
+
+def an_outcome() -> Outcome:
+    """Half of four GPUs until 20, all of them until 40, when the last job comes."""
+    jobs = (a_job("a", 100, gpus=2), a_job("b", 30, at=20, gpus=2), a_job("c", 5, at=40, gpus=4))
+    return simulate(a_trace(*jobs), (a_node("n0", 4),), Policy(Fifo(), Packing()))
+
+
+def never() -> Outcome:
+    raise AssertionError("this run is kept, and must not be simulated again")
+
+
+def test_a_run_is_simulated_once(tmp_path: Path) -> None:
+    first = Store(tmp_path, lambda _: None).run(KEY, "fifo", an_outcome)
+    assert Store(tmp_path, lambda _: None).run(KEY, "fifo", never) == first
+
+
+def test_a_run_is_called_by_its_contender_and_window(tmp_path: Path) -> None:
+    run = Store(tmp_path, lambda _: None).run(KEY, "fifo", an_outcome)
+    assert (run.metrics.policy, run.metrics.seed) == ("fifo", 2)
+
+
+def test_a_run_that_was_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = Store(tmp_path, lambda _: None)
+    with pytest.raises(AssertionError):
+        store.run(KEY, "fifo", never)
+    assert store.run(KEY, "fifo", an_outcome).metrics.finished == 3
+
+
+def test_waits_and_completions_are_by_job_and_use_is_until_the_last_submission() -> None:
+    run = run_of(an_outcome())
+    assert run.waits == {"a": 0.0, "b": 0.0, "c": 60.0}
+    assert run.completions == {"a": 100.0, "b": 30.0, "c": 65.0}
+    assert run.gpus_in_use == pytest.approx(0.75)
+
+
+def test_equal_runs_are_equal_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Store(tmp_path / name, lambda _: None).run(KEY, "fifo", an_outcome)
+    files = [tmp_path / name / "table" / "contender-0.9-2.json" for name in ("one", "two")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert json.loads(files[0].read_bytes())["metrics"]["decision_seconds"] == 0.0

@@ -1,0 +1,263 @@
+"""Tiresias and Optimus on the workloads of Pollux, beside what its authors published.
+
+Qiao et al., Pollux, OSDI 2021; petuum/adaptdl, branch osdi21-artifact: 16 nodes of 4 GPUs, rounds
+of 60 s, 30 s from every start and every change of size until work begins, no work lost. Their
+results (``results-jobload``) name the completion time of every job.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bench.measurements import Table
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.optimus import Optimus
+from bireme.heuristics.packing import Packing
+from bireme.heuristics.tiresias import TiresiasLas
+from bireme.simulator.conduct import Conduct
+from bireme.simulator.engine import simulate
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import Physics
+from bireme.simulator.traces.pollux import read_pollux
+from bireme.simulator.traces.tables import unpacked
+from bireme.simulator.workload import Trace
+from evidence.pages import Page
+from evidence.plain import LasByArrival, decide_anew
+from evidence.store import Key, Run, Store
+
+ARCHIVE: Final = "pollux/pollux_osdi21_traces.tar.gz"
+WORKLOADS: Final = tuple(range(1, 9))
+FOLDERS: Final = {"0.5": "workloads-0.5", "1.0": "workloads"}
+BOUND: Final = 0.05
+_APPLICATIONS: Final = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3")
+_THRESHOLD_GPU_SECONDS: Final = 57_600.0
+
+_PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
+_ROUNDS: Final = Conduct(round_seconds=60.0)
+_SETTINGS: Final = SchedulingSettings(
+    min_runtime_seconds=0,
+    eviction_budget=10**6,
+    wait_bound_seconds=10**9,
+    resize_settle_seconds=0,
+)
+"""Without the rails that the published simulations have no counterpart of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to simulate what was published under ``published``; ``mode`` is the reader's."""
+
+    name: str
+    says: str
+    published: str
+    mode: str
+    policy: Callable[[], Policy]
+    conduct: Conduct = _ROUNDS
+    knows_run_times: bool = False
+
+
+CONTENDERS: Final = (
+    Contender(
+        "tiresias-their-rule",
+        "Tiresias, the authors' rule",
+        "tiresias",
+        "rigid",
+        lambda: Policy(LasByArrival(_THRESHOLD_GPU_SECONDS), Packing()),
+        replace(_ROUNDS, decide=decide_anew, takes_shortcuts=False),
+    ),
+    Contender(
+        "tiresias-run-times-known",
+        "tiresias-las, run times known",
+        "tiresias",
+        "rigid",
+        lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
+        knows_run_times=True,
+    ),
+    Contender(
+        "tiresias-run-times-unknown",
+        "tiresias-las, run times unknown",
+        "tiresias",
+        "rigid",
+        lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
+    ),
+    Contender(
+        "optimus",
+        "optimus",
+        "optimus",
+        "elastic",
+        lambda: Policy(Fifo(), Packing(), Optimus()),
+    ),
+)
+
+
+def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> Outcome:
+    """One workload under one contender, on the authors' cluster."""
+    trace = _workload(archive, load, workload, contender)
+    return simulate(
+        trace,
+        parse_nodes("16x4"),
+        contender.policy(),
+        _SETTINGS,
+        physics=_PHYSICS,
+        conduct=contender.conduct,
+    )
+
+
+@cache
+def _workload(archive: Path, load: str, workload: int, contender: Contender) -> Trace:
+    """The workload with times as the authors count them, because their rounds do."""
+    path = archive / FOLDERS[load] / f"workload-{workload}.csv"
+    trace = read_pollux(path, mode=contender.mode)
+    with unpacked(path) as file, file.open(encoding="utf-8") as rows:
+        first = min(float(row["time"]) for row in csv.DictReader(rows))
+    jobs = (replace(job, submitted=job.submitted + first) for job in trace.jobs)
+    if contender.knows_run_times:
+        jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
+def published(archive: Path, policy: str, load: str) -> dict[int, dict[str, float]]:
+    """Completion seconds by job, by workload, as the authors published them."""
+    with unpacked(archive / f"results-jobload/{policy}-{load}/summary.json") as path:
+        summary = json.loads(path.read_text(encoding="utf-8"))["jcts"]
+    return {number: summary[f"workload-{number}"] for number in WORKLOADS}
+
+
+def build(data: Path, store: Store) -> Page:
+    """The page over all contenders, loads and workloads."""
+    archive = data / ARCHIVE
+    tables: list[Table] = []
+    means: dict[tuple[Contender, str], float] = {}
+    runs: list[Run] = []
+    for contender in CONTENDERS:
+        for load in FOLDERS:
+            theirs = published(archive, contender.published, load)
+            ours = {}
+            for number in WORKLOADS:
+                run = partial(carry_out, archive, contender, load, number)
+                ours[number] = store.run(
+                    Key("pollux", f"{contender.name}-{load}", number), contender.name, run
+                )
+            runs += ours.values()
+            means[contender, load] = ratio(ours, theirs)
+            tables.append(_by_workload(contender, load, ours, theirs, archive))
+            if contender is CONTENDERS[0] and load == "0.5":
+                alone = _by_application(ours, theirs)
+    return Page(
+        name="pollux",
+        title="Pollux' workloads: Tiresias and Optimus beside the published results",
+        summary=_summary(means),
+        findings=(_findings(means),),
+        tables=(_overview(means), alone, *tables),
+        revisions=tuple(sorted({run.revision for run in runs})),
+    )
+
+
+def ratio(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> float:
+    """Mean over the workloads of our mean completion time over the published one."""
+    return float(np.mean([_mean(ours[n].completions) / _mean(theirs[n]) for n in ours]))
+
+
+def _mean(by_job: Mapping[str, float]) -> float:
+    return float(np.mean(list(by_job.values())))
+
+
+def _by_workload(
+    contender: Contender,
+    load: str,
+    ours: Mapping[int, Run],
+    theirs: Mapping[int, Mapping[str, float]],
+    archive: Path,
+) -> Table:
+    rows = []
+    for number, run in ours.items():
+        mine, known = _mean(run.completions), _mean(theirs[number])
+        trace = _workload(archive, load, number, contender)
+        submitted = {job.name: job.submitted for job in trace.jobs}
+        end = max(submitted[name] + seconds for name, seconds in theirs[number].items())
+        makespan = end - min(submitted.values())
+        near = [abs(run.completions[n] / s - 1) <= BOUND for n, s in theirs[number].items()]
+        rows.append(
+            (
+                f"workload-{number}",
+                *(f"{known:.0f}", f"{mine:.0f}", f"{mine / known:.3f}"),
+                *(f"{makespan:.0f}", f"{run.metrics.makespan_seconds:.0f}"),
+                f"{run.metrics.makespan_seconds / makespan:.3f}",
+                *(f"{100 * np.mean(near):.0f} %", f"{run.metrics.preemptions}"),
+            )
+        )
+    columns = (
+        *("workload", "mean JCT published, s", "ours, s", "ratio"),
+        *("makespan published, s", "ours, s", "ratio", "jobs within 5 %", "preemptions"),
+    )
+    return Table(title=f"{contender.says}, load {load}", columns=columns, rows=tuple(rows))
+
+
+def _by_application(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> Table:
+    """Single jobs under the authors' rule at half load, where few of them meet."""
+    rows = []
+    for application in _APPLICATIONS:
+        ratios = np.array(
+            [
+                run.completions[job] / theirs[number][job]
+                for number, run in ours.items()
+                for job in run.completions
+                if job.startswith(f"{application}-")
+            ]
+        )
+        low, middle, high = np.percentile(ratios, (10, 50, 90))
+        near = 100 * float((abs(ratios - 1) <= 0.02).mean())
+        rows.append(
+            (
+                application,
+                *(f"{len(ratios)}", f"{middle:.3f}", f"{low:.3f}", f"{high:.3f}", f"{near:.0f} %"),
+            )
+        )
+    columns = ("application", "jobs", "median ratio", "10 %", "90 %", "within 2 %")
+    title = "Single jobs: our completion time over the published one, authors' rule, load 0.5"
+    return Table(title=title, columns=columns, rows=tuple(rows))
+
+
+_Means = Mapping[tuple[Contender, str], float]
+
+
+def _overview(means: _Means) -> Table:
+    rows = tuple(
+        (
+            contender.says,
+            *(f"{means[contender, load]:.3f}" for load in FOLDERS),
+            *("yes" if abs(means[contender, load] - 1) <= BOUND else "**no**" for load in FOLDERS),
+        )
+        for contender in CONTENDERS
+    )
+    heads = [f"load {load}" for load in FOLDERS]
+    columns = ("", *heads, *(f"within 5 %, {head}" for head in heads))
+    title = "Mean over eight workloads of our mean JCT over the published one"
+    return Table(title=title, columns=columns, rows=rows)
+
+
+def _summary(means: _Means) -> str:
+    parts = (f"{c.says} {means[c, '1.0']:.3f}" for c in CONTENDERS)
+    return f"Mean JCT over the published one at load 1.0: {'; '.join(parts)}"
+
+
+def _findings(means: _Means) -> str:
+    misses = [
+        f"{contender.says} at load {load} ({value:.3f})"
+        for (contender, load), value in means.items()
+        if abs(value - 1) > BOUND
+    ]
+    reached = len(means) - len(misses)
+    return (
+        f"{reached} of {len(means)} rows are within 5 % of what the authors published. "
+        f"Not within: {'; '.join(misses) or 'none'}."
+    )
