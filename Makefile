@@ -7,7 +7,7 @@ CODE := operator extender policies tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check format crds bench cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check format crds bench evidence differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ crds: install ## write the CRDs from the models
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) bench
+
+evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
+	@$(RUN) evidence
+
+differential: controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
+	@$(RUN) differential
 
 cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-down
 	@$(RUN) demo up

@@ -32,15 +32,13 @@ def expected_seconds(term: Term) -> float | None:
 
 async def a_turn(api: FakeApi, term: Term) -> None:
     """The operator has seen all jobs as they are stored, and looked at them."""
-    stored = api.store.collection(JOBS).objects
-    newest = {key: job["metadata"]["resourceVersion"] for key, job in stored.items()}
-    known = term.state.jobs
-    await until(
-        lambda: (
-            {key: job.resource_version for key, job in known.items()} == newest
-            and not term.state.changed
-        )
-    )
+    stored, known = api.store.collection(JOBS).objects, term.state.jobs
+
+    def has_seen_all() -> bool:
+        newest = {key: job["metadata"]["resourceVersion"] for key, job in stored.items()}
+        return {key: job.resource_version for key, job in known.items()} == newest
+
+    await until(lambda: has_seen_all() and not term.state.changed)
     seen = term.loop.finished_at
     await until(lambda: term.loop.finished_at > seen)
 

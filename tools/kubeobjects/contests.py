@@ -56,7 +56,6 @@ def _run(draw: st.DrawFn, world: World, gang: Gang) -> None:
     world.add_object("group", inhabitants.own_group(gang, plan))
     holder = replace(
         gang,
-        arrived=NOW,
         priority=CLASSES.get(class_name or "", 0),
         interrupted=bool(attempt),
         is_elastic=gang.is_elastic and not attempt,

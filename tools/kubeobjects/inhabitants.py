@@ -107,7 +107,7 @@ def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
         world.add_object("job", _struck(manifest, fate))
     is_written = _publish(draw, world, gang, plan)
     world.add_demand(gang.queue, ())
-    held = Held(_holder(gang, class_name, waited, fate), planned, is_leaving=bool(fate))
+    held = Held(_holder(gang, class_name, fate), planned, is_leaving=bool(fate))
     if is_written or fate != "gone":
         world.held.append(held)
     states = draw(st.sampled_from((MEMBER_STATES, ("bound", "bound", "elsewhere"))))
@@ -148,12 +148,12 @@ def _publish(draw: st.DrawFn, world: World, gang: Gang, plan: PlanFacts) -> bool
     return is_written
 
 
-def _holder(gang: Gang, class_name: str | None, waited: int, fate: str) -> Gang:
+def _holder(gang: Gang, class_name: str | None, fate: str) -> Gang:
     """The gang as it would wait now, or what its plan alone tells once the job is gone."""
     if fate != "gone":
         priority = CLASSES.get(class_name or "", 0)
         is_again = fate == "again"
-        return replace(gang, arrived=NOW - waited, priority=priority, interrupted=is_again)
+        return replace(gang, priority=priority, interrupted=is_again)
     tasks = tuple(
         Task(t.name, t.replicas, t.request, t.role, priority=t.role.default_priority)
         for t in gang.tasks

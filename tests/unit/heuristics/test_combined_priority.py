@@ -203,3 +203,20 @@ def test_a_running_gang_whose_queue_was_deleted_counts_with_the_default_user_pri
     one, other = ranked(left, known)
     assert {one.gang.uid, other.gang.uid} == {"left", "known"}
     assert (one.score, one.claim) == (other.score, other.claim)
+
+
+@given(
+    facts=st.lists(st.tuples(st.integers(0, 100), st.integers(-5, 1000)), min_size=1, max_size=8),
+    user=WEIGHTS,
+    by_class=WEIGHTS,
+)
+def test_the_lowest_claim_is_the_lowest_that_the_order_gives(
+    facts: list[tuple[int, int]], user: float, by_class: float
+) -> None:
+    gangs = [job(f"g{at}", user=u, priority=p) for at, (u, p) in enumerate(facts)]
+    weights = weighted(user, by_class, 1.0, 1.0)
+    snapshot = a_snapshot([], *gangs, queues=QUEUES, now=100_000.0, settings=weights)
+    claims = [entry.claim for entry in CombinedPriority().order(gangs, snapshot)]
+    assert CombinedPriority().lowest_claim(gangs, snapshot) == min(
+        c for c in claims if c is not None
+    )

@@ -13,7 +13,8 @@ from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import timestamps
 from bireme.kube.run_times import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
-from kubeobjects.facts import CREATED, a_job
+from kubeobjects.facts import CREATED, a_job, gated_pod
+from kubeobjects.fed import PLAN, Cluster
 from scenario.manifests import GPU, Manifest, annotations, pod_spec, task
 
 HOUR = 3600.0
@@ -137,6 +138,37 @@ def test_like_runs_of_the_same_namespace_weigh_more_than_those_of_others() -> No
     told = run_times.of_job(mine[0])
     assert told is not None
     assert told < other
+
+
+@pytest.mark.parametrize(
+    ("policies", "seconds"),
+    [
+        pytest.param(("Never", "OnFailure"), HOUR, id="end"),
+        pytest.param(("Never", "Always"), None, id="one-goes-on"),
+        pytest.param((None,), None, id="the-default-goes-on"),
+    ],
+)
+def test_pods_of_others_are_judged_by_their_namespace_if_they_end_by_themselves(
+    policies: tuple[str | None, ...], seconds: float | None
+) -> None:
+    cluster = Cluster()
+    cluster.state.run_times.learn(a_few())
+    cluster.group(None, owner="", name="group")
+    for number, policy in enumerate(policies):
+        fields: Manifest = {} if policy is None else {"restartPolicy": policy}
+        cluster.member(gated_pod(f"p{number}", **fields))
+    (gang,) = cluster.waiting()
+    assert (gang.kind, gang.user, gang.estimated_seconds) == ("PodGroup", "default", seconds)
+    assert gang.is_learned_estimate is (seconds is not None)
+
+
+def test_gangs_that_run_are_judged_too() -> None:
+    cluster = Cluster()
+    cluster.job(status={"phase": "Running"})
+    cluster.group(PLAN)
+    assert [r.gang.estimated_seconds for r in cluster.snapshot().running] == [None]
+    cluster.state.run_times.learn(a_few())
+    assert [r.gang.estimated_seconds for r in cluster.snapshot().running] == [HOUR]
 
 
 # --- what is alike ----------------------------------------------------------------------------
