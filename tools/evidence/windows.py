@@ -32,8 +32,8 @@ PHILLY: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"
 MURI: Final = "muri/trace2.csv.gz"
 OPENB: Final = "alibaba_v2023/openb_pod_list_multigpu40.csv.gz"
 _OPENB_TIMES: Final = "alibaba_v2023/openb_pod_list_default.csv.gz"
-_OPENB_OFFERED_GPUS: Final = 100.0
-_PODS: Final = 120
+_OPENB_OFFERED_GPUS: Final = 50.0
+_PODS: Final = 300
 _BISECTIONS: Final = 40
 
 
@@ -113,10 +113,10 @@ def muri(data: Path, every: int = 6) -> list[Window]:
 
 
 def openb(data: Path) -> list[Window]:
-    """Three times 120 pods, drawn from the list in which 40 % ask for several GPUs.
+    """Three times 300 pods, drawn from the list in which 40 % ask for several GPUs.
 
     That list has no times: run times are drawn from the default list, and arrivals are Poisson, at
-    the rate that keeps 100 GPUs busy. Nodes are openb's GPU nodes in a drawn order.
+    the rate that keeps 50 GPUs busy. Nodes are openb's GPU nodes in a drawn order.
     """
     shapes = _read(f"openb:{data / OPENB}?interval_seconds=1&run_seconds=1")
     timed = [j.duration_seconds for j in _read(f"openb:{data / _OPENB_TIMES}").jobs if gpus(j)]

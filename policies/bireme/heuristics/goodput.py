@@ -142,7 +142,8 @@ class _Worth:
         running = allotment.running
         if running is None or sizes == _present(allotment):
             return 1.0
-        age, cost = self.snapshot.wait_seconds(running.gang), self.parameters.restart_seconds
+        age = max(0.0, self.snapshot.now - running.gang.arrived)
+        cost = self.parameters.restart_seconds
         restarts = running.gang.evictions + (running.resized > running.started)
         return max(0.0, age - restarts * cost) / (age + cost) if age + cost > 0 else 1.0
 
