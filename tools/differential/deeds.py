@@ -59,13 +59,18 @@ class Course:
         """Whether anything fell into what a simulation takes for a moment.
 
         That is a gang that came or ended while another was still giving up its places, or a deed
-        while one was ending replica by replica. A deed is told ``TOLD_SECONDS`` after its decision.
+        while one was ending replica by replica. A deed is told up to ``TOLD_SECONDS`` after it was
+        decided.
         """
         events = (*self.arrivals.values(), *self.ends.values())
         if any(began < event < ended for began, ended in self.stoppings for event in events):
             return True
-        decided = [deed.seconds - TOLD_SECONDS for deed in self.deeds]
-        return any(began < moment < ended for began, ended in self.endings for moment in decided)
+        told = [deed.seconds for deed in self.deeds]
+        return any(
+            began < min(ended, at) and at - TOLD_SECONDS < ended
+            for began, ended in self.endings
+            for at in told
+        )
 
     @property
     def starts(self) -> list[Deed]:

@@ -102,7 +102,8 @@ class Gang:
     """A gang as it waits, or would wait if it had to start again.
 
     Attributes:
-        arrived: POSIX seconds; a restart does not change it.
+        arrived: POSIX seconds; each stop moves it on by the time the gang has run, so that only
+            its waiting counts as waiting.
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
         interrupted: Whether it has run before and lost its places through no fault of its own.

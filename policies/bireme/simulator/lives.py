@@ -121,6 +121,7 @@ class Life:
         is_lost = ended_by == "node lost"
         self.gang = replace(
             self.gang,
+            arrived=self.gang.arrived + attained,
             interrupted=True,
             displaced=is_lost,
             evictions=self.gang.evictions + (not is_lost),

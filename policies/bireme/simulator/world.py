@@ -111,11 +111,14 @@ class World:
     def _arrive(self, name: str) -> None:
         job = self.jobs[name]
         gang = gang_of(job, self._estimator)
-        bound = self.cluster.wait_bound_seconds(gang)
-        self.lives[name] = Life(job, gang, bound)
-        self.waiting.add(gang)
-        overdue = max(self.now, moment_past(gang.arrived, bound))
-        self.events.push(Event(overdue, Kind.WAKE, name))
+        self.lives[name] = Life(job, gang, self.cluster.wait_bound_seconds(gang))
+        self._await(self.lives[name])
+
+    def _await(self, life: Life) -> None:
+        """A gang waits, and is overdue some day."""
+        self.waiting.add(life.gang)
+        overdue = max(self.now, moment_past(life.gang.arrived, life.wait_bound_seconds))
+        self.events.push(Event(overdue, Kind.WAKE, life.gang.uid))
 
     def _adopt(self, found: Underway) -> None:
         """A job is found running when the trace starts."""
@@ -185,7 +188,7 @@ class World:
         life.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(running)
         life.stop(self.now, ended_by, self.cluster.table, self._physics.restart_seconds)
-        self.waiting.add(life.gang)
+        self._await(life)
         self._crowd_changed(rows)
 
     def resize(self, action: Resize) -> None:

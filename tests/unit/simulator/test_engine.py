@@ -111,6 +111,28 @@ def test_higher_job_stops_the_lower_one_which_goes_on_afterwards() -> None:
     assert (low.preemptions, outcome.counts["preemptions"]) == (1, 1)
 
 
+def test_the_time_a_stopped_job_has_run_counts_as_no_wait() -> None:
+    """Else it would be overdue at once, and start again before the job it was stopped for."""
+    outcome = run(
+        a_job("low", 1000, gpus=4, queue="bounded"),
+        a_job("high", 50, at=400, gpus=4, priority=1000, queue="bounded"),
+        policy=COMBINED,
+        queues=(Queue("bounded", wait_bound_seconds=60),),
+    )
+    assert lifetimes(outcome) == {"low": (0, 1050), "high": (400, 450)}
+
+
+def test_a_stopped_job_is_overdue_when_all_its_waits_exceed_the_bound() -> None:
+    outcome = run(
+        a_job("low", 1000, gpus=4, queue="bounded"),
+        a_job("high", 50, at=400, gpus=4, priority=1000, queue="bounded"),
+        a_job("next", 50, at=401, gpus=4, priority=1000, queue="bounded"),
+        policy=COMBINED,
+        queues=(Queue("bounded", wait_bound_seconds=30),),
+    )
+    assert [span.began for span in record_of(outcome, "low").spans[:2]] == [0, 450]
+
+
 def test_lower_job_is_stopped_at_the_very_moment_it_has_run_long_enough() -> None:
     settings = SchedulingSettings(min_runtime_seconds=300)
     outcome = run(
