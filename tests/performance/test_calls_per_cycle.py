@@ -46,11 +46,11 @@ def calls(work: Callable[[], object]) -> tuple[int, int]:
     return counts["numpy"], counts["python"]
 
 
-def a_full_cluster(waiting: int, running: int = NODES) -> ClusterSnapshot:
-    """Every node full; gangs of two kinds wait, and none of them can start."""
+def a_full_cluster(waiting: int, running: int = NODES, kinds: int = 2) -> ClusterSnapshot:
+    """Every node full; gangs of some kinds wait, and none of them can start."""
     machines = [a_node(f"node-{number:03d}", gpus=8) for number in range(NODES)]
     gangs = [
-        a_gang(f"waiting-{number:04d}", a_task(1 + number % 2, 8), arrived=float(number))
+        a_gang(f"waiting-{number:04d}", a_task(1 + number % kinds, 8), arrived=float(number))
         for number in range(waiting)
     ]
     snapshot = a_snapshot(machines, *gangs, now=10_000.0)
@@ -90,6 +90,13 @@ def test_a_hundred_times_as_many_gangs_that_cannot_start_cost_no_more_calls_of_n
     few, _ = cycle_calls(a_full_cluster(10), orderer)
     many, _ = cycle_calls(a_full_cluster(1000), orderer)
     assert few <= many <= few * 1.1
+
+
+def test_what_is_counted_is_the_work_of_each_kind_of_gang() -> None:
+    """Else the test above could not fail."""
+    few, _ = cycle_calls(a_full_cluster(30, kinds=2), "fifo")
+    many, _ = cycle_calls(a_full_cluster(30, kinds=30), "fifo")
+    assert many > 2 * few
 
 
 def test_running_gangs_cost_no_calls_where_nobody_is_ever_stopped() -> None:
