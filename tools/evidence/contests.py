@@ -30,8 +30,7 @@ KNOWN: Final = ", run times known"
 SEARCHING: Final = ("malo", "mosa", "rifling")
 _BY_RUN_TIME: Final = ("sjf", "srtf", "srsf")
 _ALIASES: Final = ("fcfs",)
-_SEARCHED_JOBS: Final = 25
-_SEARCHED_LOADS: Final = (0.9,)
+_SEARCHED_JOBS: Final = 60
 COLUMNS: Final = (
     *("orderer", "mean wait, min", "p99 wait, min", "mean JCT, min", "mean slowdown"),
     *("GPUs in use", "preemptions", "past the bound", "reservations kept"),
@@ -73,11 +72,11 @@ def build(contest: Contest, data: Path, store: Store) -> Page:
     whole = contest.windows(data)
     short = [window.first(_SEARCHED_JOBS) for window in whole]
     tables, findings, revisions = [], [], set[str]()
-    for chosen, loads, names, what in (
-        (whole, LOADS, contenders(), "whole windows"),
-        (short, _SEARCHED_LOADS, [DEFAULT, "fifo", *SEARCHING], f"first {_SEARCHED_JOBS} jobs"),
+    for chosen, names, what in (
+        (whole, contenders(), "whole windows"),
+        (short, [DEFAULT, "fifo", *SEARCHING], f"first {_SEARCHED_JOBS} jobs"),
     ):
-        for load in loads:
+        for load in LOADS:
             runs = {name: _runs(contest.name, store, chosen, load, name, what) for name in names}
             compared = compare([run.metrics for found in runs.values() for run in found])
             tables.append(table(f"Load {load}, {what}", compared, runs))
