@@ -71,8 +71,8 @@ def room_that_is_made_is_enough(case: Case) -> Iterator[str]:
 def every_stop_is_needed(case: Case) -> Iterator[str]:
     """Nobody stops for a job that fits beside it once those have left that leave for it or anyway.
 
-    What others leave behind for another job counts as theirs, as it does in the core. Asked only
-    where nothing but room decides: no guarantee, no limit in the way, no reservation.
+    So leave those that make room for a job before it. Asked only where nothing but room decides: no
+    guarantee, no limit in the way, no reservation.
     """
     if any(queue["guaranteed"] for queue in case.seen["queue"].values()):
         return
@@ -81,9 +81,10 @@ def every_stop_is_needed(case: Case) -> Iterator[str]:
         is_alone = all("kept" not in m or m in kept(before) for m in before.of("hold"))
         if not is_alone or before.limit_in_the_way(hold["job"]):
             continue
-        own = list(takewhile(lambda m: m["do"] in ("stop", "resize"), reversed(before.moves)))
+        made = [move for move in before.moves if move["do"] in ("stop", "resize")]
+        own = takewhile(lambda move: move["do"] in ("stop", "resize"), reversed(before.moves))
         for move in own:
-            gone = {other["job"]: other.get("places", {}) for other in own if other is not move}
+            gone = {other["job"]: other.get("places", {}) for other in made if other is not move}
             if move["do"] == "stop" and case.fits(hold["job"], used_by(_beside(before, gone))):
                 yield f"{move['job']} is stopped for {move['for']}, which fits beside it"
 

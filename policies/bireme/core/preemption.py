@@ -58,9 +58,9 @@ class Preemption:
     chosen: set[str] = field(default_factory=set)
     """Uids of gangs that make room: they do so once."""
     _too_large: set[object] = field(default_factory=set)
-    """What does not fit even when the leaving gangs have left: capacity only shrinks."""
+    """What does not fit even when the leaving gangs have left: until others leave, too."""
     _hopeless: dict[object, _Reach] = field(default_factory=dict)
-    """The farthest reach that was not enough."""
+    """The farthest reach that was not enough, until then."""
 
     @functools.cached_property
     def _steps(self) -> Steps:
@@ -77,11 +77,10 @@ class Preemption:
     def waits_for_leaving(self, gang: Gang) -> Placement | None:
         """Where ``gang`` fits once those that are being stopped have left; None if it does not."""
         key = (gang.shape, gang.queue)
-        if not self._has_leaving or key in self._too_large:
+        if not (self._has_leaving or self.chosen) or key in self._too_large:
             return None
-        leaving = np.flatnonzero(self._steps.kind == Kind.LEAVE).tolist()
         trial = Trial(gang, self._steps, self.ledger, self.queues, self.placer)
-        placement = trial.fits(leaving)
+        placement = trial.fits(self._steps.leaving)
         if placement is None:
             self._too_large.add(key)
         return placement
@@ -100,10 +99,14 @@ class Preemption:
             self._hopeless[gang.shape, gang.queue] = reach
             return None
         chosen, placement = found
-        last = {step.uid: step for step in (self._steps[at] for at in chosen)}
-        victims = [step for step in last.values() if step.kind is not Kind.LEAVE]
-        self.chosen |= {step.uid for step in victims}
-        return victims, placement
+        kind = self._steps.kind
+        new = [at for at in chosen if kind[at] != Kind.LEAVE]
+        victims = {step.uid: step for step in map(self._steps.__getitem__, new)}
+        self.chosen |= victims.keys()
+        kind[new] = Kind.LEAVE
+        self._too_large.clear()
+        self._hopeless.clear()
+        return list(victims.values()), placement
 
     def is_hopeless(self, entry: Ranked, gang: Gang) -> bool:
         """Whether it is known already that nobody makes room for a waiting gang."""
@@ -134,7 +137,7 @@ class Preemption:
     def _least(self, gang: Gang, reach: _Reach) -> tuple[list[int], Placement] | None:
         """The fewest steps that are enough, and the places of ``gang`` then."""
         steps = self._steps
-        is_open = ~steps.of(frozenset(self.chosen))
+        is_open = ~steps.of(frozenset(self.chosen)) | (steps.kind == Kind.LEAVE)
         is_for_all = is_open & (steps.kind <= Kind.GIVE_BACK)
         above = (
             (steps.claim < reach.claim)
@@ -146,21 +149,23 @@ class Preemption:
         if not may_reclaim and not (is_asked & (steps.kind > Kind.LEAVE)).any():
             return None
         trial = Trial(gang, steps, self.ledger, self.queues, self.placer)
+        others = np.flatnonzero((is_open if may_reclaim else is_asked) & (steps.kind > Kind.LEAVE))
+        asked = [*steps.leaving, *others.tolist()]
         if not may_reclaim:
-            return trial.least(np.flatnonzero(is_asked).tolist())
+            return trial.least(asked)
         ranks = above.tolist()
-        asked = self._permitted(gang, np.flatnonzero(is_open).tolist(), ranks)
+        asked = self._permitted(gang, asked, ranks)
         return trial.least(asked, lambda chosen: self._permitted(gang, chosen, ranks) == chosen)
 
     def _permitted(self, gang: Gang, asked: Iterable[int], above: Sequence[bool]) -> list[int]:
         """Those of ``asked`` that guarantees allow, all of them together."""
         steps, found = self._steps, []
         refused: set[str] = set()
-        leaving = [steps[at] for at in np.flatnonzero(steps.kind == Kind.LEAVE).tolist()]
+        leaving = [steps[at] for at in steps.leaving]
         with self.queues.without((step.queue, step.given_back) for step in leaving):
             for at in asked:
                 step = steps[at]
-                if step.kind is Kind.LEAVE:
+                if steps.kind[at] == Kind.LEAVE:
                     found.append(at)
                 elif step.uid not in refused and (
                     step.kind is Kind.GIVE_BACK

@@ -27,7 +27,7 @@ def _any(_: list[int]) -> bool:
 class Trial:
     """One gang, and what would be if some of ``steps`` were taken for it.
 
-    Lists of steps hold their indices, ascending.
+    Lists of steps hold their indices, first those that are taken anyway, each part ascending.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Trial:
         staying: set[str] = set()
         for at in reversed(chosen):
             step = self._steps[at]
-            if step.kind is Kind.LEAVE or step.uid in staying:
+            if self._steps.kind[at] == Kind.LEAVE or step.uid in staying:
                 continue
             rest = [other for other in chosen if other != at]
             found = self.fits(rest) if may(rest) else None
@@ -135,7 +135,7 @@ class Trial:
                     left = slack.copy()
                     np.subtract.at(left, where[entries], steps.usage[entries])
                 if (
-                    step.kind is Kind.LEAVE
+                    steps.kind[at] == Kind.LEAVE
                     or step.uid in staying
                     or bool(((left < 0) & (used > 0)).any())
                     or not self._may_hold(step)

@@ -69,7 +69,8 @@ class Steps:
     Of the many running gangs that could only stop, steps are made when somebody asks for one.
 
     Attributes:
-        kind, claim, place, overdue: Of each step, shape (steps,). Its gang's are the claim (where
+        kind, claim, place, overdue: Of each step, shape (steps,). A step that was chosen for
+            somebody is a LEAVE to all who come after. Its gang's are the claim (where
             an orderer gives none, infinite), the place in the order, and by how many seconds it
             was past its wait bound when it started: so much it would be again if it were stopped.
         rows, usage: What all free, shapes (entries,) and (entries, resources).
@@ -119,6 +120,11 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def leaving(self) -> list[int]:
+        """Steps that are taken anyway: what they leave beyond others' need is anybody's."""
+        return np.flatnonzero(self.kind == Kind.LEAVE).tolist()
 
     def __getitem__(self, at: int) -> Step:
         step = self._made.get(at)

@@ -137,6 +137,7 @@ class Walk:
         room = self.preemption.make_room(entry, gang)
         if room is not None:
             victims, kept = room
+            self._held.clear()  # what is left over may be enough for others
             return [*self._told(victims, entry.gang), self._keep(entry, gang, kept, victims)]
         return [self._hold(entry, gang)]
 

@@ -245,6 +245,36 @@ def test_several_gangs_are_stopped_for_several_each_once() -> None:
     assert {action.beneficiary.uid for action in decision.preempted} == {"a", "b"}
 
 
+def test_what_a_victim_leaves_over_spares_another_one() -> None:
+    snapshot = a_world(urgent(4, "a"), urgent(4, "b"))
+    snapshot = runs(snapshot, "low0", {"n0": 8}, started=-2.0)
+    decision = decide(runs(snapshot, "low1", {"n1": 8}, started=-1.0))
+    assert stopped(decision) == ["low1"]
+    for uid in ("a", "b"):
+        reservation = hold_of(decision, uid).reservation
+        assert reservation is not None
+        assert reservation.placement.by_task(snapshot.nodes) == {"worker": ("n1",)}
+
+
+def test_what_a_victim_leaves_over_is_for_those_too_who_may_stop_nobody() -> None:
+    polite = a_gang("polite", a_task(1, 4))
+    decision = decide(runs(a_world(urgent(4), polite, nodes=NODES[:1]), "low", {"n0": 8}))
+    assert stopped(decision) == ["low"]
+    assert hold_of(decision, "polite").reason is Reason.WAITING_FOR_PREEMPTION
+
+
+def test_what_victims_leave_over_counts_beside_new_ones() -> None:
+    first = a_gang("first", a_task(1, 4), priority=9000)
+    snapshot = a_world(first, a_gang("second", a_task(3, 4), priority=1000))
+    snapshot = runs(snapshot, "low0", {"n0": 8}, started=-2.0)
+    decision = decide(runs(snapshot, "low1", {"n1": 8}, started=-1.0))
+    assert {action.running.gang.uid: action.beneficiary.uid for action in decision.preempted} == {
+        "low1": "first",
+        "low0": "second",
+    }
+    assert hold_of(decision, "second").reason is Reason.WAITING_FOR_PREEMPTION
+
+
 def test_a_gang_behind_the_blocked_one_stops_nobody_for_the_places_kept_for_it() -> None:
     """The first in line counts on the victim's node, which the urgent one may not have then."""
     overdue = a_gang("overdue", a_task(1, 8), arrived=-100.0)
