@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.measurements import Result, Row, Sample, Table, at_most
-from differential.runner import DEBOUNCE_SECONDS
+from differential.scenarios import DEBOUNCE_SECONDS
 from differential.verdicts import TOLERANCE_SECONDS, Verdict
 
 _AGREEING: Final = ("same", "late", "overtaken")

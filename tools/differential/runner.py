@@ -20,7 +20,7 @@ from bireme.kube.settings_source import variable_of
 from controlplane.cluster import Cluster
 from controlplane.stack import BiremeStack
 from differential.deeds import Course, of_history
-from differential.scenarios import CLASSES, ENVIRONMENT, Scenario
+from differential.scenarios import CLASSES, DEBOUNCE_SECONDS, ENVIRONMENT, Scenario
 from history.recorder import Recorder
 from scenario.clusters import install_api
 from scenario.manifests import priority_class
@@ -30,8 +30,6 @@ AFTER_THE_SECOND: Final = 0.1
 """When in its second a job is submitted."""
 PATIENCE_SECONDS: Final = 30.0
 """After the moment at which all should be done, a slow machine gets so long."""
-DEBOUNCE_SECONDS: Final = 0.25
-"""Pods of a gang end one by one; one cycle should see them all gone."""
 OPERATOR: Final = {
     variable_of("cycle_debounce_seconds"): str(DEBOUNCE_SECONDS),
     # Rules that only time triggers apply at once.

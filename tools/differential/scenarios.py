@@ -18,6 +18,8 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     variable_of("resize_settle_seconds"): "3",
 }
 """The settings of decisions, on both sides."""
+DEBOUNCE_SECONDS: Final = 0.25
+"""Pods of a gang end one by one; one cycle of the operator should see them all gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,13 @@ from bireme.simulator.physics.laws import ConstantSpeed
 from bireme.simulator.workload import Trace, TraceJob
 from differential.comparison import differences
 from differential.deeds import Course, of_outcome
-from differential.scenarios import CLASSES, ENVIRONMENT, Scenario, Submission
+from differential.scenarios import (
+    CLASSES,
+    DEBOUNCE_SECONDS,
+    ENVIRONMENT,
+    Scenario,
+    Submission,
+)
 from kubeobjects.facts import served, through_the_wire
 
 UNENDING_SECONDS: Final = 1e6
@@ -56,6 +62,7 @@ def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
     A run time says when a gang ends only once it is known when it starts, which depends on the ends
     before. So run times are corrected, first ends first, until nothing moves.
     """
+    seen = _gathered(seen)
     planned = trace_of(scenario)
     jobs = [
         replace(job, submitted=seen.arrivals.get(job.name, job.submitted)) for job in planned.jobs
@@ -75,6 +82,22 @@ def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
     return course
 
 
+def _gathered(seen: Course) -> Course:
+    """``seen`` with what one cycle of the operator hears of together at one moment, the last."""
+    moments: dict[float, float] = {}
+    group: list[float] = []
+    for moment in [*sorted({*seen.arrivals.values(), *seen.ends.values()}), math.inf]:
+        if group and moment - group[0] > DEBOUNCE_SECONDS:
+            moments |= dict.fromkeys(group, group[-1])
+            group = []
+        group.append(moment)
+    return replace(
+        seen,
+        arrivals={name: moments[moment] for name, moment in seen.arrivals.items()},
+        ends={name: moments[moment] for name, moment in seen.ends.items()},
+    )
+
+
 def is_unambiguous(scenario: Scenario) -> bool:
     """Whether the same is done when events come as late as they may in a cluster.
 
@@ -83,6 +106,8 @@ def is_unambiguous(scenario: Scenario) -> bool:
     """
     planned = as_planned(scenario)
     if _is_crowded(planned):
+        return False
+    if differences(planned, _impatient(scenario), math.inf):
         return False
     chance = random.Random(scenario.seed)  # noqa: S311  # reproducible, not a secret
     for _ in range(DISTURBANCES):
@@ -162,6 +187,17 @@ def _run_seconds(course: Course, seen: Course) -> Mapping[str, float]:
 
 def _with_jobs(trace: Trace, jobs: list[TraceJob]) -> Trace:
     return replace(trace, jobs=tuple(sorted(jobs, key=lambda job: job.submitted)))
+
+
+def _impatient(scenario: Scenario) -> Course:
+    """With wait bounds a second shorter: as little may hang on the very moment they pass."""
+    queues = tuple(
+        queue
+        if queue.wait_bound_seconds is None
+        else replace(queue, wait_bound_seconds=queue.wait_bound_seconds - 1)
+        for queue in queues_of(scenario)
+    )
+    return _course(scenario, replace(trace_of(scenario), queues=queues), scenario.until_seconds)
 
 
 def _disturbed(scenario: Scenario, chance: random.Random) -> Course:
