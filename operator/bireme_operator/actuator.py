@@ -125,7 +125,12 @@ class Actuator:
             version = await self.writes.create_group(job.key[0], group_manifest(job))
         status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
         written = await self.writes.write_group_status(job.key, version, status)
-        await self.create_pods(job, plan, PodFactory(job, plan).in_order())
+        try:
+            await self.create_pods(job, plan, PodFactory(job, plan).in_order())
+        except (ApiError, GangRefused):
+            # Or pods would be taken for leftovers where the cache does not have their plan yet.
+            await self.watches.wait_past(self.watches.groups, written)
+            raise
         await self.watches.wait_past(self.watches.groups, written)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
