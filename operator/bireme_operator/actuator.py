@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GangRefused(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
-    """The API server will not take a pod of the gang, and trying again is pointless for now."""
+    """The API server will not take a pod of the gang, and trying again at once is pointless."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -252,7 +252,7 @@ class Actuator:
 
 
 def refusal_of(error: ApiError) -> GangRefused | None:
-    """The verdict in an API error: invalid for good, refused for now, or None."""
+    """The verdict in an API error: invalid for good, refused as things stand, or None."""
     if error.is_invalid or "request is too large" in error.message:
         return GangRefused(Reason.TEMPLATE_INVALID, error.message)
     if error.is_forbidden:

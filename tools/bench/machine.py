@@ -34,7 +34,7 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "versions": f"Kubernetes {KUBERNETES_VERSION}, Python {platform.python_version()}, "
         f"{packages}",
-        "revision": _revision(),
+        "revision": revision(),
     }
 
 
@@ -45,13 +45,20 @@ def _processor() -> str:
     return models[0] if models else platform.machine()
 
 
-def _revision() -> str:
+def revision() -> str:
     """The commit that is measured, marked when files differ from it."""
     if shutil.which("git") is None:
         return "unknown (git is not installed)"
-    command = ["git", "-C", str(_REPOSITORY), "describe", "--always", "--dirty"]
+    commit = _git("describe", "--always")
+    # What a measurement has written itself changes nothing that is measured.
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
+    return f"{commit}-dirty" if changed else commit or "unknown (no git checkout)"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_REPOSITORY), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return answer.stdout.strip() or "unknown (no git checkout)"
+    return answer.stdout.strip()
 
 
 class CpuMeter:

@@ -5,6 +5,7 @@ Each has a clock of its own, can be killed (nothing of it leaves any more, not e
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Clock:
         return datetime.fromtimestamp(self.wall(), UTC)
 
 
-class Process:
+class Process(ABC):
     """Something that starts, dies, is paused and is started again."""
 
     def __init__(self, name: str, server: ApiServer, loop: VirtualLoop, chance: Random) -> None:
@@ -96,8 +97,9 @@ class Process:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    @abstractmethod
     async def _live(self) -> None:
-        raise NotImplementedError
+        """One life, from its start until it is cancelled."""
 
 
 class OperatorProcess(Process):

@@ -20,6 +20,7 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, queues, settings_source, training_jobs, wire
 from bireme.registry import make_policy
+from bireme.simulator.arrivals import job_of
 from bireme.simulator.conduct import Conduct
 from bireme.simulator.engine import simulate
 from bireme.simulator.physics import Physics
@@ -151,19 +152,9 @@ def _trace_job(submission: Submission) -> TraceJob:
     if gang.fault or gang.flaw:
         raise ValueError(f"job {gang.name} makes no sense: {gang.fault or gang.flaw}")
     seconds = submission.run_seconds or UNENDING_SECONDS
-    return TraceJob(
-        name=gang.name,
-        submitted=submission.seconds,
-        tasks=gang.tasks,
-        duration_seconds=seconds,
-        queue=gang.queue,
-        priority=gang.priority,
-        estimated_seconds=gang.estimated_seconds,
-        is_elastic=gang.is_elastic,
-        role_affinity=gang.role_affinity,
-        speed=ConstantSpeed(1.0) if gang.is_elastic else None,
-        steps=seconds if gang.is_elastic else None,
-    )
+    gang = replace(gang, uid=gang.name)
+    job = job_of(gang, submission.seconds, seconds)
+    return replace(job, speed=ConstantSpeed(1.0), steps=seconds) if gang.is_elastic else job
 
 
 def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
@@ -173,7 +164,7 @@ def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
         make_policy(SETTINGS),
         SETTINGS,
         physics=PHYSICS,
-        conduct=Conduct(heartbeat_seconds=2.0, until_seconds=until_seconds, verifies=True),
+        conduct=Conduct(round_seconds=DEBOUNCE_SECONDS, until_seconds=until_seconds, verifies=True),
     )
     return of_outcome(outcome)
 

@@ -4,19 +4,16 @@ A run is known by its table, contender and window. Its file says at which revisi
 table shows the revisions of its runs, so that a mixture is seen.
 """
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from bench import machine
 from bireme.simulator import quantities, steps
 from bireme.simulator.metrics import Metrics, measure
 from bireme.simulator.outcome import JobRecord, Outcome
-
-_REPOSITORY: Final = Path(__file__).parents[2]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +87,7 @@ def run_of(outcome: Outcome) -> Run:
         },
         gpus_in_use=gpus_in_use,
         fragmentation=fragmentation,
-        revision=revision(),
+        revision=machine.revision(),
     )
 
 
@@ -100,13 +97,3 @@ def _since_submission(
     """Seconds until ``moment``, by job; jobs that never came so far are left out."""
     moments = ((record.job, moment(record)) for record in outcome.jobs)
     return {job.name: at - job.submitted for job, at in moments if at is not None}
-
-
-def revision() -> str:
-    """The commit that is measured, marked when files differ from it."""
-    command = ["git", "-C", str(_REPOSITORY), "describe", "--always", "--dirty"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except FileNotFoundError:
-        return "unknown (git is not installed)"
-    return answer.stdout.strip() or "unknown (no git checkout)"

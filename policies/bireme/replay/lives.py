@@ -12,6 +12,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.running import RunningGang
 from bireme.records.outlines import places_of
+from bireme.simulator.arrivals import job_of
 from bireme.simulator.physics.laws import LinearSpeed
 from bireme.simulator.workload import TraceJob, Underway
 
@@ -74,22 +75,10 @@ class GangSeen:
         """The job of a trace that starts at ``began``, for which it runs ``seconds``."""
         gang = replace(self.gang, arrived=min(self.gang.arrived, self.came) - began)
         seconds = max(seconds, _SHORTEST_SECONDS)
-        is_flexible_now = is_flexible(gang)
-        return TraceJob(
-            name=gang.uid,
-            submitted=self.came - began,
-            tasks=gang.tasks,
-            duration_seconds=seconds,
-            user=gang.user,
-            queue=gang.queue,
-            priority=gang.priority,
-            estimated_seconds=gang.estimated_seconds,
-            is_elastic=gang.is_elastic,
-            role_affinity=gang.role_affinity,
-            speed=LinearSpeed(1 / gang.replicas) if is_flexible_now else None,
-            steps=seconds if is_flexible_now else None,
-            gang=gang,
-        )
+        job = job_of(gang, self.came - began, seconds)
+        if is_flexible(gang):
+            job = replace(job, speed=LinearSpeed(1 / gang.replicas), steps=seconds)
+        return replace(job, gang=gang)
 
     def underway(self, began: float) -> Underway | None:
         """Its places when the trace starts at ``began``; None when it did not run then."""

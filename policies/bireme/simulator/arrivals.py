@@ -69,6 +69,22 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
     )
 
 
+def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
+    """The job of a trace that asks for what ``gang`` does, called by its uid."""
+    return TraceJob(
+        name=gang.uid,
+        submitted=submitted,
+        tasks=gang.tasks,
+        duration_seconds=duration_seconds,
+        user=gang.user,
+        queue=gang.queue,
+        priority=gang.priority,
+        estimated_seconds=gang.estimated_seconds,
+        is_elastic=gang.is_elastic,
+        role_affinity=gang.role_affinity,
+    )
+
+
 def template_of(job: TraceJob) -> str:
     """What jobs of one kind have in common: the application and what its tasks ask for."""
     tasks = (f"{task.name} {task.replicas} {task.request}" for task in job.tasks)
