@@ -1,9 +1,8 @@
 """Policies that go wrong: the rules answer in the same cycle, and the decision says so."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,32 +13,9 @@ from bireme.core.policy import Policy, Ranked
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-
-RULES = Policy(Fifo(), Packing())
-NODES = [a_node("n0"), a_node("n1", labels={"disk": "ssd"})]
-
-Answer = Callable[[list[Ranked]], Any]
-
-
-class Wrong:
-    """An orderer that makes something of a right order, the last first."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        return self.answer(Fifo().order(gangs, snapshot)[::-1])  # type: ignore[no-any-return]
-
-
-def fails(_: object) -> Any:
-    raise ZeroDivisionError("by nought")
-
-
-def admitted(decision: Decision) -> list[str]:
-    return [admit.gang.uid for admit in decision.admitted]
+from bireme.testing import a_gang, a_running, a_snapshot, a_task, with_running
+from scheduling.mistakes import NODES, RULES, Answer, Wrong, admitted, fails
 
 
 def three_for_two(policy: Policy) -> Decision:
