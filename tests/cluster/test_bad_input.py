@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster, install_api
+from scenario.clusters import gpu_stack, install_api
 from scenario.manifests import (
     Manifest,
     annotations,
@@ -30,12 +30,8 @@ SOON_SECONDS = 10.0
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    folder = tmp_path_factory.mktemp("stack")
-    with (
-        gpu_cluster("badinput", nodes=2) as cluster,
-        BiremeStack(cluster, folder) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("badinput", tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from controlplane.stack import BiremeStack
 from history.check import check
 from history.recorder import Recorder
 from history.records import Record, in_order
-from scenario.clusters import gpu_cluster
+from scenario.clusters import gpu_stack
 from scenario.manifests import Manifest, priority_class, task, training_job
 from scenario.tenant import Tenant, nodes_of, uids_of
 from scenario.waiting import always
@@ -23,11 +23,8 @@ ENV = {"BIREME_RESIZE_SETTLE_SECONDS": "1"}
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     """Eight GPUs on two nodes."""
-    with (
-        gpu_cluster("elastic", nodes=2, gpus=4) as cluster,
-        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), ENV) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("elastic", tmp_path_factory.mktemp("stack"), ENV, gpus=4) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import gpu_stack
 from scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
@@ -29,11 +29,8 @@ QUICK = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    with (
-        gpu_cluster("foreign", nodes=2) as cluster,
-        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), QUICK) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("foreign", tmp_path_factory.mktemp("stack"), QUICK) as stack:
+        yield stack
 
 
 @pytest.fixture

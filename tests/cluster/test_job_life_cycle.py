@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import gpu_stack
 from scenario.manifests import Manifest, annotations, task, torch_job, training_job
 from scenario.tenant import Tenant, uids_of
 from scenario.waiting import always
@@ -19,11 +19,8 @@ RESUME = {"spec": {"runPolicy": {"suspend": False}}}
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    with (
-        gpu_cluster("life", nodes=2) as cluster,
-        BiremeStack(cluster, tmp_path_factory.mktemp("stack")) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("life", tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
 
 
 @pytest.fixture

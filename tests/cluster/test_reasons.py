@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import gpu_stack
 from scenario.manifests import (
     Manifest,
     annotations,
@@ -24,11 +24,8 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     env = {"BIREME_BIND_TIMEOUT_SECONDS": "3", "BIREME_MAX_BIND_FAILURES": "2"}
-    with (
-        gpu_cluster("reasons", nodes=2) as cluster,
-        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), env) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("reasons", tmp_path_factory.mktemp("stack"), env) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import gpu_stack
 from scenario.manifests import Manifest, priority_class, task, training_job
 from scenario.tenant import Tenant
 
@@ -27,11 +27,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stack(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     """Sixteen GPUs on two nodes."""
     env = {"BIREME_MIN_RUNTIME_SECONDS": "0", "BIREME_RECORD_DIRECTORY": str(records)}
-    with (
-        gpu_cluster("records", nodes=2) as cluster,
-        BiremeStack(cluster, tmp_path_factory.mktemp("stack"), env) as stack,
-    ):
-        yield stack.start()
+    with gpu_stack("records", tmp_path_factory.mktemp("stack"), env) as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
+from controlplane.stack import BiremeStack
 from scenario.manifests import queue
 
 CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
@@ -28,6 +29,23 @@ def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8) -> Iterator[Cluster
         controllers.start()
         cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
         yield cluster
+
+
+@contextmanager
+def gpu_stack(
+    purpose: str,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    nodes: int = 2,
+    gpus: int = 8,
+) -> Iterator[BiremeStack]:
+    """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings."""
+    with (
+        gpu_cluster(purpose, nodes, gpus) as cluster,
+        BiremeStack(cluster, folder, env) as stack,
+    ):
+        yield stack.start()
 
 
 def install_api(cluster: Cluster) -> None:
