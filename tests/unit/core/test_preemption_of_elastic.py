@@ -1,7 +1,6 @@
 """Elastic gangs make room before others do, and places are kept for whom they were made."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
+from scheduling.elastic import elastic
 from scheduling.preempting import (
     AT_ONCE,
     NODES,
@@ -36,11 +36,6 @@ def shrunk(decision: Decision) -> dict[str, int]:
 
 
 # --- elastic gangs --------------------------------------------------------------------------------
-
-
-def elastic(name: str, replicas: int, least: int, most: int, **more: Any) -> Gang:
-    task = replace(a_task(replicas, min_replicas=least), max_replicas=most)
-    return a_gang(name, task, is_elastic=True, **more)
 
 
 def test_lent_replicas_are_given_back_to_anybody_before_others_are_touched() -> None:
