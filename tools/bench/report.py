@@ -4,13 +4,14 @@ A run of one case renews that case's two files and the index; the others stay as
 with the date, machine and revision of its own run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench.measurements import Aim, Result, Row, Table
+from bench.measurements import Aim, Result, Row
+from bireme.simulator.reports.markdown import number, table
 
 INDEX: Final = "README.md"
 _ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
@@ -52,8 +53,8 @@ def markdown(report: Report) -> str:
         lines += _comparison(result)
         for note in result.notes:
             lines += ["", note]
-        for table in result.tables:
-            lines += ["", f"## {table.title}", "", *_table(table)]
+        for part in result.tables:
+            lines += ["", f"## {part.title}", "", *table(part.columns, part.rows)]
     lines += ["", "## How it was measured", "", *_facts(report)]
     return "\n".join(lines) + "\n"
 
@@ -68,20 +69,24 @@ def index(reports: Sequence[Report]) -> str:
         "cluster, in alternation; medians, and a row counts as reached only if its median does.",
         "How policies compare is no matter of time: [simulations](simulations/README.md).",
         "",
-        *_header(("case", "", "Bireme", "aim", "reached", "date")),
+        *table(
+            ("case", "", "Bireme", "aim", "reached", "date"),
+            [row for report in reports for row in _standing(report)],
+        ),
     ]
-    for report in reports:
-        link = f"[{report.case}]({report.case}.md)"
-        if report.result is None:
-            lines.append(_line((link, "failed", "", "", "no", report.date)))
-            continue
-        for row in report.result.rows:
-            if row.aim is not None:
-                found = _judged(row, row.aim)
-                lines.append(
-                    _line((link, row.what, found, _aim(row.aim), _reached(row), report.date))
-                )
     return "\n".join(lines) + "\n"
+
+
+def _standing(report: Report) -> Iterator[tuple[str, ...]]:
+    """The rows of a case that have an aim, or one that it failed."""
+    link = f"[{report.case}]({report.case}.md)"
+    if report.result is None:
+        yield link, "failed", "", "", "no", report.date
+        return
+    for row in report.result.rows:
+        if row.aim is not None:
+            judged = _judged(row, row.aim)
+            yield link, row.what, judged, _aim(row.aim), _reached(row), report.date
 
 
 def summary(report: Report) -> Iterable[str]:
@@ -95,23 +100,12 @@ def summary(report: Report) -> Iterable[str]:
         yield f"  {row.what}: {number(row.bireme.median)} {row.unit}{against}{aim}"
 
 
-def number(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    if value == 0 or abs(value) >= 100:
-        return f"{value:.0f}"
-    decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
-    return f"{value:.{decimals}f}"
-
-
 def _comparison(result: Result) -> list[str]:
     has_baseline = any(row.baseline is not None for row in result.rows)
     columns = [c.format(result.baseline) for c in _ROW_COLUMNS]
     keep = [at for at in range(len(columns)) if has_baseline or at not in (4, 5, 6)]
-    lines = _header([columns[at] for at in keep])
-    for row in result.rows:
-        cells = _cells(row)
-        lines.append(_line([cells[at] for at in keep]))
-    return lines
+    cells = (_cells(row) for row in result.rows)
+    return table([columns[at] for at in keep], [[row[at] for at in keep] for row in cells])
 
 
 def _cells(row: Row) -> list[str]:
@@ -143,27 +137,12 @@ def _reached(row: Row) -> str:
     return {None: "", True: "yes", False: "**no**"}[row.is_reached]
 
 
-def _table(table: Table) -> list[str]:
-    lines = _header(table.columns)
-    for row in table.rows:
-        lines.append(_line([cell if isinstance(cell, str) else number(cell) for cell in row]))
-    return lines
-
-
 def _facts(report: Report) -> list[str]:
-    facts: Mapping[str, str] = {
+    facts = {
         "command": f"`{report.command}`",
         "date": report.date,
         "repetitions": str(report.repetitions),
         "took": f"{report.took_seconds:.0f} s",
         **report.machine,
     }
-    return [*_header(("", "")), *(_line(pair) for pair in facts.items())]
-
-
-def _header(columns: Sequence[str]) -> list[str]:
-    return [_line(columns), _line(["---"] * len(columns))]
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return table(("", ""), list(facts.items()))

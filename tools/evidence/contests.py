@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurements import Table
-from bench.report import number
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, Estimate, Line, compare
 from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.markdown import number
 from evidence import windows
 from evidence.pages import Page
 from evidence.store import Key, Run, Store

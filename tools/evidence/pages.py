@@ -1,13 +1,13 @@
 """Pages of tables as Markdown and JSON, and the index over all that lie in the folder."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bench.measurements import Table
-from bench.report import number
+from bireme.simulator.reports.markdown import table as drawn
 
 INDEX: Final = "README.md"
 _PROSE: Final = Path(__file__).parent / "prose"
@@ -59,7 +59,7 @@ def markdown(page: Page) -> str:
     for name in page.figures:
         lines += [f"![{page.title}]({name})", ""]
     for table in page.tables:
-        lines += [f"## {table.title}", "", *_table(table), ""]
+        lines += [f"## {table.title}", "", *drawn(table.columns, table.rows), ""]
     made = f"`{page.command}`, {page.date}, revision {' and '.join(page.revisions)}"
     lines += ["## What was simulated", "", method.strip(), "", f"Command: {made}."]
     return "\n".join(lines) + "\n"
@@ -74,23 +74,9 @@ def index(pages: Sequence[Page]) -> str:
         "`PYTHONPATH=tools python -m evidence NAME --fresh`. The traces are public, but not part",
         "of this repository; `--data` names the folder that has them.",
         "",
-        *_table(
-            Table(
-                title="",
-                columns=("page", "answer", "date"),
-                rows=tuple((f"[{p.title}]({p.name}.md)", p.summary, p.date) for p in pages),
-            )
+        *drawn(
+            ("page", "answer", "date"),
+            [(f"[{p.title}]({p.name}.md)", p.summary, p.date) for p in pages],
         ),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _table(table: Table) -> list[str]:
-    lines = [_line(table.columns), _line(["---"] * len(table.columns))]
-    for row in table.rows:
-        lines += [_line(cell if isinstance(cell, str) else number(cell) for cell in row)]
-    return lines
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

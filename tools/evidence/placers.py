@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurements import Table
-from bench.report import number
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.markdown import number
 from evidence import windows
 from evidence.contests import minutes
 from evidence.pages import Page

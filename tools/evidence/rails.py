@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from bench.measurements import Table
-from bench.report import number
 from bireme import registry
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.conduct import Conduct
 from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.markdown import number
 from bireme.simulator.workload import Trace
 from evidence import figures, plain, windows
 from evidence.contests import kept

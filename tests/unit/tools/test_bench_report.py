@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 
 from bench.measurements import Result, Row, Sample, Table, at_most
-from bench.report import Report, markdown, number, write
+from bench.report import Report, markdown, write
+from bireme.simulator.reports.markdown import number
 
 MACHINE = {"machine": "2 cores", "versions": "Python 3"}
 
