@@ -1,0 +1,227 @@
+"""What all algorithms share: play, learn from it, tell about it, and do so again.
+
+The words are those of stable-baselines3: an algorithm is made from a policy, a world and a
+configuration; ``learn`` runs it, ``predict`` asks the policy, ``state_dict`` and
+``load_state_dict`` (see :mod:`bireme.training.storage` for files) interrupt and resume it, so that
+a resumed run is bit by bit the one that was not interrupted. Every update reads ``config`` anew: a
+callback may replace it, to let a learning rate fall, say.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray
+from bireme.training.distributed import average_gradients, equal_start, least
+from bireme.training.distributions import Distribution
+from bireme.training.episodes import LONGEST_EPISODE, Episodes
+from bireme.training.policies import ActorCritic, Tensors, predict
+from bireme.training.rollouts import Rollout, collect, gae, replica_advantages
+from bireme.training.worlds import Actions, Observation, World
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where learning stands after an update; ``steps`` are decisions of this process."""
+
+    update: int
+    steps: int
+    seconds: float
+    metrics: Mapping[str, float]
+
+
+Callback: TypeAlias = Callable[[Progress], bool]
+"""Told of every update; False ends the learning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What every algorithm can be told.
+
+    Attributes:
+        n_steps: Steps of every world between updates; None: whole episodes.
+        replicas: How many worlds share each seed.
+        longest_episode: After how many steps an episode that does not end is an error.
+        max_grad_norm: Longer gradients are shortened to this.
+    """
+
+    n_steps: int | None = None
+    replicas: int = 1
+    longest_episode: int = LONGEST_EPISODE
+    learning_rate: float = 3e-4
+    max_grad_norm: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorCriticConfig(Config):
+    """What algorithms that judge actions by what came of them can be told.
+
+    Attributes:
+        baseline: ``critic``: the policy's values tell what was to be expected. ``replicas``: the
+            other worlds of equal seed do; needs whole episodes, and no critic.
+        gamma: The discount, per step or per unit of the world's clock as ``gamma_per`` says.
+        reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
+        normalize_advantage: To mean 0 and deviation 1 over the rollout.
+    """
+
+    baseline: Literal["critic", "replicas"] = "critic"
+    gamma: float = 0.99
+    gamma_per: Literal["step", "time"] = "step"
+    gae_lambda: float = 0.95
+    reward_scale: float = 1.0
+    normalize_advantage: bool = True
+    ent_coef: float = 0.0
+    vf_coef: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.baseline == "replicas" and (self.n_steps is not None or self.replicas < 2):
+            raise SettingError(
+                f'baseline="replicas" with n_steps={self.n_steps} and replicas={self.replicas}: '
+                "it compares whole episodes of equal arrivals; leave n_steps None and use at "
+                "least 2 replicas"
+            )
+        if not 0 <= self.gamma <= 1 or not 0 <= self.gae_lambda <= 1:
+            raise SettingError(
+                f"gamma={self.gamma} and gae_lambda={self.gae_lambda}: both lie from 0 to 1"
+            )
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether the policy's values are asked for."""
+        return self.baseline == "critic"
+
+
+C = TypeVar("C", bound=Config)
+AC = TypeVar("AC", bound=ActorCriticConfig)
+
+
+class Algorithm(ABC, Generic[C]):
+    """One policy that learns in one world.
+
+    Args:
+        seed: Of the arrivals and of chance in sampling and shuffling; the first weights of the
+            policy are the maker's affair. Of several processes each takes its own
+            (:func:`bireme.training.distributed.process_seed`).
+    """
+
+    def __init__(self, policy: ActorCritic, world: World, config: C, seed: int = 0) -> None:
+        self.policy, self.config = policy, config
+        self.generator = torch.Generator().manual_seed(seed)
+        self.episodes = Episodes(world, seed, config.replicas)
+        self.optimizer = self._optimizer(policy)
+        self.updates, self.steps, self.seconds = 0, 0, 0.0
+
+    @abstractmethod
+    def update(self) -> tuple[int, dict[str, float]]:
+        """Play, learn from it; how many decisions were taken, and what was measured."""
+
+    def _optimizer(self, policy: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(policy.parameters(), lr=self.config.learning_rate, eps=1e-5)
+
+    def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
+        """Update until ``total_steps`` decisions were taken, resumed ones included.
+
+        Of several processes all stop with the first that is there.
+        """
+        equal_start([*self.policy.parameters(), *self.policy.buffers()])
+        goes_on = True
+        while goes_on and least(total_steps - self.steps) > 0:
+            began = time.perf_counter()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.config.learning_rate
+            steps, metrics = self.update()
+            self.updates, self.steps = self.updates + 1, self.steps + steps
+            self.seconds += time.perf_counter() - began
+            if self.episodes.last_return is not None:
+                metrics["return"] = self.episodes.last_return
+            if callback is not None:
+                told = Progress(self.updates, self.steps, self.seconds, metrics)
+                goes_on = bool(least(float(callback(told))))
+        return self
+
+    def predict(self, observation: Observation, *, is_deterministic: bool = True) -> Actions:
+        """What the policy does in each row of ``observation``."""
+        generator = self.generator
+        return predict(self.policy, observation, generator, is_deterministic=is_deterministic)
+
+    def change_world(self, world: World) -> None:
+        """Learn in ``world`` from now on; an episode under way is given up."""
+        self.episodes = self.episodes.moved(world)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All it takes to go on from here: tensors, and what JSON can hold."""
+        return {
+            "policy": dict(self.policy.state_dict()),
+            "optimizer": {str(k): v for k, v in self.optimizer.state_dict()["state"].items()},
+            "generator": self.generator.get_state(),
+            "episodes": self.episodes.state_dict(),
+            "counters": {"updates": self.updates, "steps": self.steps, "seconds": self.seconds},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        self.policy.load_state_dict(state["policy"])
+        groups = self.optimizer.state_dict()["param_groups"]
+        moments = {int(k): v for k, v in state.get("optimizer", {}).items()}
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.generator.set_state(state["generator"])
+        self.episodes.load_state_dict(state["episodes"])
+        counters = state["counters"]
+        self.updates, self.steps = counters["updates"], counters["steps"]
+        self.seconds = counters["seconds"]
+
+    def _descend(self, loss: Tensor) -> None:
+        """One step of the optimiser, with the gradients of all processes."""
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        average_gradients(self.policy.parameters())
+        nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm)
+        self.optimizer.step()
+
+
+class OnPolicy(Algorithm[AC]):
+    """Learns from rollouts of the policy as it is."""
+
+    def collect(self) -> Rollout:
+        """The next rollout."""
+        config = self.config
+        return collect(
+            self.policy,
+            self.episodes,
+            self.generator,
+            n_steps=config.n_steps,
+            has_critic=config.has_critic,
+            longest=config.longest_episode,
+        )
+
+    def judge(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Advantages and returns of a rollout, shape (n,) each."""
+        raw = self._advantages(rollout)
+        advantages = rollout.flat(raw)
+        if self.config.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        return advantages, rollout.flat(raw + rollout.values)
+
+    def _both(self, observations: Tensors) -> tuple[Distribution, Tensor | None]:
+        """Distribution and values, None where there is no critic."""
+        if self.config.has_critic:
+            return self.policy.both(observations)
+        return self.policy.distribution(observations), None
+
+    def _advantages(self, rollout: Rollout) -> FloatArray:
+        config, rewards = self.config, rollout.rewards * self.config.reward_scale
+        elapsed = np.diff(rollout.times, axis=0) if config.gamma_per == "time" else 1.0
+        gamma = config.gamma**elapsed
+        if config.baseline == "replicas":
+            active, seeds = rollout.is_active, rollout.seeds
+            return replica_advantages(rewards, rollout.times, active, seeds, gamma)
+        return gae(
+            rewards, rollout.values, rollout.next_values, rollout.is_over, gamma, config.gae_lambda
+        )

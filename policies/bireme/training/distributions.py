@@ -1,0 +1,271 @@
+"""What a policy can answer with: distributions over actions, with the densities they really have.
+
+The first dimension is the batch; all others belong to the action and are independent parts of it
+(for a :class:`FullGaussian` the last dimension is correlated). So ``log_prob``, ``entropy`` and
+``kl`` always have shape (batch,). Masks say which entries of a padded action exist; those that do
+not have no density, are sampled as 0, and never change a result.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Self, TypeAlias
+
+import torch
+from torch import Tensor
+
+Action: TypeAlias = Tensor | dict[str, Tensor]
+_LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Distribution(ABC):
+    """A distribution over the actions of a batch; one agent unless it is joint."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator | None = None) -> Action:
+        """One action per row, without gradient."""
+
+    @abstractmethod
+    def mode(self) -> Action:
+        """The most likely action per row."""
+
+    @abstractmethod
+    def log_prob(self, actions: Action) -> Tensor:
+        """Log-probability or log-density of ``actions``, shape (batch,)."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Entropy in nats, shape (batch,)."""
+
+    @abstractmethod
+    def kl(self, other: Self) -> Tensor:
+        """Kullback-Leibler divergence from this one to ``other``, shape (batch,)."""
+
+    def log_probs(self, actions: Action) -> Tensor:
+        """Log-probabilities by agent, shape (batch, agents)."""
+        return self.log_prob(actions).unsqueeze(1)
+
+    def works(self) -> Tensor:
+        """Which agents have something to decide, bool, shape (batch, agents)."""
+        return torch.ones_like(self.entropy(), dtype=torch.bool).unsqueeze(1)
+
+
+class MaskedCategorical(Distribution):
+    """One of n choices, of which some may be forbidden.
+
+    Args:
+        logits: Shape (batch, ..., n).
+        mask: bool, same shape: True where the choice is allowed; None allows all.
+
+    Raises:
+        ValueError: every choice of some row is forbidden, or a logit of an allowed one is nan.
+    """
+
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        self.mask = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask
+        stuck = ~self.mask.any(-1)
+        if stuck.any():
+            raise ValueError(
+                f"row {tuple(stuck.nonzero()[0].tolist())} of the mask forbids all "
+                f"{logits.shape[-1]} choices; allow one, or leave out rows with nothing to decide"
+            )
+        masked = logits.masked_fill(~self.mask, -math.inf)
+        if masked.isnan().any():
+            raise ValueError("a logit is nan; lower the learning rate or look at the observation")
+        self.log_probabilities = torch.log_softmax(masked, dim=-1)
+        """Shape (batch, ..., n), -inf where forbidden."""
+
+    @property
+    def _finite(self) -> Tensor:
+        """The log-probabilities with 0 where forbidden, so that 0 * log 0 = 0."""
+        return self.log_probabilities.masked_fill(~self.mask, 0.0)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Choices, int64, shape (batch, ...)."""
+        flat = self.log_probabilities.detach().exp().flatten(0, -2)
+        chosen = torch.multinomial(flat, 1, generator=generator)
+        return chosen.reshape(self.log_probabilities.shape[:-1])
+
+    def mode(self) -> Tensor:
+        """The likeliest choices, int64, shape (batch, ...); the first one of equals."""
+        return self.log_probabilities.argmax(-1)
+
+    def log_prob(self, actions: Action) -> Tensor:
+        """Of int64 choices of shape (batch, ...); -inf for a forbidden one."""
+        chosen = _single(actions).unsqueeze(-1)
+        return _total(self.log_probabilities.gather(-1, chosen).squeeze(-1))
+
+    def cross_entropy(self, probabilities: Tensor) -> Tensor:
+        """Against wanted ``probabilities``, shape (batch, ..., n), 0 where forbidden."""
+        return -_total(probabilities * self._finite)
+
+    def entropy(self) -> Tensor:
+        """In nats, shape (batch,)."""
+        return self.cross_entropy(self.log_probabilities.exp())
+
+    def kl(self, other: "MaskedCategorical") -> Tensor:
+        """To ``other`` under the same mask."""
+        return _total(self.log_probabilities.exp() * (self._finite - other._finite))
+
+
+class DiagonalGaussian(Distribution):
+    """Independent normal entries.
+
+    Args:
+        mean: Shape (batch, ...).
+        log_std: Logarithm of the standard deviation; any shape that broadcasts to ``mean``.
+        mask: bool, shape of ``mean``: which entries exist; None: all do.
+    """
+
+    def __init__(self, mean: Tensor, log_std: Tensor, mask: Tensor | None = None) -> None:
+        self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
+        self.mean = mean.masked_fill(~self.mask, 0.0)
+        self.log_std = log_std.expand_as(mean).masked_fill(~self.mask, 0.0)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Shape (batch, ...)."""
+        with torch.no_grad():
+            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+            return self.mean + noise.masked_fill(~self.mask, 0.0) * self.log_std.exp()
+
+    def mode(self) -> Tensor:
+        """The mean."""
+        return self.mean
+
+    def log_prob(self, actions: Action) -> Tensor:
+        """Log-density, shape (batch,)."""
+        away = (_single(actions) - self.mean).masked_fill(~self.mask, 0.0) / self.log_std.exp()
+        return _total((-0.5 * (away.square() + _LOG_TWO_PI) - self.log_std) * self.mask)
+
+    def entropy(self) -> Tensor:
+        """In nats, shape (batch,)."""
+        return _total((0.5 * (1 + _LOG_TWO_PI) + self.log_std) * self.mask)
+
+    def kl(self, other: "DiagonalGaussian") -> Tensor:
+        """To ``other`` under the same mask."""
+        away = (self.mean - other.mean).square() + (2 * self.log_std).exp()
+        wider = other.log_std - self.log_std
+        return _total((wider + 0.5 * away * (-2 * other.log_std).exp() - 0.5) * self.mask)
+
+
+class FullGaussian(Distribution):
+    """A normal vector with any covariance Sigma = L L^T.
+
+    log p(a) = -1/2 |L^-1 (a - mean)|^2 - sum log diag L - n/2 log 2 pi (the paper on DAS prints it
+    without Sigma^-1 and with -log |Sigma|; this is the density).
+
+    Args:
+        mean: Shape (batch, ..., n).
+        cholesky: L, lower triangular with a positive diagonal, shape (batch, ..., n, n).
+        mask: bool, shape of ``mean``: which entries exist; None: all do. Rows and columns of L
+            that belong to others are those of the identity, whatever is given.
+    """
+
+    def __init__(self, mean: Tensor, cholesky: Tensor, mask: Tensor | None = None) -> None:
+        self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
+        self.mean = mean.masked_fill(~self.mask, 0.0)
+        both = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
+        identity = torch.eye(mean.shape[-1], dtype=mean.dtype)
+        self.cholesky = torch.where(both, cholesky.tril(), identity)
+        self._log_diagonal = self.cholesky.diagonal(dim1=-2, dim2=-1).log()
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Shape (batch, ..., n)."""
+        with torch.no_grad():
+            noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+            noise = noise.masked_fill(~self.mask, 0.0).unsqueeze(-1)
+            return self.mean + (self.cholesky @ noise).squeeze(-1)
+
+    def mode(self) -> Tensor:
+        """The mean."""
+        return self.mean
+
+    def log_prob(self, actions: Action) -> Tensor:
+        """Log-density, shape (batch,)."""
+        away = (_single(actions) - self.mean).masked_fill(~self.mask, 0.0).unsqueeze(-1)
+        whitened = torch.linalg.solve_triangular(self.cholesky, away, upper=False).squeeze(-1)
+        density = -0.5 * (whitened.square() + _LOG_TWO_PI) - self._log_diagonal
+        return _total(density * self.mask)
+
+    def entropy(self) -> Tensor:
+        """In nats, shape (batch,)."""
+        return _total((0.5 * (1 + _LOG_TWO_PI) + self._log_diagonal) * self.mask)
+
+    def kl(self, other: "FullGaussian") -> Tensor:
+        """To ``other`` under the same mask."""
+        shift = (other.mean - self.mean).unsqueeze(-1)
+        joined = torch.cat([self.cholesky, shift], dim=-1)
+        whitened = torch.linalg.solve_triangular(other.cholesky, joined, upper=False)
+        wider = other._log_diagonal - self._log_diagonal
+        return _total(wider + 0.5 * (whitened.square().sum(-1) - 1))
+
+
+class JointDistribution(Distribution):
+    """Several agents that act at once, independently given what they see.
+
+    Args:
+        agents: One distribution each, by name; actions are dicts with the same names.
+        idle: For agents that may have nothing to decide: bool, shape (batch,). What an idle agent
+            does has no probability, entropy or divergence, and is left out of losses; its
+            distribution must be a proper one all the same.
+    """
+
+    def __init__(
+        self, agents: Mapping[str, Distribution], idle: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.agents = dict(agents)
+        self._idle = dict(idle or {})
+        if strangers := sorted(set(self._idle) - set(self.agents)):
+            raise ValueError(f"idle names {strangers[0]!r}, which is none of {list(self.agents)}")
+
+    def sample(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """By agent."""
+        return {name: _single(agent.sample(generator)) for name, agent in self.agents.items()}
+
+    def mode(self) -> dict[str, Tensor]:
+        """By agent."""
+        return {name: _single(agent.mode()) for name, agent in self.agents.items()}
+
+    def log_prob(self, actions: Action) -> Tensor:
+        """Of all agents together, shape (batch,)."""
+        return self.log_probs(actions).sum(1)
+
+    def log_probs(self, actions: Action) -> Tensor:
+        """By agent in the order of ``agents``, 0 where idle; shape (batch, agents)."""
+        if isinstance(actions, Tensor):
+            raise TypeError("the actions of several agents are a dict by agent, not one tensor")
+        return self._by_agent({n: a.log_prob(actions[n]) for n, a in self.agents.items()})
+
+    def works(self) -> Tensor:
+        """Which agents have something to decide, bool, shape (batch, agents)."""
+        return torch.stack([self._busy(name) for name in self.agents], dim=1)
+
+    def entropy(self) -> Tensor:
+        """Of all agents together, in nats, shape (batch,)."""
+        return self._by_agent({n: a.entropy() for n, a in self.agents.items()}).sum(1)
+
+    def kl(self, other: "JointDistribution") -> Tensor:
+        """Of all agents together, shape (batch,)."""
+        parts = {name: agent.kl(other.agents[name]) for name, agent in self.agents.items()}
+        return self._by_agent(parts).sum(1)
+
+    def _busy(self, name: str) -> Tensor:
+        works = self.agents[name].works()[:, 0]
+        return works & ~self._idle[name] if name in self._idle else works
+
+    def _by_agent(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """``parts``, shape (batch,) each, as columns, 0 where idle."""
+        idle = self._idle
+        columns = [p.masked_fill(idle[n], 0.0) if n in idle else p for n, p in parts.items()]
+        return torch.stack(columns, dim=1)
+
+
+def _single(actions: Action) -> Tensor:
+    if isinstance(actions, Tensor):
+        return actions
+    raise TypeError(f"one agent acts here, but the actions are of {list(actions)}")
+
+
+def _total(parts: Tensor) -> Tensor:
+    """Summed over everything but the batch."""
+    return parts.flatten(1).sum(1) if parts.dim() > 1 else parts

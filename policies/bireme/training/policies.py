@@ -1,0 +1,73 @@
+"""What learns: a network that answers an observation with a distribution and, if asked, a value.
+
+Observations come from worlds as numpy arrays and enter networks as tensors with the same names.
+Batches are ragged in one way only: worlds that are over are left out, so every row that a network
+sees is one in which something is to be decided. The value of an :class:`ActorCritic` may use all
+of the observation, also where its agents each look at a part: then it is the shared critic of
+centralised training (Yu et al., NeurIPS 2022 datasets track, MAPPO).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bireme.training.distributions import Action, Distribution
+from bireme.training.worlds import Actions, Array, Observation
+
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+
+class ActorCritic(nn.Module, ABC):
+    """A policy and a critic over the same observations."""
+
+    @abstractmethod
+    def distribution(self, observation: Tensors) -> Distribution:
+        """What to do, for every row of ``observation``."""
+
+    def values(self, observation: Tensors) -> Tensor:
+        """Expected return from every row on, shape (batch,); needed unless replicas judge."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no critic; give it values(), or train with "
+            'baseline="replicas", which needs none'
+        )
+
+    def both(self, observation: Tensors) -> tuple[Distribution, Tensor]:
+        """Distribution and values; to be overridden where they share layers."""
+        return self.distribution(observation), self.values(observation)
+
+
+def tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    """``arrays`` as tensors: floats in single precision, integers as int64, bools as they are."""
+    return {name: tensor(array) for name, array in arrays.items()}
+
+
+def tensor(array: Array) -> Tensor:
+    """One array as a tensor, converted as :func:`tensors` does."""
+    kind = array.dtype.kind
+    if kind == "b":
+        return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.ascontiguousarray(array, np.float32 if kind == "f" else np.int64))
+
+
+def arrays(actions: Action) -> Actions:
+    """Sampled actions as a world takes them."""
+    if isinstance(actions, Tensor):
+        return np.asarray(actions.detach())
+    return {agent: np.asarray(action.detach()) for agent, action in actions.items()}
+
+
+@torch.no_grad()
+def predict(
+    policy: ActorCritic,
+    observation: Observation,
+    generator: torch.Generator | None = None,
+    *,
+    is_deterministic: bool = True,
+) -> Actions:
+    """What ``policy`` does in each row of ``observation``: the mode, or a sample."""
+    found = policy.distribution(tensors(observation))
+    return arrays(found.mode() if is_deterministic else found.sample(generator))

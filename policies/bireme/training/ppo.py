@@ -1,0 +1,199 @@
+"""Proximal policy optimisation (Schulman et al., 2017), with clipping or with a KL penalty.
+
+Each rollout is used for several passes in minibatches. With r = pi(a|s) / pi_old(a|s), what is
+maximised is
+
+    clip:  E[min(r A, clip(r, 1 - eps, 1 + eps) A)]                    (equation 7)
+    kl:    E[r A - beta KL(pi_old, pi)]                                (equation 8)
+
+plus ``ent_coef`` E[H(pi)] - ``vf_coef`` E[(R - V)^2] (equation 9; no value term when replicas are
+the baseline). Beta is doubled after an update with a KL above 1.5 times its target and halved
+after one below the target over 1.5 (section 4). Advantages are normalised over the rollout.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bireme.core.errors import SettingError
+from bireme.training.algorithm import ActorCriticConfig, OnPolicy
+from bireme.training.distributed import average, least
+from bireme.training.distributions import Action
+from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.rollouts import Rollout, taken
+
+_TOLERANCE = 1.5
+"""How far KL may be from its target, as a factor, before anything is done about it."""
+_KL_COEFS = (1e-4, 1e4)
+"""Beta stays between these: from further away it would take too many updates to come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PPOConfig(ActorCriticConfig):
+    """The settings of PPO.
+
+    Attributes:
+        n_epochs: Passes over each rollout, in ``n_minibatches`` parts each.
+        clip_range: The eps of the objective ``clip``.
+        clip_range_vf: Values may move this far from the old ones; None: freely.
+        target_kl: ``kl``: what beta is adapted to. ``clip``: passes end early once KL is above
+            1.5 times this; None: never.
+        kl_coef: The first beta.
+    """
+
+    objective: Literal["clip", "kl"] = "clip"
+    n_epochs: int = 4
+    n_minibatches: int = 4
+    clip_range: float = 0.2
+    clip_range_vf: float | None = None
+    target_kl: float | None = None
+    kl_coef: float = 1.0
+
+    def __post_init__(self) -> None:
+        super(PPOConfig, self).__post_init__()  # slots: the class is not the one of this body
+        if self.objective == "kl" and self.target_kl is None:
+            raise SettingError('objective="kl" without target_kl; name one, 0.01 is usual')
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a rollout with what came of them; the first dimension of everything is n."""
+
+    observations: Tensors
+    actions: Action
+    log_probs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def take(self, rows: Tensor) -> "Batch":
+        """Some of the rows."""
+        return Batch(
+            {name: part[rows] for name, part in self.observations.items()},
+            taken(self.actions, rows),
+            self.log_probs[rows],
+            self.values[rows],
+            self.advantages[rows],
+            self.returns[rows],
+        )
+
+
+class PPO(OnPolicy[PPOConfig]):
+    """Several passes over each rollout, kept near the policy that played it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kl_coef = self.config.kl_coef
+
+    def update(self) -> tuple[int, dict[str, float]]:
+        """Play, then improve the policy on what was played."""
+        rollout = self.collect()
+        batch = self._batch(rollout)
+        old = copy.deepcopy(self.policy) if self.config.objective == "kl" else None
+        seen: list[dict[str, float]] = []
+        for _ in range(self.config.n_epochs):
+            told = [
+                self._improve(batch.take(rows), old) for rows in self._minibatches(len(rollout))
+            ]
+            seen += told
+            kl = average(sum(one["kl"] for one in told) / len(told))
+            if old is None and self.config.target_kl and kl > _TOLERANCE * self.config.target_kl:
+                break
+        metrics = {name: sum(one[name] for one in seen) / len(seen) for name in seen[0]}
+        if old is not None:
+            metrics["kl"] = self._divergence(old, batch)
+            self.adapt(metrics["kl"])
+            metrics["kl_coef"] = self.kl_coef
+        return len(rollout), metrics
+
+    def adapt(self, kl: float) -> None:
+        """Change beta after an update that moved the policy by ``kl`` (section 4)."""
+        target = self.config.target_kl or 0.0
+        least_coef, most_coef = _KL_COEFS
+        if kl < target / _TOLERANCE:
+            self.kl_coef = max(self.kl_coef / 2, least_coef)
+        elif kl > target * _TOLERANCE:
+            self.kl_coef = min(self.kl_coef * 2, most_coef)
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the present beta."""
+        return super().state_dict() | {"kl_coef": self.kl_coef}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """With the present beta."""
+        super().load_state_dict(state)
+        self.kl_coef = state["kl_coef"]
+
+    def _batch(self, rollout: Rollout) -> Batch:
+        advantages, returns = self.judge(rollout)
+        values = rollout.flat(rollout.values)
+        seen, actions, log_probs = rollout.observations, rollout.actions, rollout.log_probs
+        return Batch(seen, actions, log_probs, values, advantages, returns)
+
+    def _minibatches(self, size: int) -> Iterator[Tensor]:
+        """Rows of equal parts of a rollout, drawn anew; as many in every process."""
+        parts = int(least(min(self.config.n_minibatches, size)))
+        yield from torch.randperm(size, generator=self.generator).tensor_split(parts)
+
+    def _improve(self, batch: Batch, old: ActorCritic | None) -> dict[str, float]:
+        """One step of the optimiser."""
+        found, values = self._both(batch.observations)
+        log_ratio = found.log_probs(batch.actions) - batch.log_probs
+        policy_loss = self._policy_loss(log_ratio, found.works(), batch.advantages)
+        entropy = found.entropy().mean()
+        loss = policy_loss - self.config.ent_coef * entropy
+        told = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
+        if old is not None:
+            with torch.no_grad():
+                before = old.distribution(batch.observations)
+            loss = loss + self.kl_coef * before.kl(found).mean()
+        if values is not None:
+            value_loss = self._value_loss(values, batch)
+            loss = loss + self.config.vf_coef * value_loss
+            told["value_loss"] = value_loss.item()
+        self._descend(loss)
+        return told | _moved(log_ratio.detach().sum(1), self.config.clip_range)
+
+    def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
+        """Log-ratios and who works have shape (n, agents); agents count as one, by the product."""
+        del works  # whoever is idle has ratio 1
+        return -self._surrogate(log_ratio.sum(1), advantages).mean()
+
+    def _surrogate(self, log_ratio: Tensor, advantages: Tensor) -> Tensor:
+        """What is maximised, for each action; equations 6 and 7."""
+        ratio = log_ratio.exp()
+        if self.config.objective == "kl":
+            return ratio * advantages
+        near = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
+        return torch.minimum(ratio * advantages, near * advantages)
+
+    def _value_loss(self, values: Tensor, batch: Batch) -> Tensor:
+        if (most := self.config.clip_range_vf) is not None:
+            values = batch.values + (values - batch.values).clamp(-most, most)
+        return (batch.returns - values).square().mean()
+
+    @torch.no_grad()
+    def _divergence(self, old: ActorCritic, batch: Batch) -> float:
+        """The mean KL from ``old`` to the policy over a rollout, in all processes."""
+        total = 0.0
+        for rows in torch.arange(len(batch.returns)).tensor_split(self.config.n_minibatches):
+            seen = batch.take(rows).observations
+            if len(rows):
+                total += float(old.distribution(seen).kl(self.policy.distribution(seen)).sum())
+        return average(total / len(batch.returns))
+
+
+def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
+    """How far a policy has moved, by the actions taken: an unbiased estimate of the KL.
+
+    E[(r - 1) - log r] (Schulman, Approximating KL Divergence, 2020; his k3), never negative.
+    """
+    ratio = log_ratio.exp()
+    return {
+        "kl": float((ratio - 1 - log_ratio).mean()),
+        "clip_fraction": float(((ratio - 1).abs() > clip_range).float().mean()),
+    }

@@ -1,0 +1,259 @@
+"""Rollouts: what a policy lived through in its worlds, and how much better it did than expected.
+
+A rollout has ``steps`` rows and ``worlds`` columns. Worlds end at different times; entries of
+worlds that were over before a step are not active, hold zeros, and never reach a network: what
+networks see is kept flat, one row per active entry, in the order of ``is_active``.
+
+Advantages come from a critic (:func:`gae`, :func:`n_step_returns`) or from replicas, copies of the
+same arrivals (:func:`replica_advantages`): in scheduling most of what happens is decided by what
+arrives, and the mean over copies takes just that out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.training.distributions import Action
+from bireme.training.episodes import LONGEST_EPISODE, Episodes, never_ends
+from bireme.training.policies import ActorCritic, arrays, tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What happened; n is the number of active entries.
+
+    Attributes:
+        observations: By name, shape (n, ...).
+        actions: Shape (n, ...); by agent where there are several.
+        log_probs: Of the actions when they were taken, by agent, shape (n, agents).
+        rewards: Shape (steps, worlds).
+        values: The critic's, before each step; shape (steps, worlds).
+        next_values: The critic's, of what followed: 0 where the world ended of its own.
+        is_active: Shape (steps, worlds): the world was not over before the step.
+        is_over: Shape (steps, worlds): the world was over after the step.
+        times: The worlds' clocks, shape (steps + 1, worlds), before the first step and after each.
+        seeds: Of the worlds, shape (worlds,).
+    """
+
+    observations: dict[str, Tensor]
+    actions: Action
+    log_probs: Tensor
+    rewards: FloatArray
+    values: FloatArray
+    next_values: FloatArray
+    is_active: BoolArray
+    is_over: BoolArray
+    times: FloatArray
+    seeds: IntArray
+
+    def __len__(self) -> int:
+        return len(self.log_probs)
+
+    def flat(self, entries: FloatArray) -> Tensor:
+        """The active ones of ``entries``, (steps, worlds), as a tensor of shape (n,)."""
+        return torch.from_numpy(entries[self.is_active].astype(np.float32))
+
+
+@dataclass(slots=True)
+class RolloutBuffer:
+    """A rollout in the making: one list entry per step."""
+
+    observations: list[Mapping[str, Tensor]] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    log_probs: list[Tensor] = field(default_factory=list)
+    rewards: list[FloatArray] = field(default_factory=list)
+    values: list[FloatArray] = field(default_factory=list)
+    cut_values: list[FloatArray] = field(default_factory=list)
+    is_active: list[BoolArray] = field(default_factory=list)
+    is_over: list[BoolArray] = field(default_factory=list)
+    times: list[FloatArray] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def finish(self, last_values: FloatArray, seeds: IntArray) -> Rollout:
+        """The rollout; ``last_values``: the critic's after the last step, 0 for what is over."""
+        names = self.observations[0]
+        values = np.stack(self.values)
+        return Rollout(
+            observations={name: torch.cat([o[name] for o in self.observations]) for name in names},
+            actions=joined(self.actions),
+            log_probs=torch.cat(self.log_probs),
+            rewards=np.stack(self.rewards),
+            values=values,
+            next_values=np.concatenate([values[1:], last_values[None]]) + np.stack(self.cut_values),
+            is_active=np.stack(self.is_active),
+            is_over=np.stack(self.is_over),
+            times=np.stack(self.times),
+            seeds=seeds,
+        )
+
+
+@torch.no_grad()
+def collect(
+    policy: ActorCritic,
+    episodes: Episodes,
+    generator: torch.Generator,
+    *,
+    n_steps: int | None,
+    has_critic: bool = True,
+    longest: int = LONGEST_EPISODE,
+) -> Rollout:
+    """Play up to ``n_steps`` steps of the current episode, or all of it (None).
+
+    A rollout never reaches into the next episode, so it may be shorter than asked for.
+
+    Raises:
+        SettingError: a whole episode was asked for and is not over after ``longest`` steps.
+    """
+    episodes.begin()
+    buffer = RolloutBuffer(times=[episodes.times.copy()])
+    while not episodes.is_over.all() and len(buffer) != n_steps:
+        if len(buffer) == longest:
+            raise never_ends(int(episodes.rows[0]), longest)
+        _play_step(policy, episodes, generator, buffer, has_critic)
+    rows = episodes.rows if has_critic else episodes.rows[:0]
+    return buffer.finish(_values(policy, episodes, rows), episodes.seeds)
+
+
+def _play_step(
+    policy: ActorCritic,
+    episodes: Episodes,
+    generator: torch.Generator,
+    buffer: RolloutBuffer,
+    has_critic: bool,
+) -> None:
+    rows, was_over = episodes.rows, episodes.is_over.copy()
+    # Copies, because a world may go on writing into the arrays it showed.
+    seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
+    found, values = policy.both(seen) if has_critic else (policy.distribution(seen), None)
+    actions = found.sample(generator)
+    step = episodes.step(arrays(actions))
+    cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
+    cut_rows = np.flatnonzero(cut) if has_critic else rows[:0]
+    buffer.observations.append(seen)
+    buffer.actions.append(actions)
+    buffer.log_probs.append(found.log_probs(actions))
+    buffer.rewards.append(np.where(was_over, 0.0, step.rewards))
+    buffer.values.append(_dense(values, rows, len(was_over)))
+    buffer.cut_values.append(_values(policy, episodes, cut_rows))
+    buffer.is_active.append(~was_over)
+    buffer.is_over.append(step.is_over.copy())
+    buffer.times.append(step.times.astype(np.float64))
+
+
+def _values(policy: ActorCritic, episodes: Episodes, rows: IntArray) -> FloatArray:
+    """The critic's values of ``rows``, 0 for other worlds; shape (worlds,)."""
+    found = policy.values(tensors(episodes.seen_of(rows))) if len(rows) else None
+    return _dense(found, rows, episodes.world.count)
+
+
+def _dense(values: Tensor | None, rows: IntArray, count: int) -> FloatArray:
+    spread = np.zeros(count)
+    if values is not None:
+        spread[rows] = np.asarray(values)
+    return spread
+
+
+def joined(actions: list[Action]) -> Action:
+    """Actions one after the other, by agent where there are several."""
+    first = actions[0]
+    if isinstance(first, Tensor):
+        return torch.cat([one for one in actions if isinstance(one, Tensor)])
+    return {
+        agent: torch.cat([one[agent] for one in actions if isinstance(one, dict)])
+        for agent in first
+    }
+
+
+def taken(actions: Action, rows: Tensor | slice) -> Action:
+    """Some rows of actions."""
+    if isinstance(actions, Tensor):
+        return actions[rows]
+    return {agent: part[rows] for agent, part in actions.items()}
+
+
+def gae(
+    rewards: FloatArray,
+    values: FloatArray,
+    next_values: FloatArray,
+    is_over: BoolArray,
+    gamma: float | FloatArray,
+    gae_lambda: float,
+) -> FloatArray:
+    """Generalised advantage estimates (Schulman et al., ICLR 2016, equation 16).
+
+    Args:
+        rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, worlds). A
+            world that ended of its own has next value 0 there, one that was cut off has the
+            value of its last state: ends and cuts need no other treatment.
+        gamma: The discount per step, or of each step, shape (steps, worlds).
+        gae_lambda: 0 trusts the critic one step ahead, 1 trusts rewards only.
+    """
+    errors = rewards + gamma * next_values - values
+    passed_on = np.broadcast_to(gamma, rewards.shape) * gae_lambda * ~is_over
+    advantages = np.zeros_like(errors)
+    following = np.zeros(rewards.shape[1])
+    for step in reversed(range(len(rewards))):
+        following = advantages[step] = errors[step] + passed_on[step] * following
+    return advantages
+
+
+def n_step_returns(
+    rewards: FloatArray, next_values: FloatArray, is_over: BoolArray, gamma: float | FloatArray
+) -> FloatArray:
+    """Rewards to the end of the rollout, then the critic (Mnih et al., ICML 2016, algorithm S3).
+
+    Arguments as for :func:`gae`. The first of n steps looks n steps ahead, the last one step.
+    """
+    discounts = np.broadcast_to(gamma, rewards.shape)
+    returns = np.zeros_like(rewards)
+    following = next_values[-1]
+    for step in reversed(range(len(rewards))):
+        ahead = np.where(is_over[step], next_values[step], following)
+        following = returns[step] = rewards[step] + discounts[step] * ahead
+    return returns
+
+
+def replica_advantages(
+    rewards: FloatArray,
+    times: FloatArray,
+    is_active: BoolArray,
+    seeds: IntArray,
+    gamma: float | FloatArray = 1.0,
+) -> FloatArray:
+    """Rewards to go, less their mean over the replicas at the same time, shape (steps, worlds).
+
+    Replicas (equal seeds) meet the same arrivals but decide at different moments, so what a
+    replica had still to come at another's time is interpolated between its own decisions; after
+    its end it is 0. Source: Mao et al., Decima, SIGCOMM 2019, section 5.3 (input-dependent
+    baselines, with all replicas in the mean). The rollout must hold whole episodes.
+
+    Args:
+        times: The worlds' clocks, shape (steps + 1, worlds).
+        gamma: The discount per step, or of each step, shape (steps, worlds).
+    """
+    never = np.zeros_like(is_active)
+    to_go = n_step_returns(rewards, np.zeros_like(rewards), never, gamma)
+    advantages = np.zeros_like(to_go)
+    for seed in np.unique(seeds):
+        group = np.flatnonzero(seeds == seed)
+        curves = [_curve(to_go[:, w], times[:, w], is_active[:, w]) for w in group]
+        for world in group:
+            asked = times[:-1, world]
+            expected = np.mean([np.interp(asked, at, height) for at, height in curves], axis=0)
+            advantages[:, world] = (to_go[:, world] - expected) * is_active[:, world]
+    return advantages
+
+
+def _curve(
+    to_go: FloatArray, times: FloatArray, is_active: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """One world's rewards to go at its times, the first of several decisions at one time."""
+    decisions = int(is_active.sum())
+    at, first = np.unique(times[: decisions + 1], return_index=True)
+    return at, np.append(to_go[:decisions], 0.0)[first]

@@ -1,0 +1,134 @@
+"""The rules in DeepRM's world, what is measured of them, and the reference they must meet."""
+
+import numpy as np
+import pytest
+
+from bireme.training.deeprm.arrivals import Jobs, Setting
+from bireme.training.deeprm.baselines import (
+    Rule,
+    at_random,
+    carry_out,
+    in_order_of_arrival,
+    rules,
+    shortest_first,
+    tetris,
+)
+from bireme.training.deeprm.measures import measure
+from bireme.training.deeprm.world import DeepRmWorld, State
+
+MANY = 400
+
+
+def a_state(*jobs: tuple[int, int, int], free: tuple[int, int] = (10, 10)) -> State:
+    """One world whose queue holds these jobs: duration, and demand of either resource."""
+    setting, count = Setting(queue_slots=5, arrival_steps=50), len(jobs)
+    durations = np.ones((1, 50), dtype=np.int64)
+    demands = np.ones((1, 50, 2), dtype=np.int64)
+    durations[0, :count] = [duration for duration, *_ in jobs]
+    demands[0, :count] = np.array([demand for _, *demand in jobs]).reshape(count, 2)
+    exists = (np.arange(50) < count)[None]
+    queue = np.where(np.arange(5) < count, np.arange(5), -1)[None]
+    fits = (queue >= 0) & (demands[0, queue] <= np.array(free)).all(axis=2)
+    never = np.full((1, 50), -1)
+    clock = np.array([49])
+    left = np.array([free])
+    return State(setting, Jobs(exists, durations, demands), clock, never, exists, queue, left, fits)
+
+
+def test_the_shortest_that_fits_starts_and_of_equals_the_one_that_came_first() -> None:
+    assert shortest_first(a_state((3, 1, 1), (2, 1, 1), (2, 1, 1))) == [1]
+    assert shortest_first(a_state((3, 1, 1), (2, 9, 1), (2, 1, 1), free=(8, 8))) == [2]
+
+
+def test_tetris_starts_what_asks_for_what_is_free() -> None:
+    """Of equal durations the one that asks for the resource that is free."""
+    assert tetris(a_state((2, 6, 1), (2, 1, 6), free=(6, 10))) == [1]
+    assert tetris(a_state((2, 6, 1), (2, 1, 6), free=(10, 6))) == [0]
+
+
+def test_tetris_prefers_short_jobs_of_equal_demand() -> None:
+    assert tetris(a_state((12, 5, 1), (1, 5, 1))) == [1]
+
+
+def test_strict_arrival_waits_for_the_first() -> None:
+    assert in_order_of_arrival(a_state((2, 9, 1), (2, 1, 1), free=(8, 8))) == [5]
+
+
+@pytest.mark.parametrize("rule", [*rules(0).values()], ids=list(rules(0)))
+def test_no_rule_waits_while_something_fits(rule: Rule) -> None:
+    world = DeepRmWorld(20, Setting())
+    world.reset(range(20))
+    while not world.state.is_over.all():
+        actions = rule(world.state)
+        live = ~world.state.is_over
+        assert (actions[live] < world.setting.queue_slots).all()
+        world.step(actions)
+
+
+@pytest.mark.parametrize(
+    ("rate", "rule", "expected"),
+    [
+        (0.6, "sjf", (4.25, 14.4, 10.3)),
+        (0.7, "sjf", (5.11, 17.5, 13.2)),
+        (0.8, "sjf", (5.60, 19.2, 15.0)),
+        (0.9, "sjf", (6.84, 21.9, 17.8)),
+        (0.7, "random", (12.35, 26.2, 22.1)),
+        (0.9, "random", (18.76, 37.2, 33.1)),
+    ],
+)
+def test_rules_are_as_good_as_independent_programs_found(
+    rate: float, rule: str, expected: tuple[float, float, float]
+) -> None:
+    """Another program's means over 100 sequences; both have an error of some percent.
+
+    Random's completion and waiting times are this program's own, to notice a change.
+    """
+    world = DeepRmWorld(MANY, Setting(rates=(rate,)))
+    world.reset(range(MANY))
+    found = measure(carry_out(world, rules(1)[rule]))
+    means = (found.slowdown, found.completion_steps, found.waiting_steps)
+    assert [values.mean() for values in means] == pytest.approx(expected, rel=0.1)
+
+
+def test_measures_by_hand() -> None:
+    """Started at 4 and at 1, having come at 0 and 1."""
+    state = a_state((2, 1, 1), (4, 1, 1))
+    started = state.started.copy()
+    started[0, :2] = (4, 1)
+    done = State(
+        state.setting,
+        state.jobs,
+        state.clock,
+        started,
+        np.zeros_like(state.waiting),
+        np.full_like(state.queue, -1),
+        state.free,
+        np.zeros_like(state.fits),
+    )
+    found = measure(done)
+    assert found.waiting_steps == [2.0]
+    assert found.completion_steps == [5.0]
+    assert found.slowdown == [(6 / 2 + 4 / 4) / 2]
+
+
+def test_an_episode_with_unfinished_jobs_is_not_measured() -> None:
+    world = DeepRmWorld(2, Setting())
+    world.reset([0, 1])
+    with pytest.raises(ValueError, match="world 0 has jobs that have not finished"):
+        measure(world.state)
+
+
+def test_an_episode_without_jobs_has_no_means() -> None:
+    state = a_state()
+    with pytest.raises(ValueError, match="world 0 had no jobs"):
+        measure(state)
+
+
+def test_the_random_rule_is_fixed_by_its_seed() -> None:
+    world = DeepRmWorld(3, Setting())
+    ends = []
+    for seed in (1, 1, 2):
+        world.reset([4, 5, 6])
+        ends.append(carry_out(world, at_random(seed)).started)
+    assert (ends[0] == ends[1]).all()
+    assert (ends[0] != ends[2]).any()
