@@ -1,6 +1,7 @@
 """``bireme``: what can be done without a cluster.
 
 ``bireme simulate`` compares policies on a workload, ``bireme replay`` on what an operator recorded,
+``bireme train`` and ``bireme evaluate`` make and judge learned ones,
 ``bireme policies`` lists them. Exit status 0 when done, 2 for an argument that cannot be used (one
 line on standard error names it), 1 when a simulation failed, 130 after Ctrl-C.
 """
@@ -10,14 +11,19 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn
 
 from bireme import registry
 from bireme.core.errors import BiremeError
 from bireme.replay import command as replay_command
+from bireme.rl.checkpoints import read_card
+from bireme.rl.shipped import folder_of
+from bireme.rl.telling import told
 from bireme.simulator import command
-from bireme.simulator.experiment import UsageError
+from bireme.simulator.experiment import UsageError, naming
 from bireme.simulator.reports.terminal import aligned
+from bireme.training import evaluate_command, train_command
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,16 +74,50 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay_command.add_arguments(replay)
     replay.set_defaults(run=replay_command.run)
+    train = commands.add_parser(
+        "train",
+        help="make a learned policy",
+        description="Make a learned policy: a folder with its checkpoint and its curves.",
+    )
+    train_command.add_arguments(train)
+    train.set_defaults(run=train_command.run)
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="judge a learned policy",
+        description="Judge a learned policy beside its rivals, with the same seeds for all.",
+    )
+    evaluate_command.add_arguments(evaluate)
+    evaluate.set_defaults(run=evaluate_command.run)
     policies = commands.add_parser(
         "policies", help="list all policies", description="List all policies, a line each."
     )
     policies.set_defaults(run=_list_policies)
+    show = policies.add_subparsers(metavar="[show NAME]").add_parser(
+        "show",
+        help="what one does, and the card of a learned one",
+        description="What a policy does, and of a learned one the card of its checkpoint.",
+    )
+    show.add_argument("name", metavar="NAME", help="a name from the list, or checkpoint:FOLDER")
+    show.set_defaults(run=_show_policy)
     return parser
 
 
 def _list_policies(_options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     lines = aligned([list(row) for row in registry.describe()], left=3)
     sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _show_policy(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    name: str = options.name
+    is_folder = name.startswith(registry.CHECKPOINT)
+    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else folder_of(name)
+    with naming("NAME"):
+        found = [] if is_folder else registry.explain(name)
+        texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
+        if is_folder or folder.is_dir():
+            texts.append(told(*read_card(folder)))
+    sys.stdout.write("\n".join(texts))
     return 0
 
 

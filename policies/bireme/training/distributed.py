@@ -1,0 +1,105 @@
+"""Several processes that train one policy: each has worlds of its own, all share the gradients.
+
+``torchrun`` starts the processes and tells each its rank by environment variables
+(:func:`start_from_environment`). Weights are equal at the start (:func:`equal_start`), every
+gradient is averaged over the processes (:func:`average_gradients`), so weights stay equal, and n
+processes learn what one would learn from n times as many worlds. Whatever decides how many
+gradients there are (a stop, the size of a batch) must be agreed on (:func:`average`,
+:func:`least`), or the processes would wait for each other for ever.
+
+In a single process everything here does nothing.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+PATIENCE: Final = timedelta(minutes=10)
+"""How long a process waits for the others; validation in between may take minutes."""
+
+
+def rank() -> int:
+    """Which of the processes this one is; 0 writes the files."""
+    return distributed.get_rank() if _is_started() else 0
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return distributed.get_world_size() if _is_started() else 1
+
+
+@contextmanager
+def start_from_environment() -> Iterator[None]:
+    """Join the processes that torchrun started, if it did; leave them at the end.
+
+    One thread per process in any case: small networks are slower with more.
+    """
+    torch.set_num_threads(1)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    distributed.init_process_group("gloo", timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def process_seed(seed: int) -> int:
+    """``seed`` for the first process and another number for every other, the same every time."""
+    own = np.random.SeedSequence(seed, spawn_key=(rank(),)).generate_state(1)
+    return int(own[0]) if rank() else seed
+
+
+def equal_start(tensors: Iterable[Tensor]) -> None:
+    """Give ``tensors`` (weights and buffers) the values that they have in the first process."""
+    if world_size() == 1:
+        return
+    for tensor in tensors:
+        distributed.broadcast(tensor.detach(), src=0)
+
+
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """Put the mean over all processes into the gradient of each of ``parameters``.
+
+    Call it between backward and step, equally often everywhere. A parameter without a gradient
+    counts as one with zeros.
+    """
+    if world_size() == 1:
+        return
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
+    flat = torch.cat([grad.reshape(-1) for grad in grads])
+    distributed.all_reduce(flat)
+    flat /= world_size()
+    parts = torch.split(flat, [grad.numel() for grad in grads])
+    for parameter, part in zip(learned, parts, strict=True):
+        parameter.grad = part.view_as(parameter)
+
+
+def average(value: float) -> float:
+    """The mean of ``value`` over all processes."""
+    return _reduced(value, distributed.ReduceOp.SUM) / world_size()
+
+
+def least(value: float) -> float:
+    """The smallest ``value`` of all processes."""
+    return _reduced(value, distributed.ReduceOp.MIN)
+
+
+def _reduced(value: float, how: distributed.ReduceOp.RedOpType) -> float:
+    if world_size() == 1:
+        return value
+    held = torch.tensor([value], dtype=torch.float64)
+    distributed.all_reduce(held, how)
+    return float(held)
+
+
+def _is_started() -> bool:
+    return distributed.is_available() and distributed.is_initialized()

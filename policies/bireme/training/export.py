@@ -1,0 +1,181 @@
+"""Trained networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
+
+Axes that an encoder names are exported as dynamic ones, so that one file serves every number of
+gangs and nodes. What was written is loaded by the very loader that serves it, and compared with
+torch on random arrays of several sizes.
+"""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import torch
+
+from bireme.rl import cards, encoders
+from bireme.rl.cards import Card, PartCard, PartName, Parts
+from bireme.rl.checkpoints import AFFINITIES, SCORES, Checkpoint, load
+from bireme.rl.errors import CheckpointError
+from bireme.rl.protocols import Array, Shape
+from bireme.rl.sessions import Session
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET: Final = 18
+TOLERANCE: Final = 1e-4
+"""How far an exported network's answers may be from torch's, absolute and relative."""
+_TRIED: Final = (1, 2, 5, 33, 130)
+_TRACED: Final = 3
+"""Size of dynamic axes while the network is traced; torch takes 0 and 1 for constants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A trained part.
+
+    Attributes:
+        module: Called with one float32 tensor per input of the encoder, in their order; answers
+            with one number per gang or node, shape (rows,).
+        encoder: Name and version of the encoder of its inputs.
+        stops_others: As in :class:`~bireme.rl.cards.PartCard`.
+    """
+
+    module: torch.nn.Module
+    encoder: str
+    stops_others: bool = False
+
+
+def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Checkpoint:
+    """Write ``parts`` into ``folder``, which is made, with ``card`` but for what it says of them.
+
+    Raises:
+        CheckpointError: what was written is no checkpoint, or answers otherwise than torch.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {name: _write(name, part, folder) for name, part in parts.items()}
+    whole = msgspec.structs.replace(card, parts=Parts(**written))
+    (folder / cards.CARD_FILE).write_bytes(cards.encode(whole))
+    checkpoint = load(folder)
+    if checkpoint.orderer is not None:
+        _compare(parts["orderer"], checkpoint.orderer.session, checkpoint.orderer.card)
+    if checkpoint.placer is not None:
+        _compare(parts["placer"], checkpoint.placer.session, checkpoint.placer.card)
+    return checkpoint
+
+
+def _write(name: PartName, part: Trained, folder: Path) -> PartCard:
+    inputs, output = _shapes(name, part.encoder)
+    path = folder / f"{name}.onnx"
+    model = _onnx(part.module, inputs, output)
+    path.write_bytes(model)
+    return PartCard(
+        file=path.name,
+        sha256=sha256(model).hexdigest(),
+        bytes=len(model),
+        opset=OPSET,
+        encoder=part.encoder,
+        inputs=dict(inputs),
+        outputs={output[0]: (output[1],)},
+        stops_others=part.stops_others,
+    )
+
+
+def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[str, str]]:
+    if name == "orderer":
+        return encoders.order_encoder(encoder).inputs, SCORES
+    return encoders.place_encoder(encoder).inputs, AFFINITIES
+
+
+def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[str, str]) -> bytes:
+    """``module`` as an ONNX file."""
+    axes = {size for shape in inputs.values() for size in shape if isinstance(size, str)}
+    dims = {axis: torch.export.Dim(axis, min=1) for axis in sorted(axes)}
+    sizes = {axis: _TRACED + place for place, axis in enumerate(sorted(axes))}
+    with _quiet(), _evaluating(module), torch.no_grad():
+        program = torch.onnx.export(
+            module,
+            tuple(map(torch.from_numpy, _drawn(inputs, sizes, 0).values())),
+            input_names=list(inputs),
+            output_names=[output[0]],
+            dynamic_shapes=tuple(
+                {at: dims[size] for at, size in enumerate(shape) if isinstance(size, str)}
+                for shape in inputs.values()
+            ),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    if program is None:
+        raise CheckpointError("torch exported nothing; see its messages")
+    return _bare(program.model_proto).SerializeToString(deterministic=True)
+
+
+def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """``model`` without what the exporter notes for people: lines of source, names of paths."""
+    graph = model.graph
+    for noted in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        noted.ClearField("doc_string")
+        noted.ClearField("metadata_props")
+    graph.ClearField("value_info")
+    return model
+
+
+def _compare(trained: Trained, session: Session, card: PartCard) -> None:
+    """CheckpointError unless torch and ONNX Runtime answer alike on arrays of several sizes."""
+    ((axis,),) = card.outputs.values()
+    axes = {size for shape in card.inputs.values() for size in shape if isinstance(size, str)}
+    for seed, rows in enumerate(_TRIED):
+        sizes = {**dict.fromkeys(sorted(axes), _TRIED[-seed - 1]), str(axis): rows}
+        arrays = _drawn(card.inputs, sizes, seed)
+        with _evaluating(trained.module), torch.no_grad():
+            answer = trained.module(*map(torch.from_numpy, arrays.values()))
+        found, expected = session.answer(arrays, rows, limit_seconds=10.0), answer.numpy()
+        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            worst = float(np.abs(found - expected).max())
+            raise CheckpointError(
+                f"{card.file}: for {sizes} ONNX Runtime answers otherwise than torch, by up to "
+                f"{worst:g}; look for what depends on a size in the module"
+            )
+
+
+def _drawn(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
+    """Random arrays of the shapes of ``inputs``, standard normal."""
+    chance = np.random.default_rng(seed)
+    return {
+        name: chance.standard_normal(
+            [size if isinstance(size, int) else sizes[size] for size in shape], dtype=np.float32
+        )
+        for name, shape in inputs.items()
+    }
+
+
+@contextlib.contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Inside, ``module`` is in evaluation mode, on the CPU's behalf."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, torch keeps its exporter's remarks to itself; errors are still raised."""
+    level = logging.getLogger("torch.onnx").level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)

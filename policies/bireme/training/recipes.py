@@ -1,0 +1,100 @@
+"""Recipes: how each learned policy is trained and judged, by name, loaded only when asked for.
+
+A recipe is a class made without arguments; what it must have is :class:`Recipe`. A name with a
+colon is a recipe of the user's own: ``mypackage.mymodule:MyRecipe``.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from bireme.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from bireme.rl.checkpoints import Checkpoint
+    from bireme.training.runs import TrainingRun
+
+RECIPES: Final[Mapping[str, str]] = {
+    "a2c": "bireme.training.deeprm.recipe:ScorerRecipe",
+    "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
+    "das": "bireme.training.das.recipe:DasRecipe",
+    "learned-index": "bireme.training.index.recipe:IndexRecipe",
+}
+
+_OF_THE_EXTRA: Final = (
+    "torch",
+    "safetensors",
+    "gymnasium",
+    "matplotlib",
+    "rich",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+)
+
+Results = Mapping[str, Mapping[str, float]]
+"""By contender and metric."""
+
+
+class Recipe(Protocol):
+    """How one learned policy comes to be, and how it is judged.
+
+    Attributes:
+        summary: One line.
+        settings: What it can be judged in, by name, a line each.
+        primary: The metric that ranks contenders, and whether less of it is better.
+    """
+
+    summary: str
+    settings: Mapping[str, str]
+    primary: tuple[str, bool]
+
+    def train(self, run: "TrainingRun") -> Path:
+        """Train within the limits of ``run``; the folder of the finished checkpoint."""
+        ...
+
+    def evaluate(
+        self, checkpoint: "Checkpoint", setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """The checkpoint, under its own name, beside all baselines; all with the same ``seed``."""
+        ...
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe called ``name``.
+
+    Raises:
+        SettingError: there is none (it names the nearest), or what it needs is not installed.
+    """
+    path = name if ":" in name else RECIPES.get(name, "")
+    if not path:
+        raise SettingError(f"no recipe is called {name!r}; {closest(name, RECIPES)}")
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        remedy = missing(error) or f"cannot be loaded: {error}; correct the name or install it"
+        raise SettingError(f"recipe {name!r} {remedy}") from error
+    found = getattr(module, attribute, None)
+    if not isinstance(found, type) or not callable(getattr(found, "train", None)):
+        raise SettingError(
+            f"recipe {name!r}: module {module_name!r} has no class {attribute!r} with a method "
+            "'train'; see bireme.training.recipes.Recipe"
+        )
+    return cast(Recipe, found())
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint for who wrote ``name`` and meant one of ``known``."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def missing(error: ImportError) -> str:
+    """What to install, where ``error`` is about a library of the extra; else empty."""
+    library = (error.name or "").partition(".")[0]
+    if library not in _OF_THE_EXTRA:
+        return ""
+    return f"needs {library}, which is not installed; pip install 'bireme[train]'"

@@ -1,0 +1,91 @@
+"""``bireme train``: how a learned policy is made.
+
+Started by ``torchrun -m bireme.training NAME``, several processes make one. Nothing is imported
+that needs torch before a policy is trained.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bireme.simulator.experiment import UsageError, find_own, naming
+from bireme.simulator.reports.words import duration
+from bireme.training.arguments import count, minutes
+from bireme.training.recipes import RECIPES, Recipe, load_recipe, missing
+
+if TYPE_CHECKING:
+    from bireme.training.runs import TrainingRun
+
+NAMES: Final = ", ".join(RECIPES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme train`` understands."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
+    add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
+    add("--seed", type=count, default=0, metavar="N", help="default: %(default)s")
+    add("--minutes", type=minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
+    add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
+    add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
+    add("--smoke", action="store_true", help="only show that everything works, in a minute")
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Train a policy; the exit status.
+
+    Raises:
+        UsageError: an argument cannot be used, or what training needs is not installed.
+    """
+    if options.data is not None and not options.data.is_dir():
+        raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
+    find_own([options.name])
+    with naming("NAME"):
+        recipe = load_recipe(options.name)
+    try:
+        from bireme.training.distributed import start_from_environment
+    except ImportError as error:
+        raise UsageError(f"training {missing(error) or error}") from error
+    with start_from_environment():
+        made = _run(options, shlex.join(["bireme", *arguments]))
+        folder = recipe.train(made)
+        made.finish()
+        if made.is_first:
+            sys.stdout.write("\n".join(_reached(made, recipe, folder)) + "\n")
+    return 0
+
+
+def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
+    from bireme.training.runs import TrainingRun
+    from bireme.training.watching import watcher
+
+    with naming("--out"):
+        return TrainingRun(
+            options.name,
+            options.out or Path("runs") / options.name.replace(":", "."),
+            seed=options.seed,
+            scale="smoke" if options.smoke else "full",
+            time_limit_seconds=options.minutes * 60,
+            data=options.data,
+            resume=options.resume,
+            command=command,
+            watcher=lambda: watcher(sys.stderr),
+        )
+
+
+def _reached(run: "TrainingRun", recipe: Recipe, folder: Path) -> list[str]:
+    """What came out, and what to type next."""
+    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.last_row.items())
+    kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
+    setting = next(iter(recipe.settings), "NAME")
+    name = "" if run.recipe in RECIPES else f" --recipe {run.recipe}"
+    judge = f"bireme evaluate {shlex.quote(str(folder))}{name} --setting {setting} --seeds 20"
+    return [
+        f"trained {run.recipe} in {duration(run.seconds)}; last: {told}",
+        f"  curves      {run.folder / 'curves.csv'}, {run.folder / 'curves.png'}",
+        f"  checkpoint  {folder}, {kilobytes:.0f} kB",
+        f"  next        {judge}",
+    ]
