@@ -1,19 +1,29 @@
 """Policy names and what they stand for, loaded only when asked for.
 
 A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``. Classes are made
-without arguments.
+without arguments. ``checkpoint:FOLDER`` is the learned policy in a folder.
 """
 
 import difflib
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final, cast
+
+import msgspec
 
 from bireme.core.errors import SettingError
 from bireme.core.policy import Orderer, Placer, Policy, Sizer
 from bireme.core.settings import SchedulingSettings
+from bireme.records.lines import Source
+from bireme.rl import named
+from bireme.rl.errors import CheckpointError
+from bireme.rl.orderers import LearnedOrderer
+from bireme.rl.placers import LearnedPlacer
+
+CHECKPOINT: Final = "checkpoint:"
+"""What the name of a learned policy in a folder begins with."""
 
 ORDERERS: Final[Mapping[str, str]] = {
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
@@ -58,16 +68,21 @@ SIZERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One part of a policy: what it is called, who is known, what each must be able to do."""
+    """One part of a policy: what it is called, who is known, what each must be able to do.
+
+    ``learned`` makes one from the folder of a checkpoint; empty where no checkpoint has any.
+    """
 
     name: str
     known: Mapping[str, str]
     method: str
+    learned: str = ""
 
 
-_ORDERER = _Kind("orderer", ORDERERS, "order")
-_PLACER = _Kind("placer", PLACERS, "place")
+_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.shipped:OrdererAt")
+_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.shipped:PlacerAt")
 _SIZER = _Kind("sizer", SIZERS, "sizes")
+_KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
 def make_policy(settings: SchedulingSettings) -> Policy:
@@ -83,6 +98,31 @@ def make_policy(settings: SchedulingSettings) -> Policy:
         make_sizer(settings.sizer) if settings.sizer else None,
         rules=Policy(make_orderer(defaults.orderer), make_placer(defaults.placer)),
     )
+
+
+def policy_of(
+    source: Source, settings: SchedulingSettings, directory: str = ""
+) -> tuple[Policy, Source]:
+    """What ``source`` names over ``settings``, and ``source`` with the sha256 of its checkpoint.
+
+    A part that it leaves out is that of its checkpoint (see :mod:`bireme.rl.named`, which looks
+    below ``directory`` first) if it has one, else as in ``settings``.
+
+    Raises:
+        SettingError: as :func:`make_orderer`.
+        CheckpointError: the checkpoint cannot be used.
+    """
+    given = {kind.name: getattr(source, kind.name) for kind in _KINDS}
+    chosen = replace(settings, **{part: name for part, name in given.items() if name})
+    policy = make_policy(chosen)
+    if not source.checkpoint:
+        return policy, source
+    checkpoint = named.load(source.checkpoint, directory, source.sha256 or None)
+    if checkpoint.orderer is not None and not source.orderer:
+        policy = replace(policy, orderer=LearnedOrderer(checkpoint))
+    if checkpoint.placer is not None and not source.placer:
+        policy = replace(policy, placer=LearnedPlacer(checkpoint))
+    return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 
 def make_orderer(name: str) -> Orderer:
@@ -107,19 +147,55 @@ def make_sizer(name: str) -> Sizer:
 def describe() -> list[tuple[str, str, str]]:
     """Kind, name and one-line summary of every registered policy."""
     return [
-        (kind.name, name, (inspect.getdoc(_load(kind, path)) or "").partition("\n")[0])
-        for kind in (_ORDERER, _PLACER, _SIZER)
+        (kind.name, name, _words(kind, path).partition("\n")[0])
+        for kind in _KINDS
         for name, path in kind.known.items()
     ]
 
 
+def explain(name: str) -> list[tuple[str, str]]:
+    """Kind and description of every part of a policy that is called ``name``.
+
+    Raises:
+        SettingError: none is (it names the nearest).
+    """
+    found = [(kind.name, _words(kind, kind.known[name])) for kind in _KINDS if name in kind.known]
+    if not found:
+        every = {known for kind in _KINDS for known in kind.known}
+        raise SettingError(f"no policy is called {name!r}; {_nearest(name, every)}")
+    return found
+
+
+def _words(kind: _Kind, path: str) -> str:
+    return inspect.getdoc(_load(kind, path)) or ""
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+
+
 def _make(kind: _Kind, name: str) -> object:
+    try:
+        if name.startswith(CHECKPOINT):
+            return _from_folder(kind, name)
+        return _made(kind, name)
+    except CheckpointError as error:
+        raise SettingError(f"{kind.name} {name!r}: {error}") from error
+
+
+def _from_folder(kind: _Kind, name: str) -> object:
+    if not kind.learned:
+        raise SettingError(f"no checkpoint has a {kind.name}, and {name!r} is one; name a rule")
+    return _load(kind, kind.learned)(name.removeprefix(CHECKPOINT))
+
+
+def _made(kind: _Kind, name: str) -> object:
     path = name if ":" in name else kind.known.get(name, "")
     if not path:
-        close = difflib.get_close_matches(name, kind.known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(kind.known))}"
         raise SettingError(
-            f"no {kind.name} is called {name!r}; {hint}, or package.module:Class for one of yours"
+            f"no {kind.name} is called {name!r}; {_nearest(name, kind.known)}, or "
+            "package.module:Class for one of yours"
         )
     try:
         return _load(kind, path)()

@@ -1,0 +1,165 @@
+"""The card of a checkpoint: what it is, how it was made, how it did, and which files belong to it.
+
+A card is JSON. Its sha256 names the checkpoint, because the card holds the sha256 of every part.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from bireme.rl.errors import CheckpointError
+
+CARD_FILE: Final = "card.json"
+FORMAT: Final = 1
+MOST_CARD_BYTES: Final = 256 * 1024
+MOST_PART_BYTES: Final = 5 * 1024 * 1024
+
+Text = Annotated[str, Meta(min_length=1)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.onnx$")]
+Size = Annotated[int, Meta(ge=1)] | Text
+Shapes = dict[Text, tuple[Size, ...]]
+PartName = Literal["orderer", "placer"]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all parts of a card share: nothing changes, and nothing unknown is read."""
+
+
+class Result(_Struct, kw_only=True):
+    """What the policy reached in one setting, beside the best of its rivals.
+
+    ``interval`` is that of 95 %, ``command`` measures it again.
+    """
+
+    setting: Text
+    metric: Text
+    value: float
+    interval: tuple[float, float]
+    rival: str
+    rival_value: float
+    command: str
+
+
+class PartCard(_Struct, kw_only=True, omit_defaults=True):
+    """One network and how it is fed.
+
+    Attributes:
+        file: Its ONNX file, beside the card.
+        sha256, bytes: Of that file.
+        opset: Version of ONNX' operators that it is written in.
+        encoder: Name and version of the encoder of its inputs.
+        inputs, outputs: Shapes by name; a text is an axis whose size varies.
+        stops_others: Whether an orderer's score is also what stopping others is judged by (see
+            :class:`~bireme.core.policy.Ranked`). Such a score must not depend on waiting, nor on
+            who else is there.
+    """
+
+    file: FileName
+    sha256: Digest
+    bytes: Annotated[int, Meta(ge=1, le=MOST_PART_BYTES)]
+    opset: int
+    encoder: Text
+    inputs: Shapes
+    outputs: Shapes
+    stops_others: bool = False
+
+
+class Parts(_Struct, kw_only=True, omit_defaults=True):
+    """The networks of a checkpoint; at least one."""
+
+    orderer: PartCard | None = None
+    placer: PartCard | None = None
+
+    def by_name(self) -> dict[PartName, PartCard]:
+        """Those that there are."""
+        found: dict[PartName, PartCard] = {}
+        if self.orderer is not None:
+            found["orderer"] = self.orderer
+        if self.placer is not None:
+            found["placer"] = self.placer
+        return found
+
+
+class Card(_Struct, kw_only=True):
+    """Everything about a checkpoint but its weights.
+
+    Attributes:
+        summary: What the policy does, in one sentence.
+        made: The date, as 2026-11-21.
+        command: What trains it again.
+        data: What it was trained on, in words.
+        training: Numbers of the training by name, ``steps`` and ``minutes`` among them.
+    """
+
+    format: int = FORMAT
+    name: Text
+    summary: Text
+    paper: str
+    made: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    command: Text
+    seeds: tuple[int, ...]
+    data: Text
+    training: dict[Text, float]
+    results: tuple[Result, ...]
+    parts: Parts
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int
+
+
+def encode(card: Card) -> bytes:
+    """``card`` as the bytes of its file."""
+    return msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"
+
+
+def decode(text: bytes, where: object) -> Card:
+    """The card written in ``text``; ``where`` says where that lies.
+
+    Raises:
+        CheckpointError: it is no card of this format.
+    """
+    version = _decoded(text, _Format, where).format
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{where}: format is {version}, this Bireme reads format {FORMAT}; export the "
+            "checkpoint with this version of Bireme, or run the version that made it"
+        )
+    card = _decoded(text, Card, where)
+    if not card.parts.by_name():
+        raise CheckpointError(f"{where}: parts is empty; give an orderer or a placer, or both")
+    for key in ("steps", "minutes"):
+        if key not in card.training:
+            raise CheckpointError(f"{where}: training has no {key!r}; state how many")
+    return card
+
+
+def _decoded(text: bytes, kind: type[Any], where: object) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(
+            f"{where}: {error}{_value_at(text, str(error))}; correct the card, or export the "
+            "checkpoint again"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{where} is no JSON: {error}; export the checkpoint again"
+        ) from error
+
+
+def _value_at(text: bytes, message: str) -> str:
+    """What stands where ``message`` points, in words; empty where it points at nothing."""
+    path = re.search(r"`\$((?:\.\w+|\[\d+\])+)`", message)
+    if path is None:
+        return ""
+    value = msgspec.json.decode(text)
+    try:
+        for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path[1]):
+            value = value[name] if name else value[int(index)]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    return f" (it is {str(value)[:80]!r})"

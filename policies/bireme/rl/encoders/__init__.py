@@ -1,0 +1,38 @@
+"""Encoders by name and version, loaded only when a checkpoint asks for one.
+
+A checkpoint cannot name code of its own: what it may ask for is in these tables.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, cast
+
+from bireme.rl.errors import CheckpointError
+from bireme.rl.protocols import OrderEncoder, PlaceEncoder
+
+ORDER_ENCODERS: Final[Mapping[str, str]] = {
+    "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
+}
+PLACE_ENCODERS: Final[Mapping[str, str]] = {}
+
+
+def order_encoder(name: str) -> OrderEncoder:
+    """The encoder of gangs called ``name``. Raises CheckpointError: there is none."""
+    return cast(OrderEncoder, _make("gangs", ORDER_ENCODERS, name))
+
+
+def place_encoder(name: str) -> PlaceEncoder:
+    """The encoder of nodes called ``name``. Raises CheckpointError: there is none."""
+    return cast(PlaceEncoder, _make("nodes", PLACE_ENCODERS, name))
+
+
+def _make(of: str, known: Mapping[str, str], name: str) -> object:
+    path = known.get(name)
+    if path is None:
+        raise CheckpointError(
+            f"encoder {name!r} is no encoder of {of} that this Bireme has "
+            f"({', '.join(sorted(known)) or 'none'}); export the checkpoint with one of these, or "
+            "run the version that made it"
+        )
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)()

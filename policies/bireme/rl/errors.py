@@ -1,0 +1,16 @@
+"""Exceptions of learned policies.
+
+BiremeError
+├── CheckpointError    a checkpoint cannot be used: refused when it is loaded
+└── AnswerError        a network gave no valid answer: the rules answer in its place
+"""
+
+from bireme.core.errors import BiremeError
+
+
+class CheckpointError(BiremeError, ValueError):
+    """A checkpoint cannot be used; the text names the file, what is wrong in it, and the remedy."""
+
+
+class AnswerError(BiremeError):
+    """A network answered too late, or with what is no number per row; the text says which."""

@@ -1,0 +1,139 @@
+"""Reading an ONNX file before it is trusted: what it may contain, and that it fits its encoder.
+
+A network here is arithmetic on one call's inputs: the standard operators of a known version, the
+weights inside the file, one answer. What could do more is refused: other domains, files beside it,
+loops and branches, chance. So are weights that are not finite; infinity may only stand in a
+constant of rank 0, because attention hides rows with it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bireme.rl.cards import PartCard
+from bireme.rl.errors import CheckpointError
+from bireme.rl.protocols import Shape
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSETS: Final = range(18, 24)
+"""Versions of ONNX' operators that every supported ONNX Runtime computes."""
+_CHANCE: Final = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
+
+
+def inspect(
+    model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
+) -> None:
+    """Refuse ``model`` unless it is a network as ``part`` states it, for an encoder of ``inputs``.
+
+    ``output`` is the name of the answer and that of its only axis.
+
+    Raises:
+        CheckpointError: it is not; the text begins with ``where``.
+    """
+    for fault in _faults(model, part, inputs, output):
+        raise CheckpointError(f"{where}: {fault}; export the checkpoint again")
+
+
+def _faults(
+    model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
+) -> Iterator[str]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    name, axis = output
+    outputs: dict[str, Shape] = {name: (axis,)}
+    if part.inputs != dict(inputs):
+        yield f"inputs are {part.inputs}, those of encoder {part.encoder} {dict(inputs)}"
+    if part.outputs != outputs:
+        yield f"outputs are {part.outputs}, they must be {outputs}"
+    try:
+        parsed = onnx.ModelProto.FromString(model)
+    except (DecodeError, RecursionError) as error:
+        yield f"it is no ONNX file ({error})"
+        return
+    yield from _faults_of_versions(parsed, part)
+    yield from _faults_of_nodes(parsed.graph.node)
+    if parsed.functions or parsed.training_info or parsed.graph.sparse_initializer:
+        yield "it has functions of its own, a training part or sparse weights"
+    weights = {tensor.name for tensor in parsed.graph.initializer}
+    for tensor in parsed.graph.initializer:
+        yield from _faults_of_tensor(tensor)
+    fed = [value for value in parsed.graph.input if value.name not in weights]
+    yield from _faults_of_shapes("input", fed, inputs)
+    yield from _faults_of_shapes("output", parsed.graph.output, outputs)
+
+
+def _faults_of_versions(model: "onnx.ModelProto", part: PartCard) -> Iterator[str]:
+    foreign = sorted({opset.domain for opset in model.opset_import} - {"", "ai.onnx"})
+    if foreign:
+        yield f"it uses operators of domain {foreign[0]!r}, allowed are those of ONNX alone"
+    versions = [opset.version for opset in model.opset_import]
+    if versions != [part.opset]:
+        yield f"its opset is {versions}, the card says {part.opset}"
+    if part.opset not in OPSETS:
+        age = "old" if part.opset < OPSETS.start else "new"
+        yield f"opset {part.opset} is too {age}, allowed are {OPSETS.start} to {OPSETS.stop - 1}"
+
+
+def _faults_of_nodes(nodes: "Iterable[onnx.NodeProto]") -> Iterator[str]:
+    for node in nodes:
+        if node.domain not in ("", "ai.onnx"):
+            yield f"operator {node.op_type} is of domain {node.domain!r}, allowed is ONNX' own"
+        if node.op_type in _CHANCE:
+            yield f"operator {node.op_type} draws by chance, and equal questions need equal answers"
+        for attribute in node.attribute:
+            if attribute.HasField("g") or attribute.graphs:
+                yield f"operator {node.op_type} has a graph inside (a loop or a branch)"
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                yield f"operator {node.op_type} has sparse weights"
+            for tensor in (attribute.t, *attribute.tensors):
+                yield from _faults_of_tensor(tensor)
+            yield from _faults_of_values(node.op_type, [attribute.f, *attribute.floats])
+
+
+def _faults_of_tensor(tensor: "onnx.TensorProto") -> Iterator[str]:
+    import onnx
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+        yield f"weights {tensor.name!r} lie outside the file; export with external_data=False"
+        return
+    if tensor.data_type in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        return
+    try:
+        values = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        yield f"weights {tensor.name!r} cannot be read ({error})"
+        return
+    if values.dtype.kind == "f" and (values.ndim or np.isnan(values)):
+        yield from _faults_of_values(tensor.name, values)
+
+
+def _faults_of_values(name: str, values: Any) -> Iterator[str]:
+    unfit = np.count_nonzero(~np.isfinite(values))
+    if unfit:
+        yield f"{unfit} of {np.size(values)} weights of {name!r} are not finite"
+
+
+def _faults_of_shapes(
+    kind: str, values: "Iterable[onnx.ValueInfoProto]", expected: Mapping[str, Shape]
+) -> Iterator[str]:
+    import onnx
+
+    found = {value.name: value.type.tensor_type for value in values}
+    if found.keys() != expected.keys():
+        yield f"its {kind}s are {sorted(found)}, they must be {sorted(expected)}"
+        return
+    for name, shape in expected.items():
+        tensor = found[name]
+        if tensor.elem_type != onnx.TensorProto.FLOAT:
+            yield f"{kind} {name!r} is of type {tensor.elem_type}, it must be float32 (1)"
+        dims = [d.dim_value if d.HasField("dim_value") else "?" for d in tensor.shape.dim]
+        # An answer's size may have been derived, under any name; it is checked in the trial run.
+        if dims != ["?" if isinstance(size, str) else size for size in shape]:
+            yield f"{kind} {name!r} has shape {dims}, it must be {list(shape)}"

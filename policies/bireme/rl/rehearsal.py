@@ -1,0 +1,91 @@
+"""A made-up cluster on which a checkpoint is tried before anything depends on it.
+
+Encoder and network answer once for each of a few sizes, on gangs and nodes of all kinds: whatever
+they cannot do shows here, and the first real question finds everything warm.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from bireme.core.gangs import Gang, Role, Task
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import make_placement
+from bireme.core.queues import Queue
+from bireme.core.resources import request_of
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+
+SIZES: Final = ((1, 1), (2, 3), (17, 9), (130, 70))
+"""How many gangs on how many nodes."""
+_GPU: Final = "nvidia.com/gpu"
+_GIB: Final = 2**30
+_NOW: Final = 1_000_000.0
+
+
+def rehearsals() -> Iterator[tuple[tuple[Gang, ...], ClusterSnapshot]]:
+    """Gangs, sorted by uid, and the snapshot in which some of them wait and some run."""
+    settings = SchedulingSettings()
+    for gangs, nodes in SIZES:
+        table = NodeTable([_node(number) for number in range(nodes)], settings.topology_levels)
+        every = tuple(_gang(number) for number in range(gangs))
+        running = tuple(_run(gang, table, place) for place, gang in enumerate(every[1::3]))
+        held = {run.gang.uid for run in running}
+        used = np.zeros_like(table.allocatable)
+        for run in running:
+            np.add.at(used, *run.usage(table.axis))
+        yield (
+            every,
+            ClusterSnapshot(
+                now=_NOW,
+                nodes=table,
+                used=used,
+                waiting=tuple(gang for gang in every if gang.uid not in held),
+                queues={"rehearsal": Queue("rehearsal")},
+                settings=settings,
+                running=running,
+            ),
+        )
+
+
+def _node(number: int) -> Node:
+    """Nodes of 8, 4 or no GPUs, in racks of four, some in none."""
+    labels = {"kubernetes.io/hostname": f"node-{number:03d}"}
+    if number % 7 != 6:
+        labels["topology.bireme.dev/rack"] = f"rack-{number // 4}"
+    offers = {"cpu": 64_000, "memory": 256 * _GIB, "pods": 110}
+    gpus = (8, 8, 4, 0)[number % 4]
+    return Node(f"node-{number:03d}", offers | ({_GPU: gpus} if gpus else {}), labels)
+
+
+def _gang(number: int) -> Gang:
+    """Gangs of one or two tasks, with and without GPUs, estimates and service."""
+    gpus = (1, 2, 8, 0)[number % 4]
+    request = request_of({"cpu": 4_000, "memory": 8 * _GIB, "pods": 1, _GPU: gpus})
+    tasks = [Task("worker", 1 + number % 5, request)]
+    if number % 3 == 0:
+        servers = request_of({"cpu": 2_000, "memory": 4 * _GIB, "pods": 1})
+        tasks.append(Task("ps", 1, servers, Role.PS, priority=90))
+    return Gang(
+        uid=f"rehearsal-{number:04d}",
+        name=f"rehearsal-{number:04d}",
+        namespace="rehearsal",
+        queue="rehearsal",
+        tasks=tuple(tasks),
+        arrived=_NOW - 60.0 * (number % 50),
+        user=f"user-{number % 4}",
+        estimated_seconds=None if number % 5 == 0 else 600.0 * (1 + number % 9),
+        attained_seconds=3_600.0 * (number % 3),
+        interrupted=number % 6 == 5,
+    )
+
+
+def _run(gang: Gang, nodes: NodeTable, place: int) -> RunningGang:
+    """``gang`` on one node, whether it fits there or not: nodes may be overfull."""
+    row = place % len(nodes)
+    counts = {task.name: np.zeros(len(nodes), dtype=np.int64) for task in gang.tasks}
+    for task in gang.tasks:
+        counts[task.name][row] = task.replicas
+    return RunningGang(gang, make_placement(gang, nodes, counts), started=_NOW - 30.0 * place)

@@ -1,0 +1,60 @@
+"""Networks of one layer as ONNX: what any of an encoder's rows is worth, a weighted sum."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bireme.rl.protocols import Shape
+
+OPSET = 20
+
+
+def weighted_sum(
+    inputs: Mapping[str, Shape], output: tuple[str, str], weights: Sequence[float]
+) -> onnx.ModelProto:
+    """Sums of the features of the first input that lies along the axis of ``output``.
+
+    ``weights`` are repeated or cut to as many as there are features.
+    """
+    name, axis = output
+    fed, width = next((n, s[1]) for n, s in inputs.items() if s[0] == axis and len(s) == 2)
+    values = np.resize(np.array(weights, dtype=np.float32), (cast(int, width), 1))
+    return model(
+        inputs,
+        output,
+        [
+            helper.make_node("MatMul", [fed, "weights"], ["sums"]),
+            helper.make_node("Squeeze", ["sums", "last"], [name]),
+        ],
+        [
+            numpy_helper.from_array(values, "weights"),
+            numpy_helper.from_array(np.array([1], dtype=np.int64), "last"),
+        ],
+    )
+
+
+def model(
+    inputs: Mapping[str, Shape],
+    output: tuple[str, str],
+    nodes: Sequence[onnx.NodeProto],
+    initializers: Sequence[onnx.TensorProto] = (),
+    **parts: Any,
+) -> onnx.ModelProto:
+    """A model of ``nodes`` with these inputs and one output; ``parts`` as ``make_model`` has."""
+    name, axis = output
+    graph = helper.make_graph(
+        list(nodes),
+        "small",
+        [_value(one, shape) for one, shape in inputs.items()],
+        [_value(name, (axis,))],
+        list(initializers),
+    )
+    parts.setdefault("opset_imports", [helper.make_opsetid("", OPSET)])
+    return helper.make_model(graph, ir_version=9, **parts)
+
+
+def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
