@@ -1,0 +1,113 @@
+"""The two networks of A2cScheduler: a scorer shared over the queue, and the paper's two CNNs.
+
+The scorer judges every job by the same small network, which also knows the mean of what it sees in
+all jobs, and what is the same for all. So it has a few thousand weights, takes a queue of any
+length, and no order of the jobs changes its answer. The void has a network of its own; a job's
+score is how much better starting it is than to wait.
+
+The paper's actor and critic (Liang et al., PAKDD 2020, section 4.3 and table 3) read the image:
+16 and 32 filters of 3 x 3, flattened, one full layer; their weights are distinct.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bireme.rl.encoders.a2c import CONTEXT_FEATURES, JOB_FEATURES
+from bireme.training.deeprm.arrivals import Setting
+from bireme.training.deeprm.views import width
+from bireme.training.distributions import MaskedCategorical
+from bireme.training.policies import ActorCritic, Tensors
+
+WIDTH = 32
+FILTERS = (16, 32)
+
+
+class Scorer(nn.Module):
+    """Scores of jobs; those below 0 are worse than waiting."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.each = nn.Sequential(
+            nn.Linear(JOB_FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+        )
+        self.job = nn.Linear(width, width, bias=False)
+        self.whole = nn.Linear(width + CONTEXT_FEATURES, width)
+        self.score = nn.Linear(width, 1)
+        self.void = nn.Linear(width, 1)
+
+    def forward(self, jobs: Tensor, context: Tensor, present: Tensor) -> Tensor:
+        """Scores, shape (..., jobs).
+
+        Args:
+            jobs: Shape (..., jobs, JOB_FEATURES).
+            context: Shape (..., CONTEXT_FEATURES).
+            present: 1 where there is a job and 0 in empty slots, shape (..., jobs).
+        """
+        seen = self.each(jobs)
+        there = present.unsqueeze(-1)
+        mean = (seen * there).sum(-2) / there.sum(-2).clamp(min=1.0)
+        whole = self.whole(torch.cat([mean, context], dim=-1))
+        scores = self.score(torch.relu(self.job(seen) + whole.unsqueeze(-2))).squeeze(-1)
+        return torch.as_tensor(scores - self.void(torch.relu(whole)))
+
+
+class ServedScorer(nn.Module):
+    """The scorer as it is served: one queue, without empty slots."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+
+    def forward(self, jobs: Tensor, context: Tensor) -> Tensor:
+        """Scores, shape (gangs,), of jobs, shape (gangs, JOB_FEATURES)."""
+        return torch.as_tensor(self.scorer(jobs, context, torch.ones_like(jobs[..., 0])))
+
+
+class SetPolicy(ActorCritic):
+    """The scorer as a policy; replicas judge it, so it has no critic."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.scorer = Scorer(width)
+
+    def distribution(self, observation: Tensors) -> MaskedCategorical:
+        """Over the queue and the void, of what :func:`bireme.training.deeprm.views.as_set` shows."""
+        present = observation["present"].float()
+        scores = self.scorer(observation["jobs"], observation["context"], present)
+        logits = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
+        return MaskedCategorical(logits, observation["mask"])
+
+
+def convolutions(setting: Setting, outputs: int, stride: int = 1) -> nn.Sequential:
+    """One of the paper's networks; with ``stride`` 2 each layer looks at every other place.
+
+    From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
+    """
+    down, across = setting.horizon_steps, width(setting)
+    for _ in FILTERS:
+        down, across = -(-down // stride), -(-across // stride)
+    return nn.Sequential(
+        nn.Conv2d(1, FILTERS[0], 3, stride, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(FILTERS[0], FILTERS[1], 3, stride, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(FILTERS[1] * down * across, outputs),
+    )
+
+
+class ImagePolicy(ActorCritic):
+    """The paper's actor and critic."""
+
+    def __init__(self, setting: Setting, stride: int = 1) -> None:
+        super().__init__()
+        self.actor = convolutions(setting, setting.queue_slots + 1, stride)
+        self.critic = convolutions(setting, 1, stride)
+
+    def distribution(self, observation: Tensors) -> MaskedCategorical:
+        """Over the queue and the void, of what views.as_image shows."""
+        return MaskedCategorical(self.actor(observation["image"]), observation["mask"])
+
+    def values(self, observation: Tensors) -> Tensor:
+        """Expected return, shape (batch,)."""
+        return torch.as_tensor(self.critic(observation["image"]).squeeze(-1))

@@ -1,0 +1,185 @@
+"""DeepRM's world, many at a time: one machine with two resources, and a queue to choose from.
+
+In every step of the clock jobs are chosen one by one until the void is; then the clock moves on.
+A chosen job starts at once, so it must fit what is free now. The void is not allowed while the
+machine is empty and a job waits, or a policy could wait for ever; and where nothing that waits
+fits, there is nothing to choose: the clock runs to the next arrival or finish by itself.
+
+The reward of a stretch of time is minus the sum, over its steps and the jobs in the system, of
+``1 / duration + completion_weight``, over the steps in which jobs arrive. All rewards of an episode
+together are then minus the slowdowns of all jobs, plus their completion times so weighted, per
+arrival step. Without the second term waits grow (the first is the paper's).
+
+Sources: Liang et al., "Data centers job scheduling with deep reinforcement learning", PAKDD 2020,
+section 3.1; Mao et al., HotNets 2016, sections 3.2 and 3.3.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+import numpy as np
+
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.training.deeprm.arrivals import Jobs, Setting, draw
+from bireme.training.worlds import Actions, Observation, Step
+
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Several worlds at one moment, before a choice.
+
+    Attributes:
+        clock: Steps gone by, shape (worlds,).
+        started: When each job started; -1 for those that have not; shape (worlds, jobs).
+        waiting: Which jobs wait, shape (worlds, jobs).
+        queue: The jobs that can be chosen, the first that came first; -1 where a slot is empty;
+            shape (worlds, queue slots).
+        free: Slots that are free, shape (worlds, resources).
+        fits: Which jobs of the queue fit, shape (worlds, queue slots).
+    """
+
+    setting: Setting
+    jobs: Jobs
+    clock: IntArray
+    started: IntArray
+    waiting: BoolArray
+    queue: IntArray
+    free: IntArray
+    fits: BoolArray
+
+    @property
+    def ends(self) -> IntArray:
+        """When each started job ends; 0 for those that have not; shape (worlds, jobs)."""
+        return np.where(self.started >= 0, self.started + self.jobs.durations, 0)
+
+    @property
+    def is_present(self) -> BoolArray:
+        """Which jobs wait or run, shape (worlds, jobs)."""
+        return self.waiting | (self.ends > self.clock[:, None])
+
+    @property
+    def is_over(self) -> BoolArray:
+        """Which worlds have finished all their jobs, shape (worlds,)."""
+        is_done = (self.started >= 0) & (self.ends <= self.clock[:, None])
+        return np.asarray((is_done | ~self.jobs.exists).all(axis=1))
+
+    @property
+    def allowed(self) -> BoolArray:
+        """What may be chosen, the void last, shape (worlds, queue slots + 1)."""
+        is_empty = (self.free == self.setting.slots).all(axis=1)
+        void = ~(is_empty & self.fits.any(axis=1))
+        return np.concatenate([self.fits, void[:, None]], axis=1)
+
+    def some(self, worlds: BoolArray) -> "State":
+        """The state of these ``worlds`` alone, shape (worlds,)."""
+        jobs = Jobs(*(getattr(self.jobs, each.name)[worlds] for each in fields(Jobs)))
+        parts = (self.clock, self.started, self.waiting, self.queue, self.free, self.fits)
+        return State(self.setting, jobs, *(part[worlds] for part in parts))
+
+    def of_queue(self, values: IntArray) -> IntArray:
+        """``values`` of jobs, shape (worlds, jobs, ...), for the queue; 0 for empty slots."""
+        found = values[np.arange(len(values))[:, None], self.queue]
+        is_there = (self.queue >= 0).reshape(*self.queue.shape, *[1] * (values.ndim - 2))
+        return np.where(is_there, found, 0)
+
+
+View: TypeAlias = Callable[[State], Observation]
+
+
+def masks(state: State) -> Observation:
+    """The plainest view: ``mask``, what may be chosen."""
+    return {"mask": state.allowed}
+
+
+class DeepRmWorld:
+    """``count`` worlds of one setting, seen through ``view``; see the module."""
+
+    def __init__(self, count: int, setting: Setting, view: View = masks) -> None:
+        self.count = count
+        self.setting = setting
+        self.view = view
+        self.reset(range(count))
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Begin anew with the jobs of ``seeds``, one per world."""
+        if len(seeds) != self.count:
+            raise ValueError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
+        clock = np.zeros(self.count, dtype=np.int64)
+        started = np.full((self.count, self.setting.arrival_steps), -1, dtype=np.int64)
+        self.state = _look(self.setting, draw(self.setting, seeds), clock, started)
+        self._run_on()
+        return self.view(self.state)
+
+    def step(self, actions: Actions) -> Step:
+        """Choose a queue slot, or the void (the last action), in every world that is not over."""
+        chosen = np.asarray(actions)
+        state, slots = self.state, self.setting.queue_slots
+        live = ~state.is_over
+        self._check(chosen, live)
+        rows = np.flatnonzero(live & (chosen < slots))
+        started = state.started.copy()
+        started[rows, state.queue[rows, chosen[rows]]] = state.clock[rows]
+        pause = np.where(live & (chosen == slots), 1, 0)
+        rewards = -pause * _cost(state)
+        self.state = _look(self.setting, state.jobs, state.clock + pause, started)
+        rewards += self._run_on()
+        clock = self.state.clock.astype(np.float64)
+        return Step(self.view(self.state), rewards, self.state.is_over, clock)
+
+    def _run_on(self) -> FloatArray:
+        """Let time pass wherever nothing can be chosen; the rewards, shape (worlds,)."""
+        part, clock = self.state, self.state.clock.copy()
+        rows, rewards = np.arange(self.count), np.zeros(self.count)
+        while (idle := ~part.fits.any(axis=1) & ~part.is_over).any():
+            part, rows = part.some(idle), rows[idle]
+            pause = _until_next_event(part)
+            rewards[rows] -= pause * _cost(part)
+            clock[rows] += pause
+            part = _look(self.setting, part.jobs, clock[rows], part.started)
+        if part is not self.state:
+            self.state = _look(self.setting, self.state.jobs, clock, self.state.started)
+        return rewards
+
+    def _check(self, actions: IntArray, live: BoolArray) -> None:
+        if actions.shape != (self.count,):
+            raise ValueError(f"actions have shape {actions.shape}; give ({self.count},)")
+        chosen = np.clip(actions, 0, self.setting.queue_slots)
+        fine = self.state.allowed[np.arange(self.count), chosen] & (chosen == actions)
+        if (bad := live & ~fine).any():
+            world = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"action {int(actions[world])} of world {world} is not allowed; "
+                "choose where the mask is true"
+            )
+
+
+def _cost(state: State) -> FloatArray:
+    """What a step costs while nothing comes or ends, above 0, shape (worlds,)."""
+    each = 1.0 / state.jobs.durations + state.setting.completion_weight
+    return np.asarray((each * state.is_present).sum(axis=1) / state.setting.arrival_steps)
+
+
+def _look(setting: Setting, jobs: Jobs, clock: IntArray, started: IntArray) -> State:
+    """The state of worlds in which these jobs have started then."""
+    has_come = np.arange(setting.arrival_steps) <= clock[:, None]
+    waiting = jobs.exists & has_come & (started < 0)
+    place = waiting.cumsum(axis=1) - 1
+    rows, columns = np.nonzero(waiting & (place < setting.queue_slots))
+    queue = np.full((len(clock), setting.queue_slots), -1, dtype=np.int64)
+    queue[rows, place[rows, columns]] = columns
+    runs = (started >= 0) & (started + jobs.durations > clock[:, None])
+    free = setting.slots - np.einsum("wj,wjr->wr", runs, jobs.demands)
+    demands = jobs.demands[np.arange(len(clock))[:, None], queue]
+    fits = (queue >= 0) & (demands <= free[:, None, :]).all(axis=2)
+    return State(setting, jobs, clock, started, waiting, queue, free, fits)
+
+
+def _until_next_event(state: State) -> IntArray:
+    """Steps until a job comes or ends, shape (worlds,); at least 1 in worlds that are not over."""
+    steps = np.arange(state.setting.arrival_steps)
+    comes = np.where(state.jobs.exists & (steps > state.clock[:, None]), steps, NEVER)
+    ends = np.where(state.ends > state.clock[:, None], state.ends, NEVER)
+    return np.asarray(np.minimum(comes, ends).min(axis=1) - state.clock)
