@@ -19,7 +19,10 @@ from bireme.simulator.errors import SimulationError
 from bireme.simulator.physics import disturbances
 from bireme.simulator.physics.failures import NODE_MTBF_SECONDS, NodeChange, node_changes
 from bireme.simulator.physics.laws import PlacedSpeedLaw
+from bireme.simulator.physics.machines import MachineLaw
 from bireme.simulator.workload import TraceJob
+
+_NOBODY: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Physics:
             one node (:func:`~.disturbances.placement_penalty`). Not for jobs whose law says that
             it knows the spread.
         per_neighbour: Speed per gang that shares a node with it.
+        machines: How fast each machine is, and for whom; None for machines that are all alike.
         fluctuation: How unequal the replicas of a start are; None for equal.
         start_seconds: From the first start until work begins (images, rendezvous).
         restart_seconds: From every later start until work goes on (checkpoint restore).
@@ -43,6 +47,7 @@ class Physics:
     over_nodes: float = 1.0
     over_racks: float = 1.0
     per_neighbour: float = 1.0
+    machines: MachineLaw | None = None
     fluctuation: disturbances.Fluctuation | None = None
     start_seconds: float = 0.0
     restart_seconds: float = 0.0
@@ -72,6 +77,7 @@ class Physics:
         neighbours: int = 0,
         straggler: float = 1.0,
         places: tuple[int, ...] = (),
+        others: Mapping[str, int] = _NOBODY,
     ) -> float:
         """Progress of ``job`` relative to its ``duration_seconds``; 0 where it cannot run.
 
@@ -81,6 +87,7 @@ class Physics:
             neighbours: Other gangs with a replica on any of its nodes.
             straggler: What :meth:`straggler` gave for this start.
             places: Replicas on each of its nodes, for laws that were measured by placement.
+            others: Other gangs on each of its nodes, by node name, where ``machines`` is set.
 
         Raises:
             SimulationError: A job without a law at a size it did not ask for, or one whose
@@ -93,12 +100,14 @@ class Physics:
             rate *= disturbances.interference(neighbours, self.per_neighbour)
         if straggler != 1.0:
             rate *= disturbances.straggling(straggler, sum(sizes.values()))
+        if self.machines is not None:
+            rate *= self.machines.rate(others)
         return rate
 
     @property
     def interferes(self) -> bool:
         """Whether a gang's neighbours change its speed at all."""
-        return self.per_neighbour < 1
+        return self.per_neighbour < 1 or self.machines is not None
 
     def straggler(self, job: str, start: int, seed: int) -> float:
         """The luck of the ``start``-th start of ``job``: its speed with ten replicas, up to 1."""

@@ -1,0 +1,157 @@
+"""The networks of the two agents of DAS, and of the critic they share.
+
+The ordering agent squeezes all machines into one state, mixes it into every job's by a gate,
+
+    s = AvgPool(S_machines),  S_job' = delta * f(s) + (1 - delta) * S_job,
+    delta = sigmoid(W [S_job, f(s)] + b)                        (squeeze and communicate)
+
+and lets jobs attend to each other, knowing their place in the order of arrival. The placement
+agent reads one job, one machine and what is true of the pair. Nothing in them depends on how many
+jobs and machines there are: the same weights serve any cluster.
+
+Shapes: ``jobs`` (..., jobs, features), ``is_job`` (..., jobs) bool, ``machines`` (..., machines,
+features), ``is_machine`` (..., machines) bool, ``pairs`` (..., jobs, machines, features). What is
+padding changes nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+ANY_PLACE = 10_000.0
+"""The longest wavelength of positions, in places of the queue (Vaswani et al., 2017)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the networks are: features as the encoders give them, and inner widths."""
+
+    job_features: int
+    machine_features: int
+    pair_features: int
+    width: int = 32
+    heads: int = 4
+    layers: int = 1
+
+
+class Communication(nn.Module):
+    """Squeeze and communicate: the state of the cluster, mixed into every job's."""
+
+    def __init__(self, machine_features: int, width: int) -> None:
+        super().__init__()
+        self.squeezed = nn.Sequential(nn.Linear(machine_features, width), nn.ReLU())
+        self.gate = nn.Linear(2 * width, width)
+
+    def forward(self, states: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
+        """States of jobs that know of the cluster, (..., jobs, width)."""
+        cluster = self.squeezed(mean_over(machines, is_machine))[..., None, :].expand_as(states)
+        share = torch.sigmoid(self.gate(torch.cat([states, cluster], dim=-1)))
+        return share * cluster + (1 - share) * states
+
+
+class Attention(nn.Module):
+    """One layer of a transformer encoder, normalised before each half."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.inner = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+        )
+
+    def forward(self, states: Tensor, is_job: Tensor) -> Tensor:
+        """(..., jobs, width) from the same; jobs attend to those that ``is_job`` marks."""
+        parts = self.project(self.before(states)).chunk(3, dim=-1)
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in parts
+        )
+        weights = query @ key.mT / math.sqrt(query.shape[-1])
+        weights = weights.masked_fill(~is_job[..., None, None, :], -1e9).softmax(-1)
+        states = states + self.merge((weights @ value).transpose(-3, -2).flatten(-2))
+        inner: Tensor = self.inner(self.between(states))
+        return states + inner
+
+
+class OrderingNetwork(nn.Module):
+    """Mean priorities of jobs; without ``communicates`` it does not see the cluster (DA)."""
+
+    def __init__(self, sizes: Sizes, *, communicates: bool = True) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(sizes.job_features, sizes.width), nn.ReLU())
+        self.communicate = (
+            Communication(sizes.machine_features, sizes.width) if communicates else None
+        )
+        self.layers = nn.ModuleList(
+            Attention(sizes.width, sizes.heads) for _ in range(sizes.layers)
+        )
+        self.head = nn.Linear(sizes.width, 1)
+
+    def forward(self, jobs: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
+        """Priorities, (..., jobs): the highest starts first."""
+        states = self.embed(jobs)
+        if self.communicate is not None:
+            states = self.communicate(states, machines, is_machine)
+        states = states + positions(is_job, states.shape[-1])
+        for layer in self.layers:
+            states = layer(states, is_job)
+        scores: Tensor = self.head(states)
+        return scores.squeeze(-1)
+
+
+class PlacementNetwork(nn.Module):
+    """Mean affinities of jobs to machines, and where machines lie for a job (for the kernel)."""
+
+    def __init__(self, sizes: Sizes, kernel_features: int = 4) -> None:
+        super().__init__()
+        self.of_job = nn.Linear(sizes.job_features, sizes.width)
+        self.of_machine = nn.Linear(sizes.machine_features, sizes.width, bias=False)
+        self.of_pair = nn.Linear(sizes.pair_features, sizes.width, bias=False)
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(sizes.width, sizes.width), nn.ReLU())
+        self.head = nn.Linear(sizes.width, 1)
+        self.place = nn.Linear(sizes.width, kernel_features)
+
+    def forward(self, jobs: Tensor, machines: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Affinities (..., jobs, machines), and places (..., jobs, machines, kernel features)."""
+        states = self.of_job(jobs)[..., None, :] + self.of_machine(machines)[..., None, :, :]
+        inner = self.inner(states + self.of_pair(pairs))
+        return self.head(inner).squeeze(-1), self.place(inner)
+
+
+class Critic(nn.Module):
+    """The value of what both agents see, from the means over jobs and over machines."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.of_job = nn.Sequential(nn.Linear(sizes.job_features, sizes.width), nn.ReLU())
+        self.of_machine = nn.Sequential(nn.Linear(sizes.machine_features, sizes.width), nn.ReLU())
+        self.head = nn.Sequential(
+            nn.Linear(2 * sizes.width + 1, sizes.width), nn.ReLU(), nn.Linear(sizes.width, 1)
+        )
+
+    def forward(self, jobs: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
+        """Values, (...)."""
+        waiting = torch.log1p(is_job.to(jobs.dtype).sum(-1, keepdim=True))
+        states = (
+            mean_over(self.of_job(jobs), is_job),
+            mean_over(self.of_machine(machines), is_machine),
+        )
+        value: Tensor = self.head(torch.cat([*states, waiting], dim=-1))
+        return value.squeeze(-1)
+
+
+def mean_over(states: Tensor, is_there: Tensor) -> Tensor:
+    """The mean over what ``is_there`` marks, (..., features); zero where nothing is."""
+    weights = is_there.to(states.dtype)[..., None]
+    return (states * weights).sum(-2) / weights.sum(-2).clamp_min(1.0)
+
+
+def positions(is_job: Tensor, width: int) -> Tensor:
+    """Sines and cosines of the place in the order of arrival, (..., jobs, width)."""
+    place = is_job.to(torch.float32).cumsum(-1) - 1
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(ANY_PLACE) / width))
+    angles = place[..., None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
