@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
@@ -211,7 +211,9 @@ class TrainingRun:
     def _files(self, stage: _Stage) -> list[tuple[Path, storage.Storable]]:
         """Each process has its own: their worlds differ, and so do their generators."""
         own = f".process-{rank()}" if rank() else ""
-        files = [(self.folder / f"{stage.name}{own}.safetensors", stage.algorithm)]
+        files: list[tuple[Path, storage.Storable]] = [
+            (self.folder / f"{stage.name}{own}.safetensors", stage.algorithm)
+        ]
         if isinstance(stage.also, storage.Storable):
             files.append((self.folder / f"{stage.name}.stopping{own}.safetensors", stage.also))
         return files
