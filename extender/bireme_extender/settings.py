@@ -32,6 +32,10 @@ class ExtenderSettings:
     contact_limit_seconds: float = 90.0
     """Not ready when a watch has been silent for so long; bookmarks come about once a minute."""
 
+    checkpoint_directory: str = ""
+    """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
+    alone. Give it the operator's, or both judge nodes differently."""
+
     log_level: str = "info"
     """Least severity that is logged: debug, info, warning or error."""
 

@@ -20,7 +20,7 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
-_QUIET = (Reason.ADMITTED, Reason.GANG_RUNNING)
+_QUIET = (Reason.ADMITTED, Reason.GANG_RUNNING, Reason.ANSWERS_VALID)
 """Told by conditions alone: an event each would cost every gang another write."""
 _WARNINGS = frozenset(
     {
@@ -31,6 +31,8 @@ _WARNINGS = frozenset(
         Reason.PODS_REFUSED,
         Reason.BACKOFF_LIMIT_EXCEEDED,
         Reason.DEADLINE_EXCEEDED,
+        Reason.LOAD_FAILED,
+        Reason.POLICY_OVERRULED,
     }
 )
 
@@ -76,12 +78,12 @@ class Events:
         event = self._event(kind, key, uid, reason, message, series)
         name = event["metadata"]["name"]
         try:
-            await self._writes.post_event(key[0], event)
+            await self._writes.post_event(_home(key), event)
         except ApiError as error:
             if not error.is_already_exists:
                 raise
             change = {part: event[part] for part in ("lastTimestamp", "message", "count")}
-            await self._writes.patch_event(key[0], name, change)
+            await self._writes.patch_event(_home(key), name, change)
 
     def _event(
         self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
@@ -91,7 +93,7 @@ class Events:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{key[1][:200].rstrip('-.')}.{digest}", "namespace": key[0]},
+            "metadata": {"name": f"{key[1][:200].rstrip('-.')}.{digest}", "namespace": _home(key)},
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
                 "kind": kind,
@@ -113,3 +115,8 @@ class Events:
     def _forget_oldest(self) -> None:
         while len(self._series) >= _REMEMBERED:
             del self._series[next(iter(self._series))]
+
+
+def _home(key: Key) -> str:
+    """The namespace of events about an object; Kubernetes keeps those of the cluster's in one."""
+    return key[0] or "default"

@@ -21,12 +21,16 @@ from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
 from bireme_operator.loop import Refusals, SchedulingLoop
 from bireme_operator.metrics import Metrics
+from bireme_operator.policies import Policies
+from bireme_operator.policy_loading import decider_of
+from bireme_operator.policy_reports import PolicyReports
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.shadows import Shadows
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
@@ -76,11 +80,23 @@ class Term:
         )
         self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
         self._queue_reports = QueueReports(self.state, writes)
+        self._policies = Policies(
+            self.state.policies,
+            make_policy(scheduling),
+            lambda facts: decider_of(facts, scheduling, settings.checkpoint_directory),
+            metrics,
+            self._changed,
+        )
+        self._shadows = Shadows(self._policies, metrics, clock)
+        self._policy_reports = PolicyReports(
+            self._policies, writes, events, metrics, settings.status_refresh_seconds, clock, now
+        )
         self._recording = Recording.begin(
             f"{identity}/{epoch}", settings, scheduling, metrics, clock
         )
-        self.loop = self._make_loop(settings, scheduling, metrics, fence)
+        self.loop = self._make_loop(settings, metrics, fence)
         self.state.on_change = self._changed
+        self.state.policies.on_change = self._policies.look
 
     def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
         return Reports(
@@ -96,13 +112,14 @@ class Term:
     def _make_loop(
         self,
         settings: OperatorSettings,
-        scheduling: SchedulingSettings,
         metrics: Metrics,
         fence: Callable[[], None],
     ) -> SchedulingLoop:
         return SchedulingLoop(
             state=self.state,
-            policy=make_policy(scheduling),
+            policies=self._policies,
+            shadows=self._shadows,
+            policy_reports=self._policy_reports,
             actuator=self._actuator,
             reports=self._reports,
             jobs=self._jobs,
@@ -148,6 +165,9 @@ class Term:
                 self._jobs,
                 self._reports,
                 self._queue_reports,
+                self._policies,
+                self._shadows,
+                self._policy_reports,
                 self._recording,
             ):
                 await part.close()

@@ -14,7 +14,6 @@ import structlog
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.gangs import Gang
-from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
@@ -26,12 +25,15 @@ from bireme_operator.foreign import ForeignGangs
 from bireme_operator.health import NodeHealth
 from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
+from bireme_operator.policies import Policies
+from bireme_operator.policy_reports import PolicyReports
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.shadows import Shadows
 
 _log = structlog.get_logger(__name__)
 _REST = 3.0
@@ -68,13 +70,15 @@ class SchedulingLoop:
     """Runs until cancelled. ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
 
     state: ClusterState
-    policy: Policy
+    policies: Policies
+    shadows: Shadows
     actuator: Actuator
     reports: Reports
     jobs: Jobs
     preemptions: Preemptions
     resizes: Resizes
     queue_reports: QueueReports
+    policy_reports: PolicyReports
     recording: Recording
     metrics: Metrics
     settings: OperatorSettings
@@ -137,6 +141,7 @@ class SchedulingLoop:
             self.jobs.forget(alive)
             self.state.run_times.forget(alive)
             self.queue_reports.offer(snapshot)
+            self.policy_reports.offer()
         if snapshot.waiting or any(running.gang.is_elastic for running in snapshot.running):
             await self._decide(self.preemptions.as_known(snapshot))
         else:
@@ -161,10 +166,12 @@ class SchedulingLoop:
 
     async def _decide(self, snapshot: ClusterSnapshot) -> None:
         jobs, groups = dict(self.state.jobs), dict(self.state.groups)
+        decider = self.policies.deciding
         with self.metrics.cycles.time():
-            decision = await asyncio.to_thread(run_cycle, snapshot, self.policy)
+            decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
         self.fence()
-        self.recording.offer(snapshot, decision)
+        self.recording.offer(snapshot, decision, decider.source)
+        decider.tally.add(decision)
         if decision.fallback:
             self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)
@@ -175,6 +182,7 @@ class SchedulingLoop:
         for hold in decision.held:
             self._hold(hold, snapshot, jobs, groups)
         self._count(decision)
+        self.shadows.offer(snapshot, decision)
 
     def _admit(
         self,

@@ -41,7 +41,17 @@ class Metrics:
         self.fallbacks = Counter(
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
-
+        self.policy_loads = Counter(
+            "bireme_policy_loads", "SchedulingPolicies loaded", ["outcome"], registry=r
+        )
+        self.deciding = _by_policy("deciding", "1 for the SchedulingPolicy that decides", r)
+        self.degraded = _by_policy("degraded", "1 while its answers are overruled", r)
+        self.agreement = _by_policy("shadow_agreement", "Share of starts in common, lately", r)
+        self.regret = _by_policy("shadow_regret_seconds", "Cost of its starts, lately", r)
+        self.compared = _by_policy("shadow_decisions", "Cycles compared since it was loaded", r)
+        self.shadow_cycles = Counter(
+            "bireme_shadow_cycles", "Cycles offered to shadows, by outcome", ["outcome"], registry=r
+        )
         self.recorded = Counter(
             "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
         )
@@ -51,9 +61,20 @@ class Metrics:
         self.admitted.labels(admit.gang.queue).inc()
         self.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
 
+    def show_policies(self, values: Mapping[Gauge, Mapping[str, float]]) -> None:
+        """Gauges by the names of policies; those that are gone are told no more."""
+        for gauge, by_name in values.items():
+            gauge.clear()
+            for name, value in by_name.items():
+                gauge.labels(name).set(value)
+
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
         self.registry.register(_Writes(counts))
+
+
+def _by_policy(name: str, meaning: str, registry: CollectorRegistry) -> Gauge:
+    return Gauge(f"bireme_policy_{name}", meaning, ["policy"], registry=registry)
 
 
 class _Writes(Collector):

@@ -15,6 +15,7 @@ import structlog
 from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.records.lines import SETTINGS, Source
 from bireme.records.writing import RecordWriter
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings
@@ -35,7 +36,7 @@ class Recording:
         self._writer = writer
         self._metrics = metrics
         self._clock = clock
-        self._pending: deque[tuple[ClusterSnapshot, Decision]] = deque()
+        self._pending: deque[tuple[ClusterSnapshot, Decision, Source]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._missed = 0
         self._paused_until = float("-inf")
@@ -61,24 +62,32 @@ class Recording:
         )
         return cls(writer, metrics, clock)
 
-    def offer(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Have this cycle written down soon, unless too many wait for it or the disk is at odds."""
+    def offer(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        source: Source = SETTINGS,
+    ) -> None:
+        """Have this cycle, which ``source`` decided, written down soon.
+
+        Unless too many wait for it or the disk is at odds.
+        """
         if self._writer is None:
             return
         if len(self._pending) >= _MOST_PENDING or self._clock() < self._paused_until:
             self._lose()
             return
-        self._pending.append((snapshot, decision))
+        self._pending.append((snapshot, decision, source))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._drain(self._writer))
 
     async def _drain(self, writer: RecordWriter) -> None:
         while self._pending:
-            snapshot, decision = self._pending.popleft()
+            cycle = self._pending.popleft()
             writer.lost += self._missed
             self._missed = 0
             try:
-                if await asyncio.to_thread(writer.write, snapshot, decision):
+                if await asyncio.to_thread(writer.write, *cycle):
                     self._metrics.recorded.labels("written").inc()
             except Exception as error:  # noqa: BLE001  # whatever it is, deciding goes on
                 self._pause(error)

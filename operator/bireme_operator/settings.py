@@ -64,6 +64,10 @@ class OperatorSettings:
     record_files: int = 16
     """The most files kept; the oldest is deleted for a new one."""
 
+    checkpoint_directory: str = ""
+    """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
+    alone."""
+
     log_level: str = "info"
     """debug, info, warning or error."""
 

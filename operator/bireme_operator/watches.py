@@ -59,6 +59,9 @@ class Watches:
         self.jobs = mirror(jobs, custom, state.put_job, state.delete_job)
         self.groups = mirror(groups, custom, state.put_group, state.delete_group)
         self.queues = mirror(queues, custom, standing.put_queue, standing.delete_queue)
+        self.policies = mirror(
+            names.path("schedulingpolicies"), custom, state.policies.put, state.policies.delete
+        )
         self.namespaces = mirror(
             "/api/v1/namespaces", wire.Namespace, standing.put_namespace, standing.delete_namespace
         )
@@ -79,6 +82,7 @@ class Watches:
             self.jobs,
             self.groups,
             self.queues,
+            self.policies,
             self.namespaces,
             self.priorities,
         )

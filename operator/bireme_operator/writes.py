@@ -151,6 +151,13 @@ class Writes:
         async with self._report_slots:
             await self._client.replace(path, _status_body("Queue", ("", name), version, status))
 
+    async def write_policy_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:
+        """PUT a SchedulingPolicy's status over exactly the version that was read."""
+        path = f"{names.path('schedulingpolicies')}/{name}/status"
+        body = _status_body("SchedulingPolicy", ("", name), version, status)
+        async with self._report_slots:
+            await self._client.replace(path, body)
+
     async def delete_job(self, job: JobFacts) -> None:
         """Delete a finished job; its pods follow by owner reference."""
         path = names.path("trainingjobs", *job.key)

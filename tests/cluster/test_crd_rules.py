@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from bireme.kube import crd, names, quantity
+from bireme.kube.kinds import KINDS
 from controlplane.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -117,7 +118,7 @@ def in_phase(cluster: Cluster, given: Manifest, phase: str) -> Iterator[str]:
 def crds(cluster: Cluster) -> None:
     """The chart's definitions, applied server-side as users apply them."""
     cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
-    served = [f"crd/{kind.plural}.{names.GROUP}" for kind in crd.KINDS]
+    served = [f"crd/{kind.plural}.{names.GROUP}" for kind in KINDS]
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *served)
 
 
@@ -198,7 +199,7 @@ def rules(schema: Any) -> Iterator[str]:
 def test_every_rule_has_a_refused_example() -> None:
     refused = [example["message"] for example in RULES["refused"].values()]
     frozen = [ex["message"].removesuffix("...") + WHILE_RUNNING for ex in RULES["frozen"].values()]
-    found = {rule for kind in crd.KINDS for rule in rules(crd.definition(kind))}
+    found = {rule for kind in KINDS for rule in rules(crd.definition(kind))}
     assert len(found) >= 20
 
     for rule in found:

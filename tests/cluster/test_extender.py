@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bireme.kube import crd, names, pods
+from bireme.kube.kinds import KINDS
 from controlplane.api import Manifest
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
@@ -35,7 +36,7 @@ def bireme(
 ) -> Iterator[BiremeStack]:
     """Extender and second kube-scheduler, running; without an operator."""
     cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
-    served = [f"crd/{kind.plural}.{names.GROUP}" for kind in crd.KINDS]
+    served = [f"crd/{kind.plural}.{names.GROUP}" for kind in KINDS]
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *served)
     with BiremeStack(cluster, tmp_path_factory.mktemp("stack")) as stack:
         for process in (stack.extender, stack.scheduler):

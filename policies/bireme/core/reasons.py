@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a gang is where it is."""
+    """Why a gang is where it is, or what became of a policy."""
 
     # Configuration faults: waiting longer does not help.
     QUEUE_NOT_FOUND = "QueueNotFound"
@@ -45,6 +45,14 @@ class Reason(StrEnum):
     SUCCEEDED = "Succeeded"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+    # Policies, not gangs: whether a SchedulingPolicy decides, and how well.
+    POLICY_LOADED = "PolicyLoaded"
+    LOAD_FAILED = "LoadFailed"
+    SUPERSEDED = "Superseded"
+    TOO_MANY_SHADOWS = "TooManyShadows"
+    POLICY_OVERRULED = "PolicyOverruled"
+    ANSWERS_VALID = "AnswersValid"
 
     @property
     def is_configuration_fault(self) -> bool:

@@ -22,6 +22,7 @@ from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.run_times import RunTimes
+from bireme.kube.scheduling_policies import SchedulingPolicies
 from bireme.kube.standing import Standing
 from bireme.kube.training_jobs import JobFacts, Key
 
@@ -35,6 +36,7 @@ class ClusterState:
     Attributes:
         jobs, groups: By (namespace, name).
         standing: Queues, namespaces and priority classes.
+        policies: What decides in place of the settings, or beside them.
         run_times: What finished jobs tell of those that wait and run.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that wait behind Bireme's gate, as they came.
@@ -50,6 +52,7 @@ class ClusterState:
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
         self.standing = Standing(lambda: self.on_change())  # noqa: PLW0108  # it is set later
+        self.policies = SchedulingPolicies()
         self.run_times = RunTimes()
         self.gated: dict[Key, wire.Pod] = {}
         self._member_tasks: dict[Key, Task] = {}

@@ -18,18 +18,19 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.records.encoding import carried_over
 from bireme.records.errors import RecordError
-from bireme.records.lines import Held, Line, Outline
+from bireme.records.lines import SETTINGS, Held, Line, Outline, Source
 
 _V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One recorded cycle: what was seen, what was decided, and how many before it were lost."""
+    """One recorded cycle: what was seen and decided, by whom, and how many before it were lost."""
 
     snapshot: ClusterSnapshot
     outline: Outline
     lost: int = 0
+    source: Source = SETTINGS
 
 
 class Decoder:
@@ -47,6 +48,7 @@ class Decoder:
         self._held: dict[str, Held] = {}
         self._running: dict[str, RunningGang] = {}
         self._holds: dict[str, str] = {}
+        self._source = SETTINGS
         self._parse = msgspec.json.Decoder(Line).decode
 
     def decode(self, text: bytes) -> Moment:
@@ -81,7 +83,10 @@ class Decoder:
         for uid, held in self._held.items():
             if uid not in self._running:
                 self._running[uid] = _running(held, self._nodes)
-        return Moment(self._snapshot(line.now), self._outline(line.outline), line.lost)
+        if line.source is not msgspec.UNSET:
+            self._source = line.source
+        outline = self._outline(line.outline)
+        return Moment(self._snapshot(line.now), outline, line.lost, self._source)
 
     def _snapshot(self, now: float) -> ClusterSnapshot:
         return ClusterSnapshot(

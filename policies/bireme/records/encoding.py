@@ -19,7 +19,7 @@ from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.records.errors import RecordError
-from bireme.records.lines import Header, Held, Line
+from bireme.records.lines import SETTINGS, Header, Held, Line, Source
 from bireme.records.outlines import outline_of, places_of
 
 
@@ -40,12 +40,19 @@ class Encoder:
         self._waiting: dict[str, Gang] = {}
         self._running: dict[str, Held] = {}
         self._holds: dict[str, str] = {}
+        self._source = SETTINGS
 
-    def encode(self, snapshot: ClusterSnapshot, decision: Decision, lost: int = 0) -> bytes | None:
+    def encode(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        lost: int = 0,
+        source: Source = SETTINGS,
+    ) -> bytes | None:
         """A line for this cycle; None when nothing has changed, nor was anything done.
 
-        ``lost`` cycles before it could not be recorded. Raises RecordError for a gang that no
-        record can hold: two of one uid, or a law of speed or loss.
+        ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
+        for a gang that no record can hold: two of one uid, or a law of speed or loss.
         """
         waiting = {gang.uid: gang for gang in snapshot.waiting}
         running = {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running}
@@ -59,6 +66,7 @@ class Encoder:
             now=snapshot.now,
             outline=msgspec.structs.replace(outline, holds=_new(holds, outline.holds)),
             lost=lost,
+            source=msgspec.UNSET if source == self._source else source,
             used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
             nodes=self._nodes_now(snapshot.nodes),
             queues=_changes(self._queues, snapshot.queues),
@@ -71,6 +79,7 @@ class Encoder:
         if self._line > 1 and _is_dull(line):
             return None
         self._line += 1
+        self._source = source
         return msgspec.json.encode(line) + b"\n"
 
     def _nodes_now(self, nodes: NodeTable) -> dict[str, Any]:

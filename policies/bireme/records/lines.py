@@ -39,6 +39,27 @@ class Header(msgspec.Struct, frozen=True):
     settings: SchedulingSettings
 
 
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose policy decided: that of the settings, where nothing is said.
+
+    Attributes:
+        name: Of the SchedulingPolicy; empty for the settings.
+        orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
+        checkpoint, sha256: Its checkpoint's name, and what that was.
+    """
+
+    name: str = ""
+    orderer: str = ""
+    placer: str = ""
+    sizer: str = ""
+    checkpoint: str = ""
+    sha256: str = ""
+
+
+SETTINGS: Final = Source()
+"""The policy of the settings decided."""
+
+
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """A gang that holds places (:class:`bireme.core.running.RunningGang`).
 
@@ -83,6 +104,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         now: POSIX seconds.
         outline: The decision; of ``holds`` only those that are new or have another reason.
         lost: Cycles before it that could not be recorded.
+        source: Whose policy decided; that of the settings before anything is said.
         used: By node, in the order of the resources the nodes offer (standard ones first). A node
             that is new uses nothing, and all do when other resources are offered than before.
         waiting, running: By gang.
@@ -92,6 +114,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     now: float
     outline: Outline
     lost: int = 0
+    source: Source | msgspec.UnsetType = msgspec.UNSET
     nodes: dict[str, Node | None] = {}
     used: dict[str, list[int]] = {}
     queues: dict[str, Queue | None] = {}

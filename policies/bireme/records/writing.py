@@ -18,7 +18,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.records.encoding import Encoder, encode_header
 from bireme.records.errors import RecordError
-from bireme.records.lines import FORMAT, VERSION, Header
+from bireme.records.lines import FORMAT, SETTINGS, VERSION, Header, Source
 
 _NAME: Final = re.compile(r"record-(\d{8})\.jsonl")
 
@@ -49,34 +49,39 @@ class RecordWriter:
         self._file: FileIO | None = None
         self._size = 0
 
-    def write(self, snapshot: ClusterSnapshot, decision: Decision) -> bool:
-        """Record one cycle; whether it had anything to say.
+    def write(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        source: Source = SETTINGS,
+    ) -> bool:
+        """Record one cycle, which ``source`` decided; whether it had anything to say.
 
         Raises OSError when the disk is full or the folder cannot be used, and RecordError for
         what no record can hold or a line longer than a file may be.
         """
         try:
-            return self._write(snapshot, decision)
+            return self._write(snapshot, decision, source)
         except BaseException:
             self.close()
             raise
 
-    def _write(self, snapshot: ClusterSnapshot, decision: Decision) -> bool:
+    def _write(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> bool:
         if self._file is not None:
-            line = self._encoder.encode(snapshot, decision, self.lost)
+            line = self._encoder.encode(snapshot, decision, self.lost, source)
             if line is None:
                 return False
             if self._size + len(line) <= self._file_bytes:
                 self._append(self._file, line)
                 return True
             self.close()
-        self._begin(snapshot, decision)
+        self._begin(snapshot, decision, source)
         return True
 
-    def _begin(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+    def _begin(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> None:
         """Another file, whose first line tells everything."""
         self._encoder = Encoder()
-        line = self._encoder.encode(snapshot, decision, self.lost) or b""
+        line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
         number = max(map(number_of, record_files(self._folder)), default=0) + 1
         header = encode_header(
             Header(FORMAT, VERSION, version("bireme"), self._run, number, self._settings)

@@ -12,8 +12,9 @@ from bireme.kube import crd, names
 from bireme.kube.api import Condition
 from bireme.kube.api.metadata import Resource
 from bireme.kube.api.model import Model, Rule
+from bireme.kube.kinds import KINDS, Kind
 
-KINDS = [pytest.param(kind, id=kind.plural) for kind in crd.KINDS]
+EVERY_KIND = [pytest.param(kind, id=kind.plural) for kind in KINDS]
 
 
 class Leaf(Model):
@@ -110,8 +111,8 @@ def nodes(schema: Any) -> list[dict[str, Any]]:
     return [schema, *(node for child in schema.values() for node in nodes(child))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_definition_holds_nothing_an_api_server_refuses(kind: crd.Kind) -> None:
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_definition_holds_nothing_an_api_server_refuses(kind: Kind) -> None:
     schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
     for node in nodes(schema):
@@ -120,13 +121,13 @@ def test_a_definition_holds_nothing_an_api_server_refuses(kind: crd.Kind) -> Non
         assert node.get("type") != "null"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_definition_is_small_enough_for_a_plain_apply(kind: crd.Kind) -> None:
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_definition_is_small_enough_for_a_plain_apply(kind: Kind) -> None:
     assert len(crd.rendered()[f"{kind.plural}.yaml"]) < 48_000
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_definition_is_served_as_the_design_says(kind: crd.Kind) -> None:
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_definition_is_served_as_the_design_says(kind: Kind) -> None:
     spec = crd.definition(kind)["spec"]
 
     assert f"{spec['group']}/{spec['versions'][0]['name']}" == names.API_VERSION
@@ -138,7 +139,7 @@ def test_a_definition_is_served_as_the_design_says(kind: crd.Kind) -> None:
 
 
 def test_lists_of_named_things_merge_entry_by_entry() -> None:
-    status = crd.definition(crd.KINDS[0])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    status = crd.definition(KINDS[0])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     conditions = status["properties"]["status"]["properties"]["conditions"]
 
     assert conditions["x-kubernetes-list-type"] == "map"
@@ -176,7 +177,7 @@ def test_check_fails_on_a_stale_a_missing_and_a_stray_file(
 
 
 def test_the_yaml_says_what_the_definition_says() -> None:
-    for kind in crd.KINDS:
+    for kind in KINDS:
         text = crd.rendered()[f"{kind.plural}.yaml"]
 
         assert yaml.safe_load(text) == json.loads(json.dumps(crd.definition(kind)))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bireme.core.decision import Decision
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.records.lines import SETTINGS, Source
 from bireme.records.reading import open_record
 from bireme.records.writing import RecordWriter
 from bireme.testing import ManualClock, a_node, a_snapshot
@@ -67,10 +68,12 @@ class SlowWriter(RecordWriter):
 
     let = threading.Event()
 
-    def write(self, snapshot: ClusterSnapshot, decision: Decision) -> bool:
+    def write(
+        self, snapshot: ClusterSnapshot, decision: Decision, source: Source = SETTINGS
+    ) -> bool:
         """As any other, once it is let."""
         assert self.let.wait(10)
-        return super().write(snapshot, decision)
+        return super().write(snapshot, decision, source)
 
 
 async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_path: Path) -> None:

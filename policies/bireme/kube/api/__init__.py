@@ -9,6 +9,11 @@ newer CRD with more fields does not stop an older operator.
 from bireme.kube.api.metadata import Condition
 from bireme.kube.api.pod_group import PodGroup, PodGroupSpec, PodGroupStatus
 from bireme.kube.api.queues import Queue, QueueSpec, QueueStatus
+from bireme.kube.api.scheduling_policy import (
+    SchedulingPolicy,
+    SchedulingPolicySpec,
+    SchedulingPolicyStatus,
+)
 from bireme.kube.api.training_job import TrainingJob, TrainingJobSpec
 from bireme.kube.api.training_job_status import TrainingJobStatus
 
@@ -20,6 +25,9 @@ __all__ = [
     "Queue",
     "QueueSpec",
     "QueueStatus",
+    "SchedulingPolicy",
+    "SchedulingPolicySpec",
+    "SchedulingPolicyStatus",
     "TrainingJob",
     "TrainingJobSpec",
     "TrainingJobStatus",

@@ -1,0 +1,74 @@
+"""How a policy has done since it was loaded, in a few numbers."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from bireme.core.decision import Decision
+from bireme.rl.shadow import Comparison
+
+GOOD_CYCLES: Final = 20
+"""A policy that was overruled counts as degraded until so many of its cycles went well."""
+LATELY: Final = 200
+"""Comparisons that agreement and regret speak of."""
+
+
+@dataclass(slots=True)
+class Likeness:
+    """How near a shadow is to the policy that decides.
+
+    Attributes:
+        cycles: Compared: those in which either of the two started a gang.
+    """
+
+    cycles: int = 0
+    _lately: deque[Comparison] = field(default_factory=lambda: deque(maxlen=LATELY))
+
+    def add(self, found: Comparison) -> None:
+        """One more cycle."""
+        if found.either:
+            self.cycles += 1
+            self._lately.append(found)
+
+    @property
+    def agreement(self) -> float:
+        """The share of starts in common, from 0 to 1."""
+        return sum(each.common for each in self._lately) / sum(each.either for each in self._lately)
+
+    @property
+    def regret_seconds(self) -> float:
+        """Mean over cycles."""
+        return sum(each.regret_seconds for each in self._lately) / len(self._lately)
+
+
+@dataclass(slots=True)
+class Tally:
+    """A policy's cycles.
+
+    Attributes:
+        decisions: Cycles in which it started, stopped or resized a gang, or would have.
+        fallbacks: Cycles in which its rules answered in its place.
+        why: What was wrong the last time.
+        good_cycles: Since the last time.
+    """
+
+    decisions: int = 0
+    fallbacks: int = 0
+    why: str = ""
+    good_cycles: int = 0
+    likeness: Likeness = field(default_factory=Likeness)
+
+    def add(self, decision: Decision) -> None:
+        """One more cycle."""
+        if decision.admitted or decision.preempted or decision.resized:
+            self.decisions += 1
+        if decision.fallback:
+            self.fallbacks += 1
+            self.why, self.good_cycles = decision.fallback, 0
+        else:
+            self.good_cycles += 1
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it was overruled lately."""
+        return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES

@@ -1,0 +1,96 @@
+"""SchedulingPolicy: what decides in place of the operator's settings, or beside them as a shadow.
+
+Cluster scoped and written by administrators. Of several in stage Active the oldest counts. The
+rails hold whatever it names; a checkpoint that cannot be used changes nothing but its own status.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from bireme.kube.api.fields import Count
+from bireme.kube.api.metadata import Conditions, Resource
+from bireme.kube.api.model import Model, Rule, checked_by
+
+CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+
+PolicyName = Annotated[str, Field(pattern=POLICY_NAME, max_length=253)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
+
+
+class CheckpointReference(Model):
+    """A trained policy: a folder with its card and its networks."""
+
+    name: Annotated[str, Field(pattern=CHECKPOINT_NAME, max_length=63)]
+    """A folder below the setting `checkpoint_directory`, or else a checkpoint that comes with
+    Bireme."""
+    sha256: Sha256 | None = None
+    """Of the folder's card.json, which holds those of its other files. Any other checkpoint under
+    the name is refused; without it the name is enough."""
+
+
+class SchedulingPolicySpec(Model):
+    """What decides. A part left out is the checkpoint's if it has one, else as in the settings."""
+
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                "has(self.orderer) || has(self.placer) || has(self.sizer) || has(self.checkpoint)",
+                "the policy names nothing: name an orderer, a placer, a sizer or a checkpoint",
+            ),
+            Rule(
+                "!has(self.checkpoint) || !has(self.orderer) || !has(self.placer)",
+                "checkpoint {self.checkpoint.name} would not be used beside orderer {self.orderer}"
+                " and placer {self.placer}: leave out the one that it should be",
+                field=".checkpoint",
+            ),
+        )
+    )
+
+    orderer: PolicyName | None = None
+    """Who goes first: a name that `bireme policies` lists, or `package.module:Class`."""
+    placer: PolicyName | None = None
+    """Where a gang goes, named likewise."""
+    sizer: PolicyName | None = None
+    """How large elastic gangs are, named likewise."""
+    checkpoint: CheckpointReference | None = None
+    """A trained policy for the parts that are left out."""
+    stage: Literal["Active", "Shadow"] = "Active"
+    """Active decides. Shadow decides too, on what the active one saw, and is only compared."""
+
+
+class ShadowStatus(Model):
+    """How a shadow compares with the policy that decided."""
+
+    decisions: Count | None = None
+    """Cycles compared: those in which either of the two started a gang."""
+    agreement: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The share of starts that both had in common, lately."""
+    regret: float | None = None
+    """What the shadow's starts would have cost beside the active ones, lately, in seconds of
+    expected completion per gang; below zero where the shadow's are better."""
+
+
+class SchedulingPolicyStatus(Model):
+    """What the operator says about the policy."""
+
+    conditions: Conditions = ()
+    checkpoint_sha256: Sha256 | None = None
+    """Of the checkpoint that was loaded."""
+    decisions: Count | None = None
+    """Cycles in which it started, stopped or resized a gang, since it was loaded."""
+    fallbacks: Count | None = None
+    """Cycles in which the rules had to answer in its place, since it was loaded."""
+    shadow: ShadowStatus | None = None
+    """Of a policy in stage Shadow."""
+    observed_generation: Count | None = None
+    """The spec that the status speaks of."""
+
+
+class SchedulingPolicy(Resource):
+    """What decides who goes first, where to and how large."""
+
+    kind: Literal["SchedulingPolicy"] = "SchedulingPolicy"
+    spec: SchedulingPolicySpec
+    status: SchedulingPolicyStatus | None = None

@@ -1,0 +1,110 @@
+"""How the API server serves each kind: its names, its scope, its columns of ``kubectl get``."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from bireme.kube.api import PodGroup, Queue, SchedulingPolicy, TrainingJob
+from bireme.kube.api.metadata import Resource
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of ``kubectl get``; ``wide`` ones appear with ``-o wide`` only."""
+
+    name: str
+    type: Literal["string", "integer", "number", "date"]
+    path: str
+    wide: bool = False
+
+    def to_schema(self) -> Schema:
+        """The entry of ``additionalPrinterColumns``."""
+        priority = {"priority": 1} if self.wide else {}
+        return {"name": self.name, "type": self.type, "jsonPath": self.path, **priority}
+
+
+_REASON: Final = Column("REASON", "string", ".status.reason")
+_AGE: Final = Column("AGE", "date", ".metadata.creationTimestamp")
+_MESSAGE: Final = Column("MESSAGE", "string", ".status.message", wide=True)
+
+
+def _condition_column(name: str, condition: str) -> Column:
+    return Column(name, "string", f'.status.conditions[?(@.type=="{condition}")].status')
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the API server serves a model."""
+
+    model: type[Resource]
+    plural: str
+    short_name: str
+    scope: Literal["Namespaced", "Cluster"]
+    columns: tuple[Column, ...]
+
+
+KINDS: Final = (
+    Kind(
+        TrainingJob,
+        "trainingjobs",
+        "btj",
+        "Namespaced",
+        (
+            Column("PHASE", "string", ".status.phase"),
+            Column("QUEUE", "string", ".spec.queue"),
+            Column("PRIORITY", "number", ".status.priority.score"),
+            Column("READY", "string", ".status.ready"),
+            Column("GPUS", "integer", ".status.gpus"),
+            Column("POSITION", "integer", ".status.queuePosition"),
+            _REASON,
+            Column("NODES", "integer", ".status.placement.nodes", wide=True),
+            Column("RESTARTS", "integer", ".status.restarts", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+    ),
+    Kind(
+        PodGroup,
+        "podgroups",
+        "bpg",
+        "Namespaced",
+        (
+            Column("PHASE", "string", ".status.phase"),
+            Column("QUEUE", "string", ".spec.queue"),
+            Column("MINMEMBER", "integer", ".spec.minMember"),
+            _REASON,
+            _MESSAGE,
+            _AGE,
+        ),
+    ),
+    Kind(
+        Queue,
+        "queues",
+        "bq",
+        "Cluster",
+        (
+            Column("STATE", "string", ".spec.state"),
+            Column("USERPRIORITY", "integer", ".spec.userPriority"),
+            Column("ADMITTED", "integer", ".status.admitted"),
+            Column("PENDING", "integer", ".status.pending"),
+            _AGE,
+        ),
+    ),
+    Kind(
+        SchedulingPolicy,
+        "schedulingpolicies",
+        "bsp",
+        "Cluster",
+        (
+            Column("STAGE", "string", ".spec.stage"),
+            Column("CHECKPOINT", "string", ".spec.checkpoint.name"),
+            _condition_column("LOADED", "Loaded"),
+            _condition_column("DEGRADED", "Degraded"),
+            Column("DECISIONS", "integer", ".status.decisions"),
+            Column("FALLBACKS", "integer", ".status.fallbacks"),
+            Column("AGREEMENT", "number", ".status.shadow.agreement", wide=True),
+            _AGE,
+        ),
+    ),
+)
