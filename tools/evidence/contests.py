@@ -16,7 +16,8 @@ from bench.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.comparison import Comparison, Estimate, Line, compare
+from bireme.simulator.bootstrap import Estimate
+from bireme.simulator.comparison import Comparison, Line, compare
 from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number

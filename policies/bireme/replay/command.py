@@ -20,7 +20,7 @@ from bireme.replay.report import Replay
 from bireme.replay.waits import Contender, simulated
 from bireme.replay.workload import Observer
 from bireme.simulator.command import STANDARD_OUTPUT, check_target, policy_names, write_text
-from bireme.simulator.experiment import contenders, naming
+from bireme.simulator.experiment import as_set, contenders, naming
 from bireme.simulator.reports.terminal import Progress
 
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     with naming("RECORD"):
         record = open_record(options.record)
     recorded = policy_name(record.settings)
-    policies = contenders([recorded], record.settings)
+    policies = {recorded: as_set(record.settings, "RECORD", recorded)}
     policies |= contenders(options.policy, record.settings)
     progress = Progress(sys.stderr, time.monotonic)
     try:

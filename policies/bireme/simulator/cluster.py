@@ -130,6 +130,11 @@ class Cluster:
         """How many other gangs have a replica on a node of ``running``."""
         return len(self.tenants_of(running.placement.node_rows().tolist())) - 1
 
+    def others(self, running: RunningGang) -> dict[str, int]:
+        """How many other gangs have a replica on each node of ``running``, by node name."""
+        rows = running.placement.node_rows().tolist()
+        return {self.table.names[row]: len(self._tenants[row]) - 1 for row in rows}
+
     def spread(self, running: RunningGang) -> tuple[int, int]:
         """On how many nodes and racks ``running`` is; nodes without a rack count as one."""
         rows = running.placement.node_rows()

@@ -33,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS.orderer,
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
-        "is a name from `bireme policies` or package.module:Class of your own; the others are "
-        "related to the first; default: %(default)s",
+        "is a name from `bireme policies`, package.module:Class of your own or, last, "
+        "checkpoint:FOLDER, which alone stands for all its parts; the others are related to the "
+        "first; default: %(default)s",
     )
     add("--placer", default=DEFAULTS.placer, help="of policies without; default: %(default)s")
     add("--sizer", default=DEFAULTS.sizer, help="of policies without; default: the general rule")

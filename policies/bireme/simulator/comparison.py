@@ -1,10 +1,6 @@
 """Policies side by side: means over seeds, what chance leaves open, ratios to the first policy.
 
-Every policy runs with the same seeds, so a comparison is paired: what one seed makes hard is hard
-for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An Introduction to
-the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same ones for every
-policy, and the interval holds 95 % of the resulting means. A ratio is one of means, so that it
-exists where single waits are 0. One seed gives no interval, and few seeds give one too narrow.
+Every policy runs with the same seeds; :mod:`bireme.simulator.bootstrap` says what intervals mean.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,22 +11,13 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
+from bireme.simulator import bootstrap
+from bireme.simulator.bootstrap import Estimate
 from bireme.simulator.metrics import KEYS, Metrics
 
-RESAMPLES: Final = 10_000
-_BOUNDS: Final = (2.5, 97.5)
 _WORDS: Final = ("policy", "trace", "seed")
 NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
 """The keys of metrics that are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over seeds, with its 95 % interval; the bounds are None when there is one seed."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +66,9 @@ class Comparison:
         }
 
 
-def compare(runs: Sequence[Metrics], *, resamples: int = RESAMPLES, seed: int = 0) -> Comparison:
+def compare(
+    runs: Sequence[Metrics], *, resamples: int = bootstrap.RESAMPLES, seed: int = 0
+) -> Comparison:
     """``runs`` by policy, the first one named being the yardstick.
 
     Raises:
@@ -98,7 +87,7 @@ def compare(runs: Sequence[Metrics], *, resamples: int = RESAMPLES, seed: int = 
             )
     ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
     tables = {policy: _table(found) for policy, found in ordered.items()}
-    lines = _lines(ordered, tables, _draws(len(seeds), resamples, seed))
+    lines = _lines(ordered, tables, bootstrap.draws(len(seeds), resamples, seed))
     return Comparison(runs[0].trace, seeds, lines, _is_settled(tables.values()))
 
 
@@ -107,14 +96,15 @@ def _lines(
 ) -> tuple[Line, ...]:
     """``tables`` have shape (seeds, keys), ``draws`` (resamples, seeds)."""
     yardstick = next(iter(tables.values()))
-    base, drawn_base = yardstick.mean(axis=0), draws @ yardstick
-    lines = []
-    for policy, table in tables.items():
-        mean, drawn = table.mean(axis=0), draws @ table
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = _estimates(mean / base, drawn / drawn_base)
-        lines.append(Line(policy, runs[policy], _estimates(mean, drawn), ratios))
-    return tuple(lines)
+    return tuple(
+        Line(
+            policy,
+            runs[policy],
+            _by_key(bootstrap.means(table, draws)),
+            _by_key(bootstrap.ratios(table, yardstick, draws)),
+        )
+        for policy, table in tables.items()
+    )
 
 
 def _table(runs: Sequence[Metrics]) -> FloatArray:
@@ -124,34 +114,8 @@ def _table(runs: Sequence[Metrics]) -> FloatArray:
     return np.array(rows, dtype=float)
 
 
-def _draws(seeds: int, resamples: int, seed: int) -> FloatArray:
-    """How much each seed counts in each bootstrap sample, shape (resamples, seeds); none for one.
-
-    Every row sums to 1, so that ``draws @ values`` are the means of the samples.
-    """
-    if seeds == 1:
-        return np.empty((0, 1))
-    generator = np.random.default_rng(seed)
-    return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), resamples) / seeds)
-
-
-def _estimates(means: FloatArray, drawn: FloatArray) -> dict[str, Estimate]:
-    """By key, from ``means``, shape (keys,), and their bootstrap samples, (resamples, keys)."""
-    known = {key: at for at, key in enumerate(NUMBERS) if np.isfinite(means[at])}
-    if not len(drawn):
-        return {key: Estimate(float(means[at])) for key, at in known.items()}
-    low, high = np.percentile(drawn, _BOUNDS, axis=0)
-    # Where all seeds agree, the samples differ from their mean by rounding only.
-    agree = np.isclose(low, high, rtol=1e-12, atol=0.0)
-    low, high = np.where(agree, means, low), np.where(agree, means, high)
-    return {
-        key: Estimate(float(means[at]), _finite(low[at]), _finite(high[at]))
-        for key, at in known.items()
-    }
-
-
-def _finite(bound: float) -> float | None:
-    return float(bound) if np.isfinite(bound) else None
+def _by_key(estimates: Sequence[Estimate | None]) -> dict[str, Estimate]:
+    return {key: found for key, found in zip(NUMBERS, estimates, strict=True) if found is not None}
 
 
 def _is_settled(tables: Iterable[FloatArray]) -> bool:

@@ -27,7 +27,7 @@ from bireme.simulator.conduct import Conduct
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.events import Kind
 from bireme.simulator.lines import FIRST_DEPTH, may_thin
-from bireme.simulator.outcome import Outcome
+from bireme.simulator.outcome import JobRecord, Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.recorder import Recorder
 from bireme.simulator.workload import Trace
@@ -86,7 +86,7 @@ def simulate(
         trace=trace.name,
         seed=seed,
         total_gpus=sum(node.allocatable.get(GPU, 0) for node in nodes),
-        jobs=world.all_records(simulation.verdicts()),
+        jobs=simulation.records(),
         series=simulation.recorder.series(),
         counts=simulation.counts,
         decision_seconds=simulation.decision_seconds,
@@ -94,7 +94,10 @@ def simulate(
 
 
 class Simulation:
-    """One run of :func:`simulate`."""
+    """One run of :func:`simulate`; or, to decide from outside, step by step.
+
+    While ``advance()``: ``decide_on(some)``, as often as one likes, then ``settle()``.
+    """
 
     def __init__(
         self,
@@ -115,28 +118,42 @@ class Simulation:
         self._pause = conduct.heartbeat_seconds
         self._told = 0
         self._recorded = -1
-        self._is_stuck = False
+        self._is_stuck = self._is_news = False
+        self._before = 0
         self._thins = conduct.takes_shortcuts and may_thin(policy, world.cluster.queues)
 
     def run(self) -> None:
         """From the first event to the last, or until every job is finished."""
+        while self.advance():
+            self._decide()
+            self.settle()
+
+    def advance(self) -> bool:
+        """Let time pass until a decision is due; False when none will be."""
         world, events = self.world, self.world.events
-        something = False
-        while (events or something) and len(world.records) < len(world.jobs):
+        self._is_news = False
+        while (events or self._is_news) and len(world.records) < len(world.jobs):
             moment = min(events.next_time, self._beat)
             if moment > self._conduct.until_seconds:
                 world.now = self._conduct.until_seconds
-                break
+                return False
             world.now = moment
-            before = world.cluster.changes
-            something |= self._hear_all(moment)
-            if something:
+            self._before = world.cluster.changes
+            self._is_news |= self._hear_all(moment)
+            if self._is_news:
                 self._beat = min(self._beat, self._round_from(moment))
             if moment == self._beat:
-                self._decide()
-                self._take_stock()
-                self._set_beat(something or world.cluster.changes != before)
-                something = False
+                return True
+        return False
+
+    def decide_on(self, waiting: tuple[Gang, ...]) -> None:
+        """One cycle that sees only ``waiting`` of those that wait, carried out."""
+        self._carry_out(self._ask(waiting))
+
+    def settle(self) -> None:
+        """What was due is decided: write down what the cluster holds, and when to look again."""
+        self._take_stock()
+        self._set_beat(self._is_news or self.world.cluster.changes != self._before)
 
     def _round_from(self, moment: float) -> float:
         """When what is heard at ``moment`` is decided on."""
@@ -153,9 +170,9 @@ class Simulation:
                 self._is_stuck &= event.kind not in (Kind.ARRIVAL, Kind.NODE)
         return something
 
-    def verdicts(self) -> dict[str, str]:
-        """Why those that still wait do so, by gang uid."""
-        return self.world.waiting.verdicts(self._last)
+    def records(self) -> tuple[JobRecord, ...]:
+        """The life of every job, in order of submission; of unfinished ones until now."""
+        return self.world.all_records(self.world.waiting.verdicts(self._last))
 
     def _decide(self) -> None:
         for _ in range(MOST_ROUNDS):
@@ -185,9 +202,6 @@ class Simulation:
             for kin in open_lines:
                 depths[kin] = depths.get(kin, FIRST_DEPTH) * 4
             decision = self._ask(lines.fronts(depths))
-        self.counts["cycles"] += 1
-        self.counts["fallbacks"] += bool(decision.fallback)
-        self._last = decision
         return decision
 
     def _ask(self, waiting: tuple[Gang, ...]) -> Decision:
@@ -199,6 +213,9 @@ class Simulation:
 
     def _carry_out(self, decision: Decision) -> bool:
         """Do what was decided; whether the cycle has to look again at the same moment."""
+        self.counts["cycles"] += 1
+        self.counts["fallbacks"] += bool(decision.fallback)
+        self._last = decision
         look_again = False
         self._is_stuck = True
         for action in decision.actions:

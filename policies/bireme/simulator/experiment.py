@@ -6,7 +6,7 @@ does not cost an hour.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU
+from bireme.rl.checkpoints import read_card
 from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.metrics import Metrics, measure
@@ -29,6 +30,7 @@ from bireme.simulator.traces.windows import window
 from bireme.simulator.workload import Trace
 
 DEFAULTS: Final = SchedulingSettings()
+_PARTS: Final = ("orderer", "placer", "sizer")
 GPUS_PER_NODE: Final = 8
 """Into replicas of how many GPUs jobs are cut when the machines are those of the trace."""
 
@@ -123,7 +125,7 @@ def carry_out(
 def _contenders(
     options: argparse.Namespace,
 ) -> dict[str, tuple[Policy, SchedulingSettings]]:
-    _find_own([options.placer, options.sizer])
+    find_own([options.placer, options.sizer])
     with _making("--placer", options.placer):
         registry.make_placer(options.placer)
     if options.sizer:
@@ -147,11 +149,11 @@ def contenders(
     Raises:
         UsageError: one of them cannot be made.
     """
-    _find_own(names)
     return {name: _contender(name, general) for name in names}
 
 
-def _find_own(names: Sequence[str]) -> None:
+def find_own(names: Sequence[str]) -> None:
+    """Let classes of the user's own among ``names`` be found in the current folder."""
     here = str(Path.cwd())
     if any(":" in name for name in names) and here not in sys.path:
         # A program finds its own folder's modules, not those of the folder it is started in.
@@ -159,16 +161,44 @@ def _find_own(names: Sequence[str]) -> None:
 
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
-    parts = name.split("/")
-    if len(parts) > 3 or "" in parts:
+    named = _named(name)
+    if len(named) > 3 or "" in named:
         raise UsageError(
             f"argument --policy: {name!r} is no policy; write orderer, orderer/placer or "
             "orderer/placer/sizer"
         )
-    named = dict(zip(("orderer", "placer", "sizer"), parts, strict=False))
-    settings = replace(general, **named)  # type: ignore[arg-type]  # three fields of text
     with _making("--policy", name):
+        parts = dict.fromkeys(_parts_at(name), name) or dict(zip(_PARTS, named, strict=False))
+        settings = replace(general, **parts)  # type: ignore[arg-type]  # three fields of text
+    return as_set(settings, "--policy", name)
+
+
+def as_set(
+    settings: SchedulingSettings, argument: str, name: str
+) -> tuple[Policy, SchedulingSettings]:
+    """The policy of ``settings``, which ``argument`` calls ``name``, and ``settings``.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    find_own([settings.orderer, settings.placer, settings.sizer])
+    with _making(argument, name):
         return registry.make_policy(settings), settings
+
+
+def _named(name: str) -> list[str]:
+    """The parts that ``name`` consists of; the folder of a checkpoint is one, to the end."""
+    before, has_checkpoint, folder = f"/{name}".partition(f"/{registry.CHECKPOINT}")
+    parts = before.split("/")[1:]
+    return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
+
+
+def _parts_at(name: str) -> Collection[str]:
+    """Which parts the checkpoint called ``name`` has; none if it is no name of a checkpoint."""
+    if not name.startswith(registry.CHECKPOINT):
+        return ()
+    card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT)))
+    return card.parts.by_name()
 
 
 @contextmanager

@@ -244,7 +244,9 @@ class World:
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
         return self._physics.rate(
-            life.job, running.sizes, nodes, racks, neighbours, life.straggler, _places(running)
+            *(life.job, running.sizes, nodes, racks, neighbours, life.straggler),
+            places=_places(running),
+            others=self.cluster.others(running) if self._physics.machines is not None else {},
         )
 
     def _set_pace(self, life: Life, rate: float) -> None:

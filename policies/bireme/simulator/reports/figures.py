@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from bireme.simulator.comparison import Comparison, Estimate, Line
+from bireme.simulator.bootstrap import Estimate
+from bireme.simulator.comparison import Comparison, Line
 from bireme.simulator.metrics import KEYS
 from bireme.simulator.reports import standing, words
 

@@ -17,10 +17,11 @@ from typing import Final
 from bireme.core.gangs import Role, Task
 from bireme.core.nodes import Node
 from bireme.core.resources import CPU, MEMORY, PODS, Request, request_of
+from bireme.kube.gpu_models import GPU_MODEL_LABEL
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import GPU_MODEL_LABEL, PODS_PER_NODE
+from bireme.simulator.traces.shapes import PODS_PER_NODE
 from bireme.simulator.traces.tables import count, each_row, number, read_header, read_table
 from bireme.simulator.workload import Trace
 

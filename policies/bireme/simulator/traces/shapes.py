@@ -20,9 +20,6 @@ published traces have (8 to 32 cores and 32 to 128 GiB a GPU), so that GPUs stay
 PODS_PER_NODE: Final = 110
 """The kubelet's own default, for machines that a trace describes."""
 
-GPU_MODEL_LABEL: Final = "nvidia.com/gpu.product"
-"""Node label with the GPU's model, as NVIDIA's GPU feature discovery writes it."""
-
 
 @lru_cache(maxsize=65_536)  # a trace repeats a few hundred shapes; equal gangs share one object
 def gang_of(

@@ -1,0 +1,103 @@
+"""The world that DAS is trained in is the simulator: equal starts, completion times and fees.
+
+Both are run on equal arrivals under equal policies. Where nothing but the order of additions
+differs, times agree to the last bit, fees to rounding.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang
+from bireme.core.placement import Placement
+from bireme.core.policy import Placer, Policy, Ranked
+from bireme.core.resources import FloatArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.fits import FirstFit, LoadBalance
+from bireme.heuristics.greedy import fill, place_by
+from bireme.simulator.engine import simulate
+from bireme.simulator.fees import fee_dollars
+from bireme.simulator.outcome import Outcome
+from bireme.training.das.conduct import START_NOW
+from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
+from bireme.training.das.world import DasWorld
+
+JOBS, SEED = 60, 7
+
+
+class TableOrder:
+    """Jobs by a fixed score each, highest first."""
+
+    def __init__(self, scores: FloatArray) -> None:
+        self.scores = scores
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        entries = [Ranked(gang, float(self.scores[_number(gang)])) for gang in gangs]
+        return sorted(entries, key=lambda entry: -entry.score)
+
+
+class TablePlacement:
+    """Machines by a fixed affinity for each job."""
+
+    def __init__(self, affinities: FloatArray) -> None:
+        self.affinities = affinities
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        order = np.argsort(-self.affinities[_number(gang)], kind="stable")
+        return place_by(gang, capacity, lambda task, room, _: fill(room, task.replicas, order))
+
+
+def _number(gang: Gang) -> int:
+    return int(gang.name.removeprefix("job-"))
+
+
+def simulated(setting: str, policy: Policy) -> tuple[Outcome, FloatArray]:
+    """The outcome in the simulator, and the fee of every job."""
+    sample = draw(setting, JOBS, SEED)
+    nodes = nodes_of(sample)
+    outcome = simulate(
+        trace_of(sample), nodes, policy, physics=physics_of(sample), conduct=START_NOW
+    )
+    return outcome, fee_dollars(outcome, nodes)
+
+
+def played(setting: str, placement: str, scores: FloatArray, affinities: FloatArray) -> DasWorld:
+    """The world after an episode, one world of the seed beside one of another."""
+    world = DasWorld(2, (setting,), jobs=JOBS, slots=JOBS, placement=placement)
+    world.reset([SEED, SEED + 1])
+    for _ in range(JOBS):
+        # the slots hold the waiting jobs, oldest first
+        order = np.argsort(~world.clouds.waiting, axis=1, kind="stable")
+        step = world.step({"ordering": scores[order], "placement": affinities[order]})
+    assert step.is_over.all()
+    return world
+
+
+def assert_equal(world: DasWorld, outcome: Outcome, fees: FloatArray) -> None:
+    clouds = world.clouds
+    assert [record.started for record in outcome.jobs] == clouds.started[0].tolist()
+    assert [record.finished for record in outcome.jobs] == clouds.finished[0].tolist()
+    np.testing.assert_allclose(clouds.fees[0], fees, rtol=1e-12)
+
+
+@pytest.mark.parametrize("setting", ["small", "medium", "large"])
+@pytest.mark.parametrize("name", ["first-fit", "load-balance"])
+def test_first_in_first_out_gives_equal_times_and_fees(setting: str, name: str) -> None:
+    placer: Placer = LoadBalance() if name == "load-balance" else FirstFit()
+    by_arrival = -np.arange(float(JOBS))
+    world = played(setting, name, by_arrival, np.zeros((JOBS, 1)))
+    assert_equal(world, *simulated(setting, Policy(Fifo(), placer)))
+
+
+@pytest.mark.parametrize(("setting", "machines"), [("small", 8), ("medium", 32), ("large", 64)])
+def test_a_table_of_scores_and_affinities_gives_equal_times_and_fees(
+    setting: str, machines: int
+) -> None:
+    generator = np.random.default_rng(3)
+    scores, affinities = generator.normal(size=JOBS), generator.normal(size=(JOBS, machines))
+    world = played(setting, "affinity", scores, affinities)
+    policy = Policy(TableOrder(scores), TablePlacement(affinities))
+    assert_equal(world, *simulated(setting, policy))

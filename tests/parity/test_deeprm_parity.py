@@ -1,0 +1,107 @@
+"""DeepRM's world and the one simulator give the same jobs the same starts.
+
+The world has no reservations: whoever fits may start. Under the rails a short job may not pass a
+blocked one that it would delay, so the simulator decides here without them, by the two cycles that
+the results on the rails are made with (evidence.plain): in order, and passing a blocked job or
+not. A third test shows that this is the only difference: rails change starts, the world does not.
+
+The simulator offers every waiting job to the rule and the world only those of its queue. Shortest
+first therefore meets a queue as long as the trace; strict arrival never looks behind the first.
+"""
+
+import numpy as np
+import pytest
+
+from bireme.core.gangs import Task
+from bireme.core.policy import Orderer, Policy
+from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.heuristics.shortest import ShortestJob
+from bireme.simulator.conduct import CYCLE, Conduct, Decide
+from bireme.simulator.engine import simulate
+from bireme.simulator.metrics import Metrics
+from bireme.simulator.metrics import measure as measure_outcome
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.workload import Trace, TraceJob
+from bireme.testing import GIB, a_node
+from bireme.training.deeprm.arrivals import Jobs, Setting
+from bireme.training.deeprm.baselines import Rule, carry_out, in_order_of_arrival, shortest_first
+from bireme.training.deeprm.measures import measure
+from bireme.training.deeprm.world import DeepRmWorld, State
+from evidence.plain import GREEDY, STRICT
+
+RATES = (0.5, 0.7, 0.9)
+SEEDS = range(12)
+MACHINE = a_node("machine", gpus=0, cpu_millis=10_000, memory_bytes=10 * GIB)
+
+
+def end_of(rule: Rule, queue_slots: int) -> State:
+    """The last state of one world per seed, in which ``rule`` has chosen."""
+    world = DeepRmWorld(len(SEEDS), Setting(rates=RATES, queue_slots=queue_slots))
+    world.reset(SEEDS)
+    return carry_out(world, rule)
+
+
+def trace_of(jobs: Jobs, world: int) -> Trace:
+    """The jobs of one world: a step is a second, a slot a core or a gibibyte."""
+    came = np.flatnonzero(jobs.exists[world])
+    return Trace("deeprm", tuple(_job(int(j), jobs, world) for j in came))
+
+
+def _job(number: int, jobs: Jobs, world: int) -> TraceJob:
+    cores, gibibytes = jobs.demands[world, number].tolist()
+    asks = request_of({CPU: 1000 * cores, MEMORY: GIB * gibibytes, PODS: 1})
+    seconds = float(jobs.durations[world, number])
+    task = Task("main", 1, asks)
+    return TraceJob(f"j{number:02}", float(number), (task,), seconds, estimated_seconds=seconds)
+
+
+def simulated(trace: Trace, orderer: Orderer, decide: Decide) -> Outcome:
+    conduct = Conduct(round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide)
+    return simulate(trace, [MACHINE], Policy(orderer, Packing()), conduct=conduct)
+
+
+def starts(outcome: Outcome) -> list[float | None]:
+    return [record.started for record in outcome.jobs]
+
+
+def starts_in(end: State, world: int) -> IntArray:
+    return end.started[world][end.jobs.exists[world]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "queue_slots", "orderer", "decide"),
+    [
+        (shortest_first, 50, ShortestJob(), GREEDY),
+        (in_order_of_arrival, 10, Fifo(), STRICT),
+    ],
+    ids=["shortest first, whoever fits", "strict arrival"],
+)
+def test_equal_arrivals_start_at_the_same_times(
+    rule: Rule, queue_slots: int, orderer: Orderer, decide: Decide
+) -> None:
+    end = end_of(rule, queue_slots)
+    for world in range(len(SEEDS)):
+        outcome = simulated(trace_of(end.jobs, world), orderer, decide)
+        assert starts(outcome) == starts_in(end, world).tolist()
+
+
+def test_the_world_measures_what_the_simulator_measures() -> None:
+    end = end_of(shortest_first, 50)
+    found = measure(end)
+    for world in range(len(SEEDS)):
+        outcome = simulated(trace_of(end.jobs, world), ShortestJob(), GREEDY)
+        metrics: Metrics = measure_outcome(outcome)
+        assert metrics.slowdown.mean == pytest.approx(found.slowdown[world])
+        assert metrics.jct_seconds.mean == pytest.approx(found.completion_steps[world])
+        assert metrics.wait_seconds.mean == pytest.approx(found.waiting_steps[world])
+
+
+def test_rails_are_the_difference_between_the_world_and_the_operator() -> None:
+    """With reservations some jobs start at other times, and none that waits is passed for ever."""
+    end = end_of(shortest_first, 50)
+    traces = [trace_of(end.jobs, world) for world in range(len(SEEDS))]
+    railed = [starts(simulated(trace, ShortestJob(), CYCLE)) for trace in traces]
+    assert any(found != starts_in(end, world).tolist() for world, found in enumerate(railed))
+    assert all(None not in found for found in railed)
