@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
-from bireme.training.distributed import average_gradients, equal_start, least
+from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
 from bireme.training.distributions import Distribution
 from bireme.training.episodes import LONGEST_EPISODE, Episodes
 from bireme.training.policies import ActorCritic, Tensors, predict
@@ -47,7 +47,7 @@ class Config:
 
     Attributes:
         n_steps: Steps of every world between updates; None: whole episodes.
-        replicas: How many worlds share each seed.
+        replicas: How many worlds, next to each other, share each seed.
         longest_episode: After how many steps an episode that does not end is an error.
         max_grad_norm: Longer gradients are shortened to this.
     """
@@ -166,7 +166,10 @@ class Algorithm(ABC, Generic[C]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
+        """Go on where :meth:`state_dict` was taken.
+
+        Of several processes all load what the first one saved; the others begin new episodes.
+        """
         self.policy.load_state_dict(state["policy"])
         groups = self.optimizer.state_dict()["param_groups"]
         moments = {int(k): v for k, v in state.get("optimizer", {}).items()}
@@ -176,6 +179,14 @@ class Algorithm(ABC, Generic[C]):
         counters = state["counters"]
         self.updates, self.steps = counters["updates"], counters["steps"]
         self.seconds = counters["seconds"]
+        if rank():
+            self._part_ways()
+
+    def _part_ways(self) -> None:
+        """Chances of this process's own, after it loaded those of the first."""
+        common = int(torch.randint(2**31, (1,), generator=self.generator))
+        self.generator.manual_seed(process_seed(common))
+        self.episodes = Episodes(self.episodes.world, process_seed(common), self.episodes.replicas)
 
     def _descend(self, loss: Tensor) -> None:
         """One step of the optimiser, with the gradients of all processes."""

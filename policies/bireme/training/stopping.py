@@ -82,7 +82,7 @@ class EarlyStopping:
     def state_dict(self) -> dict[str, Any]:
         """The best weights and how it stands, for :mod:`bireme.training.storage`."""
         return {
-            "policy": dict(self._best),
+            "policy": self._best or dict(self._policy.state_dict()),
             "best_score": self.best_score,
             "last_score": self.last_score,
             "best_update": self.best_update,

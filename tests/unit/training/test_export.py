@@ -1,0 +1,118 @@
+"""From torch to a folder that is served: the same answers at every size, and nothing else in it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bireme.rl.cards import Parts
+from bireme.rl.checkpoints import Checkpoint, load
+from bireme.rl.errors import CheckpointError
+from bireme.training.export import Trained, export
+from smallnets import checkpoints, encoders
+from smallnets.encoders import GANG_FACTS, NODE_FACTS
+
+
+class Attentive(torch.nn.Module):
+    """Scores rows by themselves, by what they attend to, and by their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.embed = torch.nn.Linear(3, 16)
+        self.attend = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.score = torch.nn.Linear(32, 1)
+
+    def forward(self, facts: torch.Tensor) -> torch.Tensor:
+        rows = self.attend(torch.tanh(self.embed(facts))[None])[0]
+        mean = rows.mean(0, keepdim=True).expand(rows.shape[0], -1)
+        scores: torch.Tensor = self.score(torch.cat([rows, mean], 1)).squeeze(-1)
+        return scores
+
+
+class Counting(torch.nn.Module):
+    """Never answers the same question alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, facts: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return facts.sum(1) * self.calls
+
+
+@pytest.fixture(autouse=True)
+def small_encoders() -> Iterator[None]:
+    with encoders.known():
+        yield
+
+
+@pytest.fixture(scope="module")
+def network() -> Attentive:
+    return Attentive()
+
+
+@pytest.fixture(scope="module")
+def exported(network: Attentive, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("exported") / "new" / "checkpoint"
+    with encoders.known():
+        found = export(
+            {
+                "orderer": Trained(network, GANG_FACTS, stops_others=True),
+                "placer": Trained(network, NODE_FACTS),
+            },
+            checkpoints.card("tiny", Parts()),
+            folder,
+        )
+        assert load(folder).sha256 == found.sha256
+    return found
+
+
+def test_what_is_served_answers_as_torch_at_sizes_nobody_tried(
+    exported: Checkpoint, network: Attentive
+) -> None:
+    assert exported.orderer is not None
+    assert exported.placer is not None
+    network.eval()
+    for rows in (1, 4, 77, 300):
+        facts = np.random.default_rng(rows).standard_normal((rows, 3), dtype=np.float32)
+        with torch.no_grad():
+            expected = network(torch.from_numpy(facts)).numpy()
+        for part in (exported.orderer, exported.placer):
+            answer = part.session.answer({"facts": facts}, rows, 10.0)
+            np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_card_says_of_the_parts_what_was_exported(exported: Checkpoint) -> None:
+    parts = exported.card.parts
+    assert parts.orderer is not None
+    assert parts.placer is not None
+    assert (parts.orderer.encoder, parts.orderer.stops_others) == (GANG_FACTS, True)
+    assert (parts.placer.encoder, parts.placer.stops_others) == (NODE_FACTS, False)
+    assert parts.placer.inputs == {"facts": ("nodes", 3)}
+    assert parts.orderer.bytes < 30_000
+
+
+def test_an_export_carries_no_source_and_no_path(tmp_path: Path) -> None:
+    part = {"orderer": Trained(torch.nn.Sequential(torch.nn.Linear(3, 1), Flat()), GANG_FACTS)}
+    export(part, checkpoints.card("tiny", Parts()), tmp_path)  # type: ignore[arg-type]  # one part
+    written = (tmp_path / "orderer.onnx").read_bytes()
+    for trace in (b".py", b"site-packages", b"forward", b"/home"):
+        assert trace not in written
+
+
+class Flat(torch.nn.Module):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.squeeze(-1)
+
+
+def test_a_network_that_does_not_answer_as_its_export_does_is_refused(tmp_path: Path) -> None:
+    network = Counting()
+    with pytest.raises(CheckpointError, match="ONNX Runtime answers otherwise than torch, by up"):
+        export(
+            {"orderer": Trained(network, GANG_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
+        )
+    assert network.training

@@ -1,0 +1,153 @@
+"""Every algorithm learns something trivial, in seconds; the same seed gives the same run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bireme.training.a2c import A2C, A2CConfig
+from bireme.training.algorithm import Algorithm, Progress
+from bireme.training.cloning import Cloning, CloningConfig
+from bireme.training.episodes import play
+from bireme.training.mappo import MAPPO
+from bireme.training.policies import ActorCritic, predict
+from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.worlds import World
+from toyworlds.cartpole import LONGEST, Balancing, CartPole
+from toyworlds.policies import Aiming, Echoing, Paired
+from toyworlds.worlds import Echo, Late, Pair, Target
+
+Maker = Callable[[ActorCritic, World, int], Algorithm[Any]]
+
+
+def a2c(policy: ActorCritic, world: World, seed: int = 0) -> A2C:
+    return A2C(policy, world, A2CConfig(learning_rate=0.03), seed)
+
+
+def clipped(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
+    return PPO(policy, world, PPOConfig(learning_rate=0.05), seed)
+
+
+def penalised(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
+    config = PPOConfig(learning_rate=0.05, objective="kl", target_kl=0.05)
+    return PPO(policy, world, config, seed)
+
+
+def judged_by_replicas(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
+    config = PPOConfig(learning_rate=0.05, baseline="replicas", replicas=4)
+    return PPO(policy, world, config, seed)
+
+
+def agents(policy: ActorCritic, world: World, seed: int = 0) -> MAPPO:
+    return MAPPO(policy, world, PPOConfig(learning_rate=0.05), seed)
+
+
+def cloning(policy: ActorCritic, world: World, seed: int = 0) -> Cloning:
+    config = CloningConfig(learning_rate=0.05, batch_size=32)
+    return Cloning(policy, world, config, seed, teacher=lambda seen: seen["asked"].argmax(axis=1))
+
+
+def reached(policy: ActorCritic, world: World) -> float:
+    """The mean return of the policy's likeliest actions."""
+    seeds = range(1000, 1000 + world.count)
+    return float(play(world, seeds, lambda seen: predict(policy, seen)).mean())
+
+
+@pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
+def test_algorithm_learns_to_do_as_it_is_told(make: Maker) -> None:
+    """Two steps of four choices: chance gets 0.5 of 2."""
+    policy, world = Echoing(), Echo(count=32, ragged=2)
+    make(policy, world, 0).learn(6_000)
+    assert reached(policy, Echo(count=32)) == 2
+
+
+@pytest.mark.parametrize("make", [a2c, clipped, judged_by_replicas])
+def test_algorithm_learns_what_is_paid_later(make: Maker) -> None:
+    policy = Echoing()
+    make(policy, Late(count=32), 0).learn(8_000)
+    assert reached(policy, Late(count=32)) == 1
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("objective", ["clip", "kl"])
+def test_gaussian_policies_come_near_their_target(is_full: bool, objective: Any) -> None:
+    """Standing still at 0 costs 2/3; the spread at the start costs 0.74 more."""
+    policy = Aiming(is_full=is_full)
+    config = PPOConfig(
+        learning_rate=0.02, baseline="replicas", replicas=8, objective=objective, target_kl=0.05
+    )
+    PPO(policy, Target(count=64), config).learn(64 * 60)
+    assert reached(policy, Target(count=64)) > -0.03
+
+
+def test_agents_learn_together() -> None:
+    """Of 2 steps only the first asks for a level; the best return is 2."""
+    policy, world = Paired(), Pair(count=32)
+    agents(policy, world).learn(9_000)
+    assert reached(policy, world) > 1.97
+
+
+@pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
+def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
+    def run(seed: int) -> tuple[torch.Tensor, list[dict[str, float]]]:
+        policy, told = Echoing(hidden=4), []
+
+        def note(progress: Progress) -> bool:
+            told.append({**progress.metrics})
+            return True
+
+        make(policy, Echo(ragged=3), seed).learn(200, note)
+        return torch.cat([weights.flatten() for weights in policy.parameters()]), told
+
+    weights, told = run(1)
+    again, told_again = run(1)
+    other, _ = run(2)
+    assert torch.equal(weights, again)
+    assert told == told_again
+    assert not torch.equal(weights, other)
+
+
+def test_learning_ends_when_the_callback_says_so() -> None:
+    seen: list[Progress] = []
+
+    def stop_third(progress: Progress) -> bool:
+        seen.append(progress)
+        return progress.update < 3
+
+    algorithm = clipped(Echoing(), Echo(count=4))
+    algorithm.learn(1000, stop_third)
+    assert [(p.update, p.steps) for p in seen] == [(1, 8), (2, 16), (3, 24)]
+    assert algorithm.learn(40).steps == 40
+
+
+def test_ppo_balances_a_pole() -> None:
+    """CartPole-v0 counts as solved at a mean of 195; 10 s of one core are enough."""
+    policy = Balancing(seed=0)
+    config = PPOConfig(
+        n_steps=64, learning_rate=3e-3, gamma=0.98, gae_lambda=0.9, reward_scale=0.02,
+        n_epochs=6, n_minibatches=8, ent_coef=0.01,
+    )  # fmt: skip
+    scores: list[float] = []
+
+    def solved(progress: Progress) -> bool:
+        if progress.update % 10 == 0:
+            scores.append(reached(policy, CartPole(100)))
+        return not scores or scores[-1] < 195
+
+    PPO(policy, CartPole(32), config).learn(60_000, solved)
+    assert LONGEST >= scores[-1] >= 195
+
+
+def test_our_cart_is_that_of_gymnasium() -> None:
+    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+    theirs, ours = CartPoleEnv(), CartPole(1)
+    theirs.reset(seed=0)
+    ours.reset([0])
+    theirs.state = ours.state[0]
+    for push in [0, 1, 1, 0, 1, 1, 1, 0]:
+        seen, *_ = theirs.step(push)
+        ours.step(np.array([push]))
+        assert ours.state[0] == pytest.approx(seen, abs=1e-6)

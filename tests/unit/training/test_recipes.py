@@ -1,0 +1,57 @@
+"""Recipes are found by name, and whoever cannot have one is told why."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.training.recipes import RECIPES, closest, load_recipe
+
+
+def test_recipe_of_ones_own_is_named_by_its_path() -> None:
+    assert load_recipe("toyworlds.recipe:EchoRecipe").summary == "Echo, learned by PPO"
+
+
+def test_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(SettingError, match="no recipe is called 'das1'; did you mean 'das'"):
+        load_recipe("das1")
+
+
+@pytest.mark.parametrize(
+    "path", ["toyworlds.recipe:Nothing", "toyworlds.recipe:Path", "json:loads"]
+)
+def test_what_cannot_train_is_no_recipe(path: str) -> None:
+    with pytest.raises(SettingError, match=r"has no class .* with a method 'train'"):
+        load_recipe(path)
+
+
+def test_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "toyworlds.recipe", raising=False)
+    for module in [name for name in sys.modules if name.startswith("bireme.training")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(SettingError, match=r"needs torch.*bireme\[train\]"):
+        load_recipe("toyworlds.recipe:EchoRecipe")
+
+
+def test_missing_module_of_ones_own_is_named() -> None:
+    with pytest.raises(SettingError, match="cannot be loaded: No module named 'nowhere'"):
+        load_recipe("nowhere:Recipe")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_of_the_table_is_whole(name: str) -> None:
+    if importlib.util.find_spec(RECIPES[name].partition(":")[0].rpartition(".")[0]) is None:
+        pytest.skip("not there yet")
+    recipe = load_recipe(name)
+    metric, is_less_better = recipe.primary
+    assert recipe.summary
+    assert recipe.settings
+    assert metric
+    assert isinstance(is_less_better, bool)
+    assert callable(recipe.evaluate)
+
+
+def test_hint_lists_what_is_known_where_nothing_is_near() -> None:
+    assert closest("zzz", ["b", "a"]) == "known: a, b"
