@@ -18,29 +18,27 @@ job completion times (the objective of Decima, Mao et al., SIGCOMM'19, section 5
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from bireme import registry
-from bireme.core.gangs import Gang
+from bireme.core.estimates import RuntimeHistory
 from bireme.core.nodes import Node
-from bireme.core.policy import Policy, Ranked
+from bireme.core.resources import ResourceAxis
 from bireme.core.settings import SchedulingSettings
-from bireme.core.snapshot import ClusterSnapshot
-from bireme.simulator.engine import Simulation
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
 from bireme.simulator.workload import Trace
 from bireme.simulator.world import World
+from bireme.training.game import Game
 
-Observation = dict[str, NDArray[np.float32]]
+Observation: TypeAlias = dict[str, NDArray[np.float32]]
 TIMES: Final = ("estimated_hours", "is_estimated", "waited_hours")
 """The columns of ``times``."""
 MOST_HOURS: Final = 8760.0
@@ -62,9 +60,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         episodes: The trace of every episode, or a function that makes one from a seed.
         slots: How many gangs the agent sees.
         placer: Where gangs go; a name of the registry.
+        learns: Whether run times that nobody stated are judged by those of finished jobs.
     """
-
-    metadata = {"render_modes": []}  # noqa: RUF012  # Gymnasium's own spelling
 
     def __init__(
         self,
@@ -75,17 +72,92 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         placer: str = "packing",
         settings: SchedulingSettings = _SETTINGS,
         physics: Physics = _PHYSICS,
+        learns: bool = True,
     ) -> None:
-        self._make = (lambda _: episodes) if isinstance(episodes, Trace) else episodes
-        self._nodes, self._slots, self._placer = nodes, slots, placer
-        self._settings, self._physics = settings, physics
-        resources = len(World(Trace("", ()), nodes, settings, physics, 0, None).cluster.table.axis.names)
+        self._episodes, self._nodes, self._slots = episodes, nodes, slots
+        self._placer = registry.make_placer(placer)
+        self._settings, self._physics, self._learns = settings, physics, learns
+        self._axis = ResourceAxis.of(node.allocatable for node in nodes)
+        resources = len(self._axis)
+        self._shapes = {
+            "demand": (1.0, (slots, resources)),
+            "times": (MOST_HOURS, (slots, len(TIMES))),
+            "free": (1.0, (len(nodes), resources)),
+            "crowd": (1.0, (2,)),
+        }
+        boxes = {name: spaces.Box(0.0, *limits) for name, limits in self._shapes.items()}
         self.action_space = spaces.Discrete(slots + 1)
-        self.observation_space = spaces.Dict(
-            {
-                "demand": spaces.Box(0, 1, (slots, resources), np.float32),
-                "times": spaces.Box(0, MOST_HOURS, (slots, len(TIMES)), np.float32),
-                "free": spaces.Box(0, 1, (len(nodes), resources), np.float32),
-                "crowd": spaces.Box(0, 1, (2,), np.float32),
-            }
-        )
+        self.observation_space = cast("spaces.Space[Observation]", spaces.Dict({**boxes}))
+        self._game: Game | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin the next trace.
+
+        Raises:
+            SimulationError: it has no jobs, or elastic ones, which this environment cannot size.
+        """
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(2**31))
+        trace = self._episodes if isinstance(self._episodes, Trace) else self._episodes(drawn)
+        _check(trace)
+        history = RuntimeHistory() if self._learns else None
+        world = World(trace, self._nodes, self._settings, self._physics, drawn, history)
+        self._game = Game(world, self._placer)
+        return self._seen(self._game), {"action_mask": self._mask(self._game)}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Let the chosen gang be next, or time pass."""
+        game = self._playing
+        if game.is_over:
+            raise ResetNeeded("the episode is over; call reset()")
+        mask = self._mask(game)
+        slot = int(action) if mask[action] else 0 if not mask[-1] else self._slots
+        hours = game.pass_time() if slot == self._slots else game.choose(slot)
+        info = {"action_mask": self._mask(game)}
+        return self._seen(game), -hours, game.is_over, False, info
+
+    @property
+    def records(self) -> tuple[JobRecord, ...]:
+        """The life of every job of the episode, in order of submission."""
+        return self._playing.simulation.records()
+
+    @property
+    def _playing(self) -> "Game":
+        if self._game is None:
+            raise ResetNeeded("there is no episode; call reset()")
+        return self._game
+
+    def _mask(self, game: "Game") -> NDArray[np.int8]:
+        mask = np.zeros(self._slots + 1, np.int8)
+        mask[: min(len(game.candidates), self._slots)] = 1
+        mask[-1] = not game.candidates or game.running > 0
+        return mask
+
+    def _seen(self, game: "Game") -> Observation:
+        seen = {name: np.zeros(shape, np.float32) for name, (_, shape) in self._shapes.items()}
+        snapshot = game.snapshot
+        for slot, gang in enumerate(game.candidates[: self._slots]):
+            asked = (gang.demand.get(n, 0) / max(snapshot.total[n], 1) for n in self._axis.names)
+            seen["demand"][slot] = [min(1.0, share) for share in asked]
+            known, wait = gang.estimated_seconds, snapshot.wait_seconds(gang)
+            hours = [(known or 0.0) / 3600, known is not None, wait / 3600]
+            seen["times"][slot] = np.minimum(hours, MOST_HOURS)
+        offered = snapshot.nodes.allocatable
+        free = (offered - game.used) / np.maximum(offered, 1)
+        seen["free"][:] = np.where(snapshot.nodes.is_ready[:, None], np.clip(free, 0, 1), 0)
+        counts = np.array([len(game.candidates), game.running])
+        seen["crowd"][:] = counts / len(game.world.jobs)
+        return seen
+
+
+def _check(trace: Trace) -> None:
+    if not trace.jobs:
+        raise SimulationError(f"trace {trace.name} has no jobs; give the episode at least one")
+    for job in trace.jobs:
+        if job.is_elastic:
+            raise SimulationError(
+                f"trace {trace.name}: job {job.name!r} is elastic, but the agent chooses an order "
+                "alone; set is_elastic to False"
+            )

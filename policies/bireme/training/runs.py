@@ -8,8 +8,7 @@
 
 A run is the callback of its algorithms: it writes a row per update, saves now and then, and ends
 the learning when the time is up. A run that was broken off goes on from what was last saved. Of
-several processes the first writes all of this; the others save only the state of their algorithms
-(``STAGE.process-1.safetensors``).
+several processes the first writes all of this; to resume, all must see it.
 """
 
 import json
@@ -32,9 +31,6 @@ SECONDS_BETWEEN_SAVES: Final = 60.0
 
 class Learner(storage.Storable, Protocol):
     """An algorithm, or what else learns step by step and can be interrupted."""
-
-    @property
-    def steps(self) -> int: ...
 
     def learn(self, total_steps: int, callback: Callback) -> object: ...
 
@@ -152,8 +148,8 @@ class TrainingRun:
             step = progress.steps * world_size()
             self._curves.add(stage.name, step, self.seconds, numbers)
             stage.watcher.show(stage.name, progress.steps, stage.total_steps, numbers)
-        if least(stage.saved_seconds + SECONDS_BETWEEN_SAVES - self.seconds) <= 0:
-            self._save(stage)
+            if self.seconds - stage.saved_seconds >= SECONDS_BETWEEN_SAVES:
+                self._save(stage)
         return goes_on
 
     def finish(self) -> None:
@@ -188,34 +184,29 @@ class TrainingRun:
 
     def _save(self, stage: _Stage) -> None:
         stage.saved_seconds = self.seconds
-        for file, part in self._files(stage):
-            storage.save(file, part)
         if self.is_first:
+            for file, part in self._files(stage):
+                storage.save(file, part)
             self._note_down()
 
     def _load(self, stage: _Stage) -> None:
-        """Go on where ``stage`` was saved, if it was: in all processes, or in none."""
+        """Go on where ``stage`` was saved, if it was."""
         files = self._files(stage)
-        is_there = float(all(file.exists() for file, _ in files))
-        if least(is_there):
-            for file, part in files:
-                storage.load(file, part)
-        steps = stage.algorithm.steps if is_there else -1
-        if least(steps) != -least(-steps):
+        is_there = all(file.exists() for file, _ in files)
+        if is_there != bool(least(float(is_there))):
             raise SettingError(
-                f"the processes saved stage {stage.name!r} of {str(self.folder)!r} at different "
-                "steps; resume with as many processes as before, in the same folders, or start "
-                "anew with another --out"
+                f"--out {str(self.folder)!r}: this process sees what stage {stage.name!r} saved, "
+                "another does not; to resume, give all processes a folder that they share"
             )
+        for file, part in files if is_there else ():
+            storage.load(file, part)
 
     def _files(self, stage: _Stage) -> list[tuple[Path, storage.Storable]]:
-        """Each process has its own: their worlds differ, and so do their generators."""
-        own = f".process-{rank()}" if rank() else ""
         files: list[tuple[Path, storage.Storable]] = [
-            (self.folder / f"{stage.name}{own}.safetensors", stage.algorithm)
+            (self.folder / f"{stage.name}.safetensors", stage.algorithm)
         ]
         if isinstance(stage.also, storage.Storable):
-            files.append((self.folder / f"{stage.name}.stopping{own}.safetensors", stage.also))
+            files.append((self.folder / f"{stage.name}.stopping.safetensors", stage.also))
         return files
 
     def _note_down(self) -> None:
