@@ -1,6 +1,6 @@
 """Folders that Bireme loads as checkpoints, with cards that state what lies in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from bireme.rl import cards, encoders
 from bireme.rl.cards import Card, PartCard, Parts
 from bireme.rl.checkpoints import AFFINITIES, SCORES
 from bireme.rl.protocols import Shape
-from smallnets.encoders import GANG_FACTS, NODE_FACTS
+from smallnets.encoders import GANG_FACTS, NODE_FACTS, GangFacts
 from smallnets.graphs import weighted_sum
 
 ORDERER: Final = "orderer.onnx"
@@ -51,7 +51,7 @@ def write_part(
     path: Path,
     model: onnx.ModelProto | bytes,
     encoder: str,
-    inputs: dict[str, Shape] | Any,
+    inputs: Mapping[str, Shape],
     output: tuple[str, str],
 ) -> PartCard:
     """``model`` as a file, and what a card says of it."""
@@ -67,6 +67,17 @@ def write_part(
         inputs=dict(inputs),
         outputs={output[0]: (output[1],)},
     )
+
+
+def write_orderer(folder: Path, model: onnx.ModelProto | bytes, **facts: Any) -> Path:
+    """A checkpoint of one orderer, ``model``; its card tells the truth but for ``facts``.
+
+    Returns ``folder``.
+    """
+    part = write_part(folder / ORDERER, model, GANG_FACTS, GangFacts.inputs, SCORES)
+    part = msgspec.structs.replace(part, **facts)
+    write_card(folder, card("small", Parts(orderer=part)))
+    return folder
 
 
 def card(name: str, parts: Parts) -> Card:

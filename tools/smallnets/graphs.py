@@ -58,3 +58,31 @@ def model(
 
 def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+
+def slow(
+    inputs: Mapping[str, Shape], output: tuple[str, str], width: int = 1200
+) -> onnx.ModelProto:
+    """Sums of the only input's features, after minutes of products of large matrices."""
+    (fed,) = inputs
+    weights = {
+        "axis": np.array([1], dtype=np.int64),
+        "square": np.array([width, width], dtype=np.int64),
+        "nothing": np.array(0, dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("ReduceMax", [fed], ["most"], keepdims=0),
+        helper.make_node("Expand", ["most", "square"], ["product-0"]),
+    ]
+    steps = 500
+    for step in range(steps):
+        factors = [f"product-{step}", "product-0"]
+        nodes.append(helper.make_node("MatMul", factors, [f"product-{step + 1}"]))
+    nodes += [
+        helper.make_node("ReduceMax", [f"product-{steps}"], ["end"], keepdims=0),
+        helper.make_node("Mul", ["end", "nothing"], ["zero"]),
+        helper.make_node("ReduceSum", [fed, "axis"], ["sums"], keepdims=0),
+        helper.make_node("Add", ["sums", "zero"], [output[0]]),
+    ]
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    return model(inputs, output, nodes, tensors)

@@ -156,10 +156,10 @@ def _value_at(text: bytes, message: str) -> str:
     path = re.search(r"`\$((?:\.\w+|\[\d+\])+)`", message)
     if path is None:
         return ""
-    value = msgspec.json.decode(text)
     try:
+        value = msgspec.json.decode(text)
         for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path[1]):
             value = value[name] if name else value[int(index)]
-    except (KeyError, IndexError, TypeError):
+    except (LookupError, TypeError, UnicodeDecodeError, msgspec.DecodeError):
         return ""
     return f" (it is {str(value)[:80]!r})"

@@ -1,14 +1,10 @@
 """Checkpoints by name: a folder of one's own first, then those that come with Bireme."""
 
 from pathlib import Path
-from typing import Final
 
-from bireme.rl import checkpoints
+from bireme.rl import checkpoints, shipped
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.errors import CheckpointError
-
-SHIPPED: Final = Path(__file__).parent / "checkpoints"
-"""One folder per checkpoint that comes with Bireme."""
 
 
 def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoint:
@@ -24,13 +20,13 @@ def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoin
 def folder_of(name: str, directory: str = "") -> Path:
     """Where the checkpoint lies. Raises CheckpointError: nowhere."""
     own = _folders(Path(directory)) if directory else {}
-    shipped = _folders(SHIPPED) if SHIPPED.exists() else {}
-    found = own.get(name) or shipped.get(name)
+    ours = _folders(shipped.FOLDER) if shipped.FOLDER.exists() else {}
+    found = own.get(name) or ours.get(name)
     if found is None:
         where = f"below checkpoint_directory {directory!r}, " if directory else ""
         raise CheckpointError(
             f"no checkpoint is called {name!r} {where}and none of those that come with Bireme "
-            f"({', '.join(sorted(shipped)) or 'there are none'}); copy its folder below "
+            f"({', '.join(sorted(ours)) or 'there are none'}); copy its folder below "
             "checkpoint_directory, or correct the name"
         )
     return found

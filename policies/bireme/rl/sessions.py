@@ -153,7 +153,9 @@ def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
     except Exception as error:
         raise CheckpointError(
             f"{where}: ONNX Runtime refuses it: {_first_line(error)}; export the checkpoint again"

@@ -12,8 +12,11 @@ from bireme.rl.protocols import OrderEncoder, PlaceEncoder
 
 ORDER_ENCODERS: Final[Mapping[str, str]] = {
     "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
+    "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
 }
-PLACE_ENCODERS: Final[Mapping[str, str]] = {}
+PLACE_ENCODERS: Final[Mapping[str, str]] = {
+    "das-machines/1": "bireme.rl.encoders.das:DasMachines",
+}
 
 
 def order_encoder(name: str) -> OrderEncoder:

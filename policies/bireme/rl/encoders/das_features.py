@@ -51,29 +51,27 @@ def machine_features(
     capacity: IntArray,
     speed: FloatArray,
     dollars_per_hour: FloatArray,
-    same_rack: FloatArray,
-    same_model: FloatArray,
+    rack_free: FloatArray,
+    rack_capacity: FloatArray,
+    alike_free: FloatArray,
 ) -> FloatArray:
     """Features of machines, float64 of shape (..., machines, 8).
 
     Args:
         free, capacity: GPUs, shape (..., machines).
         speed, dollars_per_hour: Of the GPU model, same shape.
-        same_rack: 1 where two machines share a rack, shape (..., machines, machines).
-        same_model: 1 where they also have the same GPU model, same shape.
+        rack_free, rack_capacity: GPUs of all machines of the rack, same shape.
+        alike_free: Those of the rack's machines with the same GPU model, same shape.
     """
-    beside = (same_rack @ free[..., None])[..., 0]
-    racks = (same_rack @ capacity[..., None])[..., 0]
-    alike = (same_model @ free[..., None])[..., 0]
     return np.stack(
         [
             free / 8,
             free / np.maximum(capacity, 1),
             speed,
             dollars_per_hour / 4,
-            beside / np.maximum(racks, 1),
-            np.minimum(beside / 16, 1),
-            np.minimum(alike / 16, 1),
+            rack_free / np.maximum(rack_capacity, 1),
+            np.minimum(rack_free / 16, 1),
+            np.minimum(alike_free / 16, 1),
             (free == capacity) & (capacity > 0),
         ],
         axis=-1,

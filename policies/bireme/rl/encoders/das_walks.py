@@ -24,12 +24,18 @@ Floats = NDArray[np.floating[Any]]
 
 DECAY: Final = 0.5
 """lambda, how much one step of a walk counts."""
-VARIANCE: Final = 0.02
-"""s^2 of log speed between equal machines: the spread of a log-normal slowness of 10 % (PAI)."""
-NOISE_VARIANCE: Final = 0.2
-"""sigma^2 of one finished run: its estimate is wrong by a factor, and it had neighbours."""
-EXPECTED: Final = -0.2
+LENGTH_SCALE: Final = 0.5
+VARIANCE: Final = 0.03
+"""s^2 of log speed between equal machines: a slowness of 10 %, log-normal (PAI's stragglers)."""
+NOISE_VARIANCE: Final = 0.1
+"""sigma^2 of one finished run: owners' estimates are wrong by a factor of exp(0.3)."""
+EXPECTED: Final = -0.15
 """Y of a run on ordinary machines, which are never quite alone nor quite even."""
+IN_RACK: Final = 0.74
+IN_CLUSTER: Final = 0.55
+"""Speed of a gang on several machines of a rack, and of several racks, beside one machine: what the
+simulator's physics has from the measurements of Gavel (Narayanan et al., OSDI 2020)."""
+_ROUNDING: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +94,20 @@ def posterior(
     precision = walks / variance + turned @ shares / noise_variance
     evidence = turned @ observed[..., None] / noise_variance
     return Posterior(np.linalg.solve(precision, evidence)[..., 0], precision)
+
+
+def beliefs(features: Floats, adjacency: Floats, shares: Floats, speeds: Floats) -> Posterior:
+    """What the speeds of finished runs say of the health of machines, in logarithms.
+
+    Args:
+        features: Of machines for the job to be placed, shape (..., machines, features).
+        adjacency: Of machines, 1 within a rack, less across, 0 for padding.
+        shares: Where each run was, shape (..., runs, machines); a row of zeros is no run.
+        speeds: log(estimate / time taken / speed of the slowest model), shape (..., runs).
+    """
+    nearness = ((shares @ adjacency) * shares).sum(-1)
+    is_spread, is_apart = (shares > 0).sum(-1) > 1, nearness < 1 - _ROUNDING
+    spread = np.where(is_apart, IN_CLUSTER, np.where(is_spread, IN_RACK, 1.0))
+    observed = np.where(shares.any(-1), speeds - np.log(spread) - EXPECTED, 0.0)
+    walks = walk_precision(similarity(features / LENGTH_SCALE, adjacency))
+    return posterior(walks, shares, observed)

@@ -1,0 +1,92 @@
+"""How far a policy that watches is from the one that decides: by hand, and at the extremes."""
+
+import random
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.cycle import run_cycle
+from bireme.core.policy import Policy
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.fits import BestFit, FirstFit
+from bireme.heuristics.packing import Packing
+from bireme.heuristics.shortest import ShortestJob
+from bireme.rl.shadow import Difference, compare, kendall_tau
+from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from scheduling import strategies
+from scheduling.strategies import Case
+
+FIFO = Policy(Fifo(), Packing())
+SHORTEST = Policy(ShortestJob(), Packing())
+
+
+def difference(snapshot: ClusterSnapshot, active: Policy, shadow: Policy) -> Difference:
+    return compare(
+        run_cycle(snapshot, active), run_cycle(snapshot, shadow, explain=False), snapshot
+    )
+
+
+def one_node_for_two() -> ClusterSnapshot:
+    """Whole-node gangs of 1000 and of 100 seconds, the long one first."""
+    long = a_gang("long", a_task(8), arrived=1.0, estimated_seconds=1000.0)
+    short = a_gang("short", a_task(8), arrived=2.0, estimated_seconds=100.0)
+    return a_snapshot([a_node("n")], long, short, now=2.0)
+
+
+def test_two_policies_that_start_different_gangs_agree_in_nothing() -> None:
+    found = difference(one_node_for_two(), FIFO, SHORTEST)
+    assert (found.agreement, found.same_places, found.tau) == (0.0, 1.0, -1.0)
+
+
+def test_regret_is_the_forecast_difference_of_mean_completion_times() -> None:
+    # Long first: they end after 1000 and 1100 s; short first: after 1100 and 100 s.
+    assert difference(one_node_for_two(), FIFO, SHORTEST).regret_seconds == pytest.approx(450.0)
+    assert difference(one_node_for_two(), SHORTEST, FIFO).regret_seconds == pytest.approx(-450.0)
+
+
+def test_equal_starts_on_other_nodes_are_equal_starts_elsewhere() -> None:
+    nodes = [a_node("a"), a_node("b", gpus=1)]
+    snapshot = a_snapshot(nodes, a_gang("g"))
+    found = difference(snapshot, Policy(Fifo(), FirstFit()), Policy(Fifo(), BestFit()))
+    assert (found.agreement, found.same_places, found.tau) == (1.0, 0.0, 1.0)
+
+
+@given(strategies.cases())
+def test_a_policy_agrees_with_itself_and_regrets_nothing(case: Case) -> None:
+    assert difference(case.snapshot, FIFO, FIFO) == Difference(1.0, 1.0, 1.0, 0.0)
+
+
+@given(strategies.cases())
+def test_all_shares_lie_between_their_bounds_and_regret_changes_sides(case: Case) -> None:
+    one = difference(case.snapshot, FIFO, SHORTEST)
+    other = difference(case.snapshot, SHORTEST, FIFO)
+    assert 0 <= one.agreement <= 1
+    assert 0 <= one.same_places <= 1
+    assert -1 <= one.tau <= 1
+    assert (one.agreement, one.same_places, one.tau) == (
+        other.agreement,
+        other.same_places,
+        other.tau,
+    )
+    assert one.regret_seconds == -other.regret_seconds
+
+
+@given(st.integers(2, 9), st.randoms(use_true_random=False))
+def test_kendalls_tau_is_pairs_in_order_less_pairs_swapped_over_all(
+    count: int, shuffle: random.Random
+) -> None:
+    one = [str(number) for number in range(count)]
+    other = list(one)
+    shuffle.shuffle(other)
+    pairs = list(combinations(one, 2))
+    kept = sum(other.index(a) < other.index(b) for a, b in pairs)
+    assert kendall_tau(one, other) == pytest.approx((2 * kept - len(pairs)) / len(pairs))
+
+
+def test_what_only_one_order_has_is_left_out_of_kendalls_tau() -> None:
+    assert kendall_tau(["a", "x", "b"], ["y", "b", "a"]) == -1
+    assert kendall_tau(["a"], ["a", "b"]) == 1
+    assert kendall_tau([], []) == 1
