@@ -7,9 +7,10 @@ of arrival, machines M; smaller clouds are padded with machines that have no GPU
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.kube.gpu_models import GPU_MODELS
@@ -21,6 +22,7 @@ _CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_
 _SPEEDS: Final = np.array([model.speed for model in GPU_MODELS])
 _DOLLARS: Final = np.array([model.dollars_per_hour for model in GPU_MODELS])
 _HOUR: Final = 3600.0
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class Clouds:
@@ -150,7 +152,7 @@ def _locality(there: BoolArray, racks: IntArray) -> FloatArray:
     return np.where(is_apart, OVER_RACKS, np.where(is_spread, OVER_NODES, 1.0))
 
 
-def _padded(rows: Sequence[IntArray] | Sequence[FloatArray], width: int, value: float) -> IntArray:
+def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArray[_Number]:
     """The rows as one array, filled up with ``value``; shape (W, width), of their type."""
     padded = np.full((len(rows), width), value, dtype=rows[0].dtype)
     for row, there in zip(padded, rows, strict=True):

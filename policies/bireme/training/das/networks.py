@@ -6,12 +6,11 @@ The ordering agent squeezes all machines into one state, mixes it into every job
     delta = sigmoid(W [S_job, f(s)] + b)                        (squeeze and communicate)
 
 and lets jobs attend to each other, knowing their place in the order of arrival. The placement
-agent reads one job, one machine and what is true of the pair. Nothing in them depends on how many
-jobs and machines there are: the same weights serve any cluster.
+agent reads the job to be placed and one machine after the other. Nothing in them depends on how
+many jobs and machines there are: the same weights serve any cluster.
 
 Shapes: ``jobs`` (..., jobs, features), ``is_job`` (..., jobs) bool, ``machines`` (..., machines,
-features), ``is_machine`` (..., machines) bool, ``pairs`` (..., jobs, machines, features). What is
-padding changes nothing.
+features), ``is_machine`` (..., machines) bool. What is padding changes nothing.
 """
 
 import math
@@ -20,17 +19,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-ANY_PLACE = 10_000.0
-"""The longest wavelength of positions, in places of the queue (Vaswani et al., 2017)."""
+LONGEST_WAVE = 10_000.0
+"""Of positions, in places of the queue (Vaswani et al., 2017)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the networks are: features as the encoders give them, and inner widths."""
+    """How large the networks are: features as the encoders give them, and inner widths.
+
+    ``placed_features`` and ``place_features`` are those of a job that is placed, and of machines
+    as places for it.
+    """
 
     job_features: int
     machine_features: int
-    pair_features: int
+    placed_features: int
+    place_features: int
     width: int = 32
     heads: int = 4
     layers: int = 1
@@ -81,21 +85,23 @@ class OrderingNetwork(nn.Module):
 
     def __init__(self, sizes: Sizes, *, communicates: bool = True) -> None:
         super().__init__()
-        self.embed = nn.Sequential(nn.Linear(sizes.job_features, sizes.width), nn.ReLU())
-        self.communicate = (
-            Communication(sizes.machine_features, sizes.width) if communicates else None
-        )
-        self.layers = nn.ModuleList(
-            Attention(sizes.width, sizes.heads) for _ in range(sizes.layers)
-        )
-        self.head = nn.Linear(sizes.width, 1)
+        width = sizes.width
+        self.embed = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
+        self.communicate = Communication(sizes.machine_features, width) if communicates else None
+        self.layers = nn.ModuleList(Attention(width, sizes.heads) for _ in range(sizes.layers))
+        self.head = nn.Linear(width, 1)
 
-    def forward(self, jobs: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
-        """Priorities, (..., jobs): the highest starts first."""
+    def forward(
+        self, jobs: Tensor, places: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor
+    ) -> Tensor:
+        """Priorities, (..., jobs): the highest starts first.
+
+        ``places`` are those in the order of arrival, from 0, same shape.
+        """
         states = self.embed(jobs)
         if self.communicate is not None:
             states = self.communicate(states, machines, is_machine)
-        states = states + positions(is_job, states.shape[-1])
+        states = states + positions(places, states.shape[-1])
         for layer in self.layers:
             states = layer(states, is_job)
         scores: Tensor = self.head(states)
@@ -103,22 +109,21 @@ class OrderingNetwork(nn.Module):
 
 
 class PlacementNetwork(nn.Module):
-    """Mean affinities of jobs to machines, and where machines lie for a job (for the kernel)."""
+    """Mean affinities of one job to all machines."""
 
-    def __init__(self, sizes: Sizes, kernel_features: int = 4) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.of_job = nn.Linear(sizes.job_features, sizes.width)
-        self.of_machine = nn.Linear(sizes.machine_features, sizes.width, bias=False)
-        self.of_pair = nn.Linear(sizes.pair_features, sizes.width, bias=False)
-        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(sizes.width, sizes.width), nn.ReLU())
-        self.head = nn.Linear(sizes.width, 1)
-        self.place = nn.Linear(sizes.width, kernel_features)
+        width = sizes.width
+        self.of_job = nn.Linear(sizes.placed_features, width)
+        self.of_machine = nn.Linear(sizes.place_features, width, bias=False)
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.head = nn.Linear(width, 1)
 
-    def forward(self, jobs: Tensor, machines: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Affinities (..., jobs, machines), and places (..., jobs, machines, kernel features)."""
-        states = self.of_job(jobs)[..., None, :] + self.of_machine(machines)[..., None, :, :]
-        inner = self.inner(states + self.of_pair(pairs))
-        return self.head(inner).squeeze(-1), self.place(inner)
+    def forward(self, job: Tensor, machines: Tensor) -> Tensor:
+        """Affinities (..., machines) from (..., features) and (..., machines, features)."""
+        states = self.of_job(job)[..., None, :] + self.of_machine(machines)
+        affinities: Tensor = self.head(self.inner(states))
+        return affinities.squeeze(-1)
 
 
 class Critic(nn.Module):
@@ -126,11 +131,10 @@ class Critic(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.of_job = nn.Sequential(nn.Linear(sizes.job_features, sizes.width), nn.ReLU())
-        self.of_machine = nn.Sequential(nn.Linear(sizes.machine_features, sizes.width), nn.ReLU())
-        self.head = nn.Sequential(
-            nn.Linear(2 * sizes.width + 1, sizes.width), nn.ReLU(), nn.Linear(sizes.width, 1)
-        )
+        width = sizes.width
+        self.of_job = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
+        self.of_machine = nn.Sequential(nn.Linear(sizes.machine_features, width), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(2 * width + 1, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, jobs: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
         """Values, (...)."""
@@ -149,9 +153,8 @@ def mean_over(states: Tensor, is_there: Tensor) -> Tensor:
     return (states * weights).sum(-2) / weights.sum(-2).clamp_min(1.0)
 
 
-def positions(is_job: Tensor, width: int) -> Tensor:
-    """Sines and cosines of the place in the order of arrival, (..., jobs, width)."""
-    place = is_job.to(torch.float32).cumsum(-1) - 1
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(ANY_PLACE) / width))
-    angles = place[..., None] * rates
+def positions(places: Tensor, width: int) -> Tensor:
+    """Sines and cosines of places in the order of arrival, (..., jobs) -> (..., jobs, width)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(LONGEST_WAVE) / width))
+    angles = places[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)

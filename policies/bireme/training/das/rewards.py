@@ -74,4 +74,4 @@ def of_time(
         return np.zeros(len(job_seconds))
     hours = (clouds.job_seconds - job_seconds) / _HOUR
     fees = (clouds.dollars - dollars) / MEAN_FEE_DOLLARS
-    return -(hours + reward.fee_weight * fees) / clouds.gpus.shape[1]
+    return np.asarray(-(hours + reward.fee_weight * fees) / clouds.gpus.shape[1])

@@ -89,7 +89,7 @@ class DasWorld:
         clouds = self.clouds
         before = clouds.job_seconds.copy(), clouds.dollars.copy()
         chosen = self.chosen(actions["ordering"])
-        jobs, is_live = self._slot_jobs[self._every, chosen], self._fits.any(axis=1)
+        jobs, is_live = self._slot_jobs[self._every, chosen], np.asarray(self._fits.any(axis=1))
         worlds = np.flatnonzero(is_live)
         counts = self._divide(actions, chosen, jobs)
         in_line = clouds.waiting.copy()
@@ -160,8 +160,9 @@ class DasWorld:
             clouds.capacity,
             clouds.model_speed,
             clouds.dollars_per_hour,
-            self._same_rack,
-            self._same_model,
+            _sums(self._same_rack, clouds.free),
+            _sums(self._same_rack, clouds.capacity),
+            _sums(self._same_model, clouds.free),
         )
         mask = clouds.capacity > 0
         near = das_features.adjacency(self._same_rack) * (mask[:, :, None] & mask[:, None, :])
@@ -175,3 +176,8 @@ class DasWorld:
             "racks": clouds.rack,
             **self._memory.observation(),
         }
+
+
+def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
+    """Of every machine, the amounts of all that are the ``same``; shape (W, M)."""
+    return np.asarray((same @ amounts[:, :, None])[:, :, 0], dtype=np.float64)

@@ -1,0 +1,118 @@
+"""DAS beside its rivals: the same samples for all, the same numbers as the world it is trained in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import load
+from bireme.simulator.engine import simulate
+from bireme.training.das.conduct import START_NOW, start_now
+from bireme.training.das.evaluation import CYCLES, EVALUATION_SEEDS, evaluate, judged, rivals
+from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
+from bireme.training.das.history import FinishedRuns
+from bireme.training.das.world import DasWorld
+from smallnets import checkpoints, encoders
+
+JOBS = 25
+FEW = {"jobs": str(JOBS), "only": "sjf/first-fit,fifo/first-fit"}
+
+
+@pytest.fixture(autouse=True)
+def _small_encoders() -> Iterator[None]:
+    with encoders.known():
+        yield
+
+
+@pytest.mark.parametrize("setting", ["small", "large"])
+def test_first_in_first_out_scores_what_it_scores_in_the_world(setting: str) -> None:
+    world = DasWorld(1, (setting,), jobs=JOBS, slots=JOBS, placement="first-fit")
+    world.reset([3])
+    for _ in range(JOBS):
+        world.step({"ordering": -np.arange(float(JOBS))[None]})
+    found = judged(draw(setting, JOBS, 3), rivals()["fifo/first-fit"], start_now)
+    for metric, values in world.summary().items():
+        assert found[metric] == pytest.approx(values[0], rel=1e-9)
+
+
+def test_a_checkpoint_that_orders_by_estimate_scores_what_shortest_job_first_does(
+    tmp_path: Path,
+) -> None:
+    checkpoint = load(checkpoints.write(tmp_path, orderer=[0, -1, 0], name="short"))
+    found = evaluate(checkpoint, "small", 0, {"jobs": str(JOBS)})
+    for metric in ("mean_jct_minutes", "mean_fee_dollars", "mean_wait_minutes"):
+        assert found["short/first-fit"][metric] == found["sjf/first-fit"][metric]
+    assert found["short"] != found["short/first-fit"], "its own name stands for load balance"
+    assert set(rivals()) < set(found)
+
+
+def test_more_checkpoints_stand_beside_the_first(tmp_path: Path) -> None:
+    folders = [
+        checkpoints.write(tmp_path / name, orderer=[0, -1, 0], placer=[1, 0, 0], name=name)
+        for name in ("first", "second")
+    ]
+    options = {**FEW, "beside": str(folders[1]), "only": "second"}
+    found = evaluate(load(folders[0]), "medium", 1, options)
+    assert found["first"]["mean_jct_minutes"] == found["second"]["mean_jct_minutes"]
+
+
+def test_seeds_give_other_samples_and_the_same_ones_again(tmp_path: Path) -> None:
+    checkpoint = load(checkpoints.write(tmp_path, orderer=[0, -1, 0], placer=[1, 0, 0]))
+
+    def times(seed: int) -> list[float]:
+        found = evaluate(checkpoint, "small", seed, FEW)
+        return [row["mean_jct_minutes"] for row in found.values()]
+
+    assert times(1) == times(1) != times(2)
+
+
+def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> None:
+    sample = draw("small", 60, EVALUATION_SEEDS)
+    fifo = rivals()["fifo/first-fit"]
+    waits = {name: judged(sample, fifo, cycle) for name, cycle in CYCLES.items()}
+    assert waits["rails"]["mean_wait_minutes"] != waits["start-now"]["mean_wait_minutes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cycle": "eager"}, "start-now, rails"),
+        ({"job": "5"}, "known are jobs"),
+        ({"jobs": "5", "only": "lottery"}, "no contender is called 'lottery'"),
+        ({"jobs": "0"}, "1 or more"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_what_can(
+    tmp_path: Path, options: dict[str, str], words: str
+) -> None:
+    checkpoint = load(checkpoints.write(tmp_path, orderer=[0, -1, 0], placer=[1, 0, 0]))
+    with pytest.raises(SettingError, match=words):
+        evaluate(checkpoint, "small", 0, options)
+
+
+def test_finished_runs_tell_what_the_world_remembers() -> None:
+    sample, finished = draw("small", JOBS, 5), FinishedRuns(JOBS)
+    world = DasWorld(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS, placement="first-fit")
+    world.reset([5])
+    for _ in range(JOBS):
+        step = world.step({"ordering": -np.arange(float(JOBS))[None]})
+    policy = rivals()["fifo/first-fit"](finished)
+    last = world.clouds.finished[0].max()
+
+    def decide(snapshot, policy):  # type: ignore[no-untyped-def]  # the simulator's own types
+        finished.watch(snapshot)
+        return start_now(snapshot, policy)
+
+    from dataclasses import replace
+
+    conduct = replace(START_NOW, decide=decide)
+    physics = physics_of(sample)
+    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, conduct=conduct)
+    shares, speeds = finished()
+    assert len(speeds) == JOBS - 1, "nobody looks after the last run"
+    assert last == world.clouds.now[0]
+    seen = step.observation
+    np.testing.assert_allclose(shares, seen["past_shares"][0, : JOBS - 1])
+    np.testing.assert_allclose(speeds, seen["past_speeds"][0, : JOBS - 1], rtol=1e-5)

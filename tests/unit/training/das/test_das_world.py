@@ -1,0 +1,150 @@
+"""The batched world of DAS: what is seen, what a step does, and that worlds do not touch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bireme.core.errors import SettingError
+from bireme.training.das.rewards import Reward
+from bireme.training.das.world import DasWorld
+
+JOBS, SLOTS = 30, 12
+
+
+def a_world(count: int = 3, **options: Any) -> DasWorld:
+    return DasWorld(count, **{"jobs": JOBS, "slots": SLOTS, **options})
+
+
+def play(
+    world: DasWorld, seeds: list[int], choices: int = 0
+) -> tuple[list[Mapping[str, NDArray[Any]]], NDArray[np.float64]]:
+    """All observations and rewards, shape (steps, worlds), of random actions drawn alike."""
+    generator = np.random.default_rng(choices)
+    seen, rewards = [world.reset(seeds)], []
+    for _ in range(JOBS):
+        actions = {
+            "ordering": np.tile(generator.normal(size=(1, SLOTS)), (world.count, 1)),
+            "placement": np.tile(generator.normal(size=(1, 64)), (world.count, 1)),
+        }
+        actions["placement"] = actions["placement"][:, : seen[0]["machines"].shape[1]]
+        step = world.step(actions)
+        seen.append(step.observation)
+        rewards.append(step.rewards)
+    assert step.is_over.all()
+    return seen, np.array(rewards)
+
+
+def test_an_episode_has_as_many_steps_as_jobs_and_ends_with_all_finished() -> None:
+    world = a_world()
+    world.reset([1, 2, 3])
+    ends = []
+    for _ in range(JOBS):
+        ordering = np.zeros((3, SLOTS))
+        step = world.step({"ordering": ordering, "placement": np.zeros((3, 8))})
+        ends.append(step.is_over.tolist())
+    assert ends == [[False] * 3] * (JOBS - 1) + [[True] * 3]
+    assert np.isfinite(world.clouds.finished).all()
+    assert (world.clouds.free == world.clouds.capacity).all()
+
+
+def test_equal_seeds_are_replicas_and_others_are_not() -> None:
+    seen, rewards = play(a_world(), [5, 5, 6])
+    for observation in seen:
+        for array in observation.values():
+            np.testing.assert_array_equal(array[0], array[1])
+    np.testing.assert_array_equal(rewards[:, 0], rewards[:, 1])
+    assert (rewards[:, 0] != rewards[:, 2]).any()
+
+
+def test_a_world_does_the_same_alone_as_among_others() -> None:
+    among, rewards = play(a_world(3), [4, 9, 2], choices=3)
+    alone, own = play(a_world(1), [9], choices=3)
+    np.testing.assert_array_equal(rewards[:, 1], own[:, 0])
+    for one, other in zip(among, alone, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name][1], other[name][0])
+
+
+def test_smaller_clouds_are_padded_with_machines_without_gpus() -> None:
+    mixed, rewards = play(a_world(2, settings=("small", "large")), [2, 3])
+    assert mixed[0]["machine_mask"].sum(axis=1).tolist() == [8, 64]
+    _, own = play(a_world(1, settings=("large", "large")), [3])
+    np.testing.assert_array_equal(rewards[:, 1], own[:, 0])
+    small, _ = play(a_world(1), [2])
+    for name in ("machines", "racks"):
+        np.testing.assert_array_equal(mixed[0][name][0, :8], small[0][name][0])
+        assert (mixed[0][name][0, 8:] == (-1 if name == "racks" else 0)).all()
+
+
+def test_only_jobs_that_fit_start_and_the_highest_score_wins() -> None:
+    world = a_world(1)
+    world.reset([3])
+    generator = np.random.default_rng(0)
+    for _ in range(JOBS):
+        clouds = world.clouds
+        scores = generator.normal(size=(1, SLOTS))
+        waiting = np.flatnonzero(clouds.waiting[0])[:SLOTS]
+        fitting = [slot for slot, job in enumerate(waiting) if fits(world, int(job))]
+        best = max(fitting, key=lambda slot: scores[0, slot])
+        assert world.chosen(scores).tolist() == [best]
+        now = clouds.now[0]
+        world.step({"ordering": scores, "placement": np.zeros((1, 8))})
+        assert clouds.started[0, waiting[best]] == now
+
+
+def fits(world: DasWorld, job: int) -> bool:
+    return bool(world.clouds.gpus[0, job] <= world.clouds.free[0].sum())
+
+
+def test_machines_fill_by_falling_affinity() -> None:
+    world = a_world(1)
+    world.reset([3])
+    affinity = np.array([[0, 5, 1, 7, 2, 3, 4, 6.0]])
+    job = int(np.flatnonzero(world.clouds.waiting[0])[0])
+    world.step({"ordering": -np.arange(float(SLOTS))[None], "placement": affinity})
+    gpus = int(world.clouds.gpus[0, job])
+    rest, expected = gpus, np.zeros(8)
+    for machine in np.argsort(-affinity[0]):
+        expected[machine] = min(rest, 4)
+        rest -= int(expected[machine])
+    assert world.clouds.places[0, job].tolist() == expected.tolist()
+
+
+def test_affinities_for_all_jobs_give_what_those_of_the_chosen_one_give() -> None:
+    one, other = a_world(2), a_world(2)
+    one.reset([1, 2]), other.reset([1, 2])
+    generator = np.random.default_rng(1)
+    for _ in range(JOBS):
+        ordering, every = generator.normal(size=(2, SLOTS)), generator.normal(size=(2, SLOTS, 8))
+        chosen = every[np.arange(2), one.chosen(ordering)]
+        first = one.step({"ordering": ordering, "placement": chosen})
+        second = other.step({"ordering": ordering, "placement": every})
+        np.testing.assert_array_equal(first.rewards, second.rewards)
+
+
+def test_direct_rewards_add_up_to_the_mean_completion_time_and_fee() -> None:
+    world = a_world(3, reward=Reward(fee_weight=2.0))
+    _, rewards = play(world, [1, 2, 3])
+    found = world.summary()
+    hours, fees = found["mean_jct_minutes"] / 60, found["mean_fee_dollars"] / 51
+    np.testing.assert_allclose(rewards.sum(axis=0), -(hours + 2.0 * fees), rtol=1e-9)
+
+
+def test_padding_of_slots_is_zero_and_fits_nowhere() -> None:
+    seen, _ = play(a_world(1), [8])
+    for observation in seen:
+        empty = ~observation["job_mask"]
+        assert not observation["jobs"][empty].any()
+        assert not observation["fits"][empty].any()
+
+
+def test_unknown_placements_and_wrong_numbers_of_seeds_are_refused() -> None:
+    with pytest.raises(SettingError, match="affinity, first-fit, load-balance"):
+        a_world(placement="best")
+    with pytest.raises(SettingError, match="2 seeds for 3 worlds"):
+        a_world(3).reset([1, 2])
+    with pytest.raises(SettingError, match="one of small, medium, large"):
+        a_world(1, settings=("tiny",)).reset([1])
