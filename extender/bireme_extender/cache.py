@@ -2,8 +2,9 @@
 
 Plans are all that pinned pods need, so PodGroups are followed from the start. Nodes and pods are
 only asked about by pods in score mode: they are mirrored from the first plan in that mode on,
-member pods and all others as two streams, split by the API server. The cache is only ever read by
-the verbs; it starts empty and may be behind.
+member pods and all others as two streams, split by the API server. SchedulingPolicies say who
+scores; readiness does not wait for them. The cache is only ever read by the verbs; it starts empty
+and may be behind.
 """
 
 import asyncio
@@ -37,13 +38,15 @@ class ClusterCache:
         self._contact_limit_seconds = contact_limit_seconds
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._for_scores: dict[str, Reflector[Any]] = {}
+        self._apart: dict[str, Reflector[Any]] = {}
         self._has_scores = asyncio.Event()
         self._client, self._timing, self._clock = client, timing or Timing(), clock
         state, scores = self.state, self._for_scores
         label, pods, groups = names.POD_GROUP_LABEL, "/api/v1/pods", names.path("podgroups")
         ours = {"labelSelector": label}
         others = {"labelSelector": f"!{label}", "fieldSelector": _HOLDS_A_NODE}
-        mirror = self._mirror
+        mirror, bsp, policies = self._mirror, "schedulingpolicies", state.policies
+        mirror(self._apart, bsp, names.path(bsp), wire.Custom, policies.put, policies.delete)
         mirror(scores, "nodes", "/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
         mirror(scores, "members", pods, wire.Pod, state.put_member, state.delete_member, ours)
         mirror(
@@ -79,7 +82,7 @@ class ClusterCache:
     async def run(self) -> None:
         """Mirror until cancelled; the end of any one watch is the end of all."""
         async with asyncio.TaskGroup() as group:
-            for reflector in tuple(self.reflectors.values()):
+            for reflector in (*self.reflectors.values(), *self._apart.values()):
                 group.create_task(reflector.run())
             await self._has_scores.wait()
             self.reflectors |= self._for_scores

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -45,6 +45,17 @@ class Metrics:
         self.fallbacks = Counter(
             "bireme_extender_score_fallbacks",
             "Answers that the rules gave in place of a failed scorer",
+            registry=self.registry,
+        )
+        self.policy_loads = Counter(
+            "bireme_extender_policy_loads",
+            "SchedulingPolicies loaded",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.learned_scorer = Gauge(
+            "bireme_extender_learned_scorer",
+            "1 while a learned placer scores nodes, 0 while the rules do",
             registry=self.registry,
         )
         self.plan_waits = Counter(

@@ -28,6 +28,7 @@ from bireme_extender.bodies import BodyReader
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
 from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.scorers import Scorers
 from bireme_extender.settings import ExtenderSettings
 from bireme_extender.verbs import Verbs
 
@@ -65,6 +66,9 @@ class Program:
         self.cache.on_group = waits.notify
         metrics = Metrics(self.cache.ages)
         self.verbs = Verbs(self.cache.state, waits, metrics, self.cache, scorer)
+        self._scorers = Scorers(
+            self.cache.state.policies, settings.checkpoint_directory, metrics, self._score_by
+        )
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
         self.app = make_app(self.verbs, metrics, self.cache, bodies)
         self._server = _Server(
@@ -98,6 +102,10 @@ class Program:
                 await self._server.serve([listening])
                 settling.cancel()
                 watching.cancel()
+                await self._scorers.close()
+
+    def _score_by(self, scorer: Scorer) -> None:
+        self.verbs.scorer = scorer
 
     def stop(self) -> None:
         """Answer what is being answered, then end :meth:`run`."""

@@ -58,7 +58,10 @@ class Freshness(Protocol):
 
 
 class Verbs:
-    """The two verbs over one cache, ``state``, which is as current as ``freshness`` says."""
+    """The two verbs over one cache, ``state``, which is as current as ``freshness`` says.
+
+    ``scorer`` may be another one from any call on.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Verbs:
         self._waits = waits
         self._metrics = metrics
         self._freshness = freshness
-        self._scorer = scorer or BestFit()
+        self.scorer = scorer or BestFit()
 
     async def filter(self, body: bytes) -> bytes:
         """The reply to a filter request.
@@ -148,7 +151,7 @@ class Verbs:
         if isinstance(options, Refusal):
             return "refused", exchange.encode_scores([])
         names = options.among(args.asked)
-        scores, fault = choice.scores_for(options, names, self._scorer)
+        scores, fault = choice.scores_for(options, names, self.scorer)
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
             self._metrics.fallbacks.inc()

@@ -15,7 +15,7 @@ from bireme.core.decision import Decision
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import shadow
-from bireme.rl.shadow import Comparison
+from bireme.rl.shadow import Difference
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Policies
 
@@ -61,13 +61,14 @@ class Shadows:
                 self._metrics.shadow_cycles.labels("failed").inc()
                 continue
             decider.tally.add(theirs)
-            decider.tally.likeness.add(found)
+            if decision.admitted or theirs.admitted:  # else nobody could start anything
+                decider.tally.likeness.add(found)
             self._metrics.shadow_cycles.labels("compared").inc()
         self._rest_until = self._clock() + _REST * (self._clock() - began)
 
 
 def _compared(
     snapshot: ClusterSnapshot, decision: Decision, policy: Policy
-) -> tuple[Decision, Comparison]:
+) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
-    return theirs, shadow.compare(snapshot, decision, theirs)
+    return theirs, shadow.compare(decision, theirs, snapshot)

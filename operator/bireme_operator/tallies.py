@@ -2,10 +2,11 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Final
 
 from bireme.core.decision import Decision
-from bireme.rl.shadow import Comparison
+from bireme.rl.shadow import Difference
 
 GOOD_CYCLES: Final = 20
 """A policy that was overruled counts as degraded until so many of its cycles went well."""
@@ -18,27 +19,26 @@ class Likeness:
     """How near a shadow is to the policy that decides.
 
     Attributes:
-        cycles: Compared: those in which either of the two started a gang.
+        cycles: Compared, since it was loaded.
     """
 
     cycles: int = 0
-    _lately: deque[Comparison] = field(default_factory=lambda: deque(maxlen=LATELY))
+    _lately: deque[Difference] = field(default_factory=lambda: deque(maxlen=LATELY))
 
-    def add(self, found: Comparison) -> None:
+    def add(self, found: Difference) -> None:
         """One more cycle."""
-        if found.either:
-            self.cycles += 1
-            self._lately.append(found)
+        self.cycles += 1
+        self._lately.append(found)
 
     @property
     def agreement(self) -> float:
-        """The share of starts in common, from 0 to 1."""
-        return sum(each.common for each in self._lately) / sum(each.either for each in self._lately)
+        """The share of starts in common, from 0 to 1; the mean over the latest cycles."""
+        return fmean(each.agreement for each in self._lately)
 
     @property
     def regret_seconds(self) -> float:
-        """Mean over cycles."""
-        return sum(each.regret_seconds for each in self._lately) / len(self._lately)
+        """The mean likewise; positive where the shadow would have done better."""
+        return fmean(each.regret_seconds for each in self._lately)
 
 
 @dataclass(slots=True)

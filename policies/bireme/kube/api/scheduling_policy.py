@@ -15,6 +15,8 @@ from bireme.kube.api.model import Model, Rule, checked_by
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
 
+_PARTS: Final = "[self.?orderer.orValue(''), self.?placer.orValue('')]"
+
 PolicyName = Annotated[str, Field(pattern=POLICY_NAME, max_length=253)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
 
@@ -45,6 +47,11 @@ class SchedulingPolicySpec(Model):
                 " and placer {self.placer}: leave out the one that it should be",
                 field=".checkpoint",
             ),
+            Rule(
+                f"{_PARTS}.all(name, !name.startsWith('checkpoint:'))",
+                f"{{{_PARTS}.filter(name, name.startsWith('checkpoint:'))}} names a file, and only"
+                " checkpoint_directory is read: name its folder in spec.checkpoint",
+            ),
         )
     )
 
@@ -68,8 +75,8 @@ class ShadowStatus(Model):
     agreement: Annotated[float, Field(ge=0, le=1)] | None = None
     """The share of starts that both had in common, lately."""
     regret: float | None = None
-    """What the shadow's starts would have cost beside the active ones, lately, in seconds of
-    expected completion per gang; below zero where the shadow's are better."""
+    """How much longer waiting gangs are forecast to take on average in the active order than in
+    the shadow's, lately, in seconds; above zero where the shadow would do better."""
 
 
 class SchedulingPolicyStatus(Model):

@@ -1,0 +1,136 @@
+"""What a SchedulingPolicy says about itself."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.decision import Decision
+from bireme.core.errors import SettingError
+from bireme.core.policy import Policy
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
+from bireme.records.lines import Source
+from bireme.rl.shadow import Difference
+from bireme_operator.metrics import Metrics
+from bireme_operator.policies import Decider, Policies
+from bireme_operator.policy_reports import is_news, status_of
+from kubeobjects.facts import CREATED
+from kubeobjects.policies import put, settled
+
+DIGEST = "ab" * 32
+
+
+def load(facts: PolicyFacts) -> Decider:
+    if facts.name.startswith("bad"):
+        raise SettingError("its networks are NaN")
+    return Decider(Policy(Fifo(), Packing()), facts.uid, Source(facts.name, sha256=DIGEST))
+
+
+@pytest.fixture
+def policies() -> Policies:
+    made = Policies(SchedulingPolicies(), Policy(Fifo(), Packing()), load, Metrics(), lambda: None)
+    made.known.on_change = made.look
+    return made
+
+
+async def said(policies: Policies, name: str, later: float = 0.0) -> dict[str, Any]:
+    """The status of a policy once there is something to say, with its conditions by type."""
+    facts = policies.known.known[name]
+    await settled(lambda: status_of(facts, policies, CREATED) is not None)
+    status = status_of(facts, policies, CREATED + later) or {}
+    return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
+
+
+def told(status: dict[str, Any], condition: str) -> tuple[str, str, str]:
+    found = status["conditions"][condition]
+    return found["status"], found["reason"], found["message"]
+
+
+async def test_a_policy_that_decides_says_so_with_its_checkpoint(policies: Policies) -> None:
+    facts = put(policies.known, "a", generation=3)
+    assert status_of(facts, policies, CREATED) is None, "nothing is said while it is loaded"
+    status = await said(policies, "a")
+    assert told(status, "Loaded") == ("True", "PolicyLoaded", "it decides")
+    assert told(status, "Degraded") == ("False", "AnswersValid", "")
+    assert status["checkpointSha256"] == DIGEST
+    assert (status["observedGeneration"], status["decisions"], status["fallbacks"]) == (3, 0, 0)
+    assert "shadow" not in status
+
+
+async def test_a_policy_that_is_overruled_says_why(policies: Policies) -> None:
+    put(policies.known, "a")
+    before = await said(policies, "a")
+    policies.deciding.tally.add(Decision(fallback="the orderer failed:\x00 nan"))
+    put(policies.known, "a", status={**before, "conditions": list(before["conditions"].values())})
+    status = await said(policies, "a", later=60.0)
+    words = "the rules answered in its place: the orderer failed:  nan"
+    assert told(status, "Degraded") == ("True", "PolicyOverruled", words)
+    assert status["fallbacks"] == 1
+    times = [status["conditions"][c]["lastTransitionTime"] for c in ("Loaded", "Degraded")]
+    assert times == ["1970-01-12T13:46:40Z", "1970-01-12T13:47:40Z"], "only one of them changed"
+
+
+async def test_a_policy_that_cannot_be_loaded_says_why_and_who_decides(policies: Policies) -> None:
+    put(policies.known, "bad")
+    status = await said(policies, "bad")
+    words = "its networks are NaN; the settings decide"
+    assert told(status, "Loaded") == ("False", "LoadFailed", words)
+    assert "Degraded" not in status["conditions"]
+    put(policies.known, "bad", stage="Shadow", generation=2, orderer="fifo")
+    status = await said(policies, "bad")
+    assert told(status, "Loaded")[2] == "its networks are NaN; it is not compared"
+    await policies.close()
+
+
+async def test_the_spec_loaded_last_goes_on_beside_one_that_cannot_be(policies: Policies) -> None:
+    put(policies.known, "a", age=60.0)
+    await said(policies, "a")
+    put(policies.known, "bad", age=90.0)
+    words = "its networks are NaN; SchedulingPolicy a, as last loaded, decides"
+    assert told(await said(policies, "bad"), "Loaded")[2] == words
+    status = await said(policies, "a")
+    words = "SchedulingPolicy bad is Active too and older; delete one of them"
+    assert told(status, "Loaded") == ("False", "Superseded", words)
+    assert (status["decisions"], status["checkpointSha256"]) == (0, DIGEST), "it still decides"
+    await policies.close()
+
+
+async def test_a_superseded_policy_claims_nothing_of_what_it_once_did(policies: Policies) -> None:
+    put(policies.known, "old", age=60.0)
+    once = [{"type": "Degraded", "status": "True", "reason": "PolicyOverruled", "message": ""}]
+    put(policies.known, "young", status={"conditions": once, "decisions": 7, "fallbacks": 1})
+    await said(policies, "old")
+    status = await said(policies, "young")
+    assert set(status) == {"conditions", "observedGeneration"}
+    assert set(status["conditions"]) == {"Loaded"}
+
+
+async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
+    put(policies.known, "s", stage="Shadow", orderer="fifo")
+    status = await said(policies, "s")
+    assert told(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
+    assert "shadow" not in status
+    (shadow,) = policies.shadows
+    for agreement, regret in ((1.0, 0.0), (0.5, 12.34)):
+        shadow.tally.likeness.add(Difference(agreement, 1.0, 1.0, regret))
+    status = await said(policies, "s")
+    assert status["shadow"] == {"decisions": 2, "agreement": 0.75, "regret": 6.2}
+    assert "decisions" not in status
+
+
+async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:
+    for index in range(MOST_SHADOWS + 1):
+        put(policies.known, f"s{index}", age=-float(index), stage="Shadow", orderer="fifo")
+    status = await said(policies, f"s{MOST_SHADOWS}")
+    words = f"only the {MOST_SHADOWS} oldest shadows are loaded"
+    assert told(status, "Loaded") == ("False", "TooManyShadows", words)
+
+
+def test_numbers_and_words_are_no_news_but_conditions_and_checkpoints_are() -> None:
+    condition = {"type": "Loaded", "status": "True", "reason": "PolicyLoaded", "message": "a"}
+    one = {"conditions": [condition], "decisions": 1, "observedGeneration": 1}
+    assert not is_news(one, {**one, "decisions": 2, "conditions": [{**condition, "message": "b"}]})
+    assert is_news(one, {**one, "observedGeneration": 2})
+    assert is_news(one, {**one, "checkpointSha256": DIGEST})
+    assert is_news(one, {**one, "conditions": [{**condition, "reason": "LoadFailed"}]})
