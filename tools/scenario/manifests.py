@@ -83,6 +83,16 @@ def queue(name: str, **spec: Any) -> Manifest:
     }
 
 
+def scheduling_policy(name: str, **spec: Any) -> Manifest:
+    """A SchedulingPolicy."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
 def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
     """A PodGroup for pods that others make."""
     return {

@@ -17,6 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.records.reading import Record, open_record
 from bireme.replay.decisions import Tally
 from bireme.replay.report import Replay
+from bireme.replay.sources import Sources
 from bireme.replay.waits import Contender, simulated
 from bireme.replay.workload import Observer
 from bireme.simulator.command import STANDARD_OUTPUT, check_target, policy_names, write_text
@@ -42,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; what "
         "a name leaves out is as recorded; default: only check the record",
     )
+    add(
+        "--checkpoints",
+        default="",
+        metavar="FOLDER",
+        help="where the checkpoints lie that decided when it was recorded; those that come with "
+        "Bireme are found without",
+    )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 
 
@@ -59,7 +67,8 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     policies |= contenders(options.policy, record.settings)
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        found = replay(record, recorded, policies, progress)
+        sources = Sources(policies[recorded][0], record.settings, options.checkpoints)
+        found = replay(record, recorded, policies, sources, progress)
     finally:
         progress.clear()
     if options.json:
@@ -78,18 +87,29 @@ def policy_name(settings: SchedulingSettings) -> str:
 
 
 def replay(
-    record: Record, recorded: str, policies: Mapping[str, Contender], progress: Progress
+    record: Record,
+    recorded: str,
+    policies: Mapping[str, Contender],
+    sources: Sources,
+    progress: Progress,
 ) -> Replay:
-    """Everything about ``record`` under ``policies``, of which ``recorded`` is its own."""
+    """Everything about ``record`` under ``policies``; ``recorded`` is the one its settings name.
+
+    Its tally is that of the policies which decided, whether of the settings or not.
+    """
     tallies = {name: Tally(policy) for name, (policy, _) in policies.items()}
     observer, lost = Observer(), 0
     with naming("RECORD"):
         for moment in record.moments():
-            for tally in tallies.values():
-                tally.judge(moment, record.place)
+            then = sources.policy(moment.source)
+            for name, tally in tallies.items():
+                if name != recorded:
+                    tally.judge(moment, record.place)
+                elif then is not None:
+                    tally.judge(moment, record.place, then)
             observer.see(moment.snapshot)
             lost += moment.lost
             progress.show(record.place, record.files_read, len(record.files))
     workload = observer.workload()
     waits = simulated(workload, policies, progress.show)
-    return Replay(record, recorded, tallies, lost, workload, waits)
+    return Replay(record, recorded, tallies, lost, workload, waits, sources)

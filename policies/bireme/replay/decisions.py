@@ -55,10 +55,10 @@ class Tally:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: list[Example] = field(default_factory=list)
 
-    def judge(self, moment: Moment, place: str) -> None:
-        """Decide once more on ``moment``, which is written at ``place``."""
+    def judge(self, moment: Moment, place: str, policy: Policy | None = None) -> None:
+        """Decide once more on ``moment``, which is written at ``place``; by ``policy`` if given."""
         snapshot = moment.snapshot
-        decision = run_cycle(snapshot, self.policy, explain=False)
+        decision = run_cycle(snapshot, policy or self.policy, explain=False)
         mine = outline_of(decision, snapshot.nodes)
         self.cycles += 1
         if mine == moment.outline:

@@ -6,8 +6,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
 
+import msgspec
+
+from bireme.records.lines import SETTINGS, Source
 from bireme.records.reading import Record
 from bireme.replay.decisions import KINDS, Tally
+from bireme.replay.sources import Sources
 from bireme.replay.waits import Change, Waits
 from bireme.replay.workload import Workload
 from bireme.simulator.reports import terminal, words
@@ -34,6 +38,7 @@ class Replay:
         tallies: Every policy against the record, its own first.
         lost: Cycles that could not be recorded.
         waits: None when no gang of the record can be counted.
+        sources: Whose policies decided.
     """
 
     record: Record
@@ -42,10 +47,11 @@ class Replay:
     lost: int
     workload: Workload
     waits: Waits | None
+    sources: Sources
 
     @property
     def own(self) -> Tally:
-        """The policy of the record against its own record."""
+        """The policies that decided against their own record."""
         return self.tallies[self.recorded]
 
     def to_json(self, command: str) -> dict[str, object]:
@@ -56,6 +62,7 @@ class Replay:
             "command": command,
             "record": {
                 "policy": self.recorded,
+                "sources": [self._source_json(source) for source in self.sources.cycles],
                 "files": [str(path) for path, _ in self.record.files],
                 "seconds": self.workload.seconds,
                 "torn_lines": self.record.torn,
@@ -74,13 +81,15 @@ class Replay:
         return "\n".join(line for part in parts for line in part)
 
     def _title(self) -> Iterator[str]:
-        trace, own, record = self.workload.trace, self.own, self.record
+        trace, record = self.workload.trace, self.record
+        cycles = words.plural(self.sources.cycles.total(), "cycle")
         yield (
-            f"{words.plural(own.cycles, 'cycle')} in {words.plural(len(record.files), 'file')} "
+            f"{cycles} in {words.plural(len(record.files), 'file')} "
             f"over {words.duration(self.workload.seconds)}: "
             f"{words.plural(len(trace.jobs), 'gang')} on {words.plural(len(trace.nodes), 'node')}, "
             f"by {self.recorded}"
         )
+        yield from self._deciders()
         if self.lost:
             yield f"{words.plural(self.lost, 'cycle')} more could not be recorded."
         if record.torn:
@@ -88,11 +97,25 @@ class Replay:
         if record.runs > 1:
             yield f"The operator began anew {words.plural(record.runs - 1, 'time')}."
 
+    def _deciders(self) -> Iterator[str]:
+        for source, cycles in self.sources.cycles.items():
+            if source == SETTINGS:
+                continue
+            checkpoint = f", checkpoint {source.checkpoint} sha256 {source.sha256[:12]},"
+            learned = checkpoint if source.checkpoint else ""
+            yield f"SchedulingPolicy {source.name}{learned} decided {cycles:,} of them."
+            if fault := self.sources.faults.get(source):
+                yield f"It cannot be asked again: {fault}."
+
+    def _source_json(self, source: Source) -> dict[str, object]:
+        cycles, fault = self.sources.cycles[source], self.sources.faults.get(source, "")
+        return {**msgspec.structs.asdict(source), "cycles": cycles, "fault": fault}
+
     def _check(self) -> Iterator[str]:
         own = self.own
-        yield (
-            f"{self.recorded} decides {own.same:,} of {own.cycles:,} cycles exactly as recorded."
-        )
+        one = set(self.sources.cycles) <= {SETTINGS}
+        then = f"{self.recorded} decides" if one else "What decided then decides"
+        yield f"{then} {own.same:,} of {own.cycles:,} cycles exactly as recorded."
         if own.same == own.cycles:
             return
         if own.examples:

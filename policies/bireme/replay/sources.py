@@ -1,0 +1,47 @@
+"""Whose policies decided a record, and the same ones again to be asked once more.
+
+Settings name one; SchedulingPolicies took its place for as long as they stood. A learned one can
+only be asked again where its very checkpoint is at hand.
+"""
+
+from collections import Counter
+
+from bireme.core.errors import BiremeError
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.records.lines import SETTINGS, Source
+from bireme.registry import policy_of
+
+
+class Sources:
+    """Policies by :class:`~bireme.records.lines.Source`.
+
+    ``own`` is that of ``settings``; checkpoints are looked for below ``directory``, then among
+    those that come with Bireme.
+
+    Attributes:
+        cycles: How many each of them decided.
+        faults: Why some cannot be asked again.
+    """
+
+    def __init__(self, own: Policy, settings: SchedulingSettings, directory: str = "") -> None:
+        self.cycles: Counter[Source] = Counter()
+        self.faults: dict[Source, str] = {}
+        self._settings = settings
+        self._directory = directory
+        self._policies = {SETTINGS: own}
+
+    def policy(self, source: Source) -> Policy | None:
+        """What decided one more cycle; None where it cannot be asked again."""
+        self.cycles[source] += 1
+        if source not in self._policies and source not in self.faults:
+            self._make(source)
+        return self._policies.get(source)
+
+    def _make(self, source: Source) -> None:
+        try:
+            self._policies[source], _ = policy_of(source, self._settings, self._directory)
+        except BiremeError as error:
+            self.faults[source] = str(error)
+        except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything
+            self.faults[source] = f"{type(error).__name__}: {error}"

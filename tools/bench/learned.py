@@ -1,0 +1,135 @@
+"""Learned policies beside the rules: a cycle's order and places, and the extender's scores.
+
+Both sides decide in this process, in alternation, on the same cluster and the same questions.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from bench.cases import Run, Skipped
+from bench.decision import problem
+from bench.measurements import Pairs, Result, Row, at_most
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang, Role
+from bireme.core.policy import Orderer, Placer
+from bireme.core.scores import Scorer
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.scoring import BestFit
+from bireme.registry import ORDERERS, make_orderer, make_placer
+from bireme.rl import shipped
+from bireme.rl.scorers import LearnedScorer
+from bireme.testing import a_gang, a_task
+from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.testing import (
+    FixedFreshness,
+    a_body,
+    a_group,
+    a_node,
+    a_pod,
+    a_state,
+    make_metrics,
+)
+from bireme_extender.verbs import Verbs
+
+PLACER: Final = "das"
+_MOST_MILLISECONDS: Final = 50.0
+_MOST_RATIO: Final = 2.0
+_CALLS: Final = 200
+
+
+async def measure_learned(run: Run) -> Result:
+    """256 waiting gangs on 500 nodes, and prioritize at 500 names."""
+    if not shipped.folder_of(PLACER).is_dir():
+        raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
+    nodes, gangs = run.pick(500, 40), run.pick(256, 12)
+    snapshot, rules = fitting_problem(nodes, gangs), SchedulingSettings()
+    learned = [name for name in ORDERERS if shipped.folder_of(name).is_dir()]
+    rows = []
+    for name in learned:
+        pairs = Pairs()
+        for _ in range(3 * run.repetitions):
+            sides = {"bireme": (name, PLACER), "rules": (rules.orderer, rules.placer)}
+            for side, (orderer, placer) in sides.items():
+                took = _timed_cycle(make_orderer(orderer), make_placer(placer), snapshot)
+                pairs.add(side, took)
+        where = f"{gangs} gangs on {nodes} nodes"
+        aim = at_most(_MOST_MILLISECONDS)
+        rows += [
+            pairs.row("order", "ms").titled(f"{name}: order {where}"),
+            pairs.row("both", "ms", aim).titled(f"{name}/{PLACER}: order and place {where}"),
+        ]
+        run.say(f"{rows[-1].what}: {rows[-1].bireme.median:.1f} ms")
+    rows.append(await _prioritize(run, nodes))
+    return Result(
+        baseline=f"{rules.orderer}/{rules.placer}",
+        rows=tuple(rows),
+        notes=("All gangs fit. prioritize is the extender's verb without its HTTP server.",),
+    )
+
+
+def fitting_problem(nodes: int, gangs: int) -> ClusterSnapshot:
+    """Gangs of 1 to 8 replicas, every fifth with parameter servers, that all fit."""
+    return replace(problem(nodes, 0, 10), waiting=tuple(_gang(number) for number in range(gangs)))
+
+
+def _gang(number: int) -> Gang:
+    tasks = [a_task(2 ** (number % 4), (1, 2, 4)[number % 3])]
+    if number % 5 == 0:
+        tasks.append(a_task(1, 0, role=Role.PS, cpu_millis=4000))
+    hours = 1 + number % 7
+    arrived = float(number % 97)
+    return a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
+
+
+def _timed_cycle(orderer: Orderer, placer: Placer, snapshot: ClusterSnapshot) -> dict[str, float]:
+    """Milliseconds to order all gangs, and to order and place them."""
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    began = time.perf_counter()
+    ranked = orderer.order(snapshot.waiting, snapshot)
+    ordered = time.perf_counter()
+    for entry in ranked:
+        placement = placer.place(entry.gang, capacity)
+        if placement is None:
+            raise RuntimeError(f"{entry.gang.name} was not placed, and all fit")
+        capacity.take(entry.gang, placement)
+    return {"order": 1000 * (ordered - began), "both": 1000 * (time.perf_counter() - began)}
+
+
+async def _prioritize(run: Run, nodes: int) -> Row:
+    """The extender's verb with the learned scorer and with the rules, at ``nodes`` names."""
+    names = [f"n{number:04d}" for number in range(nodes)]
+    racks = (f"r{number // 25}" for number in range(nodes))
+    places = [("worker", name, str(index)) for index, name in enumerate(names[:8])]
+    state = a_state(
+        [a_node(name, rack=rack) for name, rack in zip(names, racks, strict=True)],
+        [a_group(places=places, mode="Score")],
+        [a_pod(index, node=names[index], phase="Running") for index in range(4)],
+    )
+    body, pairs = a_body(a_pod(5), names), Pairs()
+    scorers: dict[str, Callable[[], Scorer]] = {
+        "bireme": lambda: LearnedScorer(shipped.checkpoint(PLACER)),
+        "rules": BestFit,
+    }
+    verbs = {
+        side: Verbs(state, PlanWaits(), make_metrics(), FixedFreshness(), make())
+        for side, make in scorers.items()
+    }
+    for _ in range(run.repetitions):
+        for side, asked in verbs.items():
+            pairs.add(side, {"p50": await _p50_milliseconds(asked, body)})
+    row = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio"))
+    return row.titled(f"{PLACER}: prioritize, pod in score mode, {nodes} names: p50")
+
+
+async def _p50_milliseconds(verbs: Verbs, body: bytes) -> float:
+    seconds = []
+    for _ in range(_CALLS):
+        began = time.perf_counter()
+        await verbs.prioritize(body)
+        seconds.append(time.perf_counter() - began)
+        await asyncio.sleep(0)
+    return 1000 * sorted(seconds)[_CALLS // 2]

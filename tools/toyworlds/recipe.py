@@ -1,0 +1,48 @@
+"""A recipe of seconds: Echo, learned by PPO; its checkpoint says nothing, its numbers are made up.
+
+Contender ``echo`` has cost 10 + seed, ``twice`` twice that, ``lost`` never a value of ``delay``.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import Checkpoint
+from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.recipes import Results
+from bireme.training.runs import TrainingRun
+from smallnets.checkpoints import write
+from toyworlds.policies import Echoing
+from toyworlds.worlds import Echo
+
+UPDATES = 12
+WORLDS = 64
+
+
+class EchoRecipe:
+    """See the module."""
+
+    summary = "Echo, learned by PPO"
+    settings: ClassVar[Mapping[str, str]] = {"plain": "costs as they are", "dear": "ten times that"}
+    primary = ("cost", True)
+
+    def train(self, run: TrainingRun) -> Path:
+        """``UPDATES`` updates of PPO."""
+        algorithm = PPO(
+            Echoing(run.seed), Echo(WORLDS), PPOConfig(learning_rate=0.05), run.world_seed
+        )
+        run.learn("echo", algorithm, UPDATES * WORLDS * 2)
+        if run.is_first:
+            write(run.checkpoint_folder, orderer=(1,), order_encoder="a2c-jobs/1", name="echo")
+        return run.checkpoint_folder
+
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """Made numbers; fails for the seed that ``options`` call bad."""
+        if options.get("bad") == str(seed):
+            raise SettingError(f"the trace of seed {seed} is missing; download it")
+        cost = (10.0 + seed) * (10 if setting == "dear" else 1)
+        own = {"cost": cost, "delay": 1.0}
+        return {"twice": {"cost": 2 * cost, "delay": 3.0}, checkpoint.card.name: own, "lost": {}}
