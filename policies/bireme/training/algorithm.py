@@ -113,6 +113,7 @@ class Algorithm(ABC, Generic[C]):
 
     def __init__(self, policy: ActorCritic, world: World, config: C, seed: int = 0) -> None:
         self.policy, self.config = policy, config
+        self._weights = list(policy.parameters())
         self.generator = torch.Generator().manual_seed(seed)
         self.episodes = Episodes(world, seed, config.replicas)
         self.optimizer = self._optimizer(policy)
@@ -123,7 +124,8 @@ class Algorithm(ABC, Generic[C]):
         """Play, learn from it; how many decisions were taken, and what was measured."""
 
     def _optimizer(self, policy: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(policy.parameters(), lr=self.config.learning_rate, eps=1e-5)
+        rate = self.config.learning_rate
+        return torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=True)
 
     def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
         """Update until ``total_steps`` decisions were taken, resumed ones included.
@@ -192,8 +194,8 @@ class Algorithm(ABC, Generic[C]):
         """One step of the optimiser, with the gradients of all processes."""
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        average_gradients(self.policy.parameters())
-        nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm)
+        average_gradients(self._weights)
+        nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
         self.optimizer.step()
 
 

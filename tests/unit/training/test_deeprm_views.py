@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from bireme.rl.encoders.a2c import CONTEXT_FEATURES, HORIZON_STEPS, JOB_FEATURES
+from bireme.rl.encoders.a2c_image import columns
 from bireme.training.deeprm.arrivals import Setting
 from bireme.training.deeprm.baselines import shortest_first
-from bireme.training.deeprm.views import as_image, as_set, width
+from bireme.training.deeprm.views import as_image, as_set
 from bireme.training.deeprm.world import DeepRmWorld, State
 
 WORLDS = 40
@@ -27,11 +28,11 @@ STATES = some_states(Setting(rates=(0.9,)))
 
 
 def test_the_image_of_deeprm_has_124_columns_for_5_jobs_and_224_for_10() -> None:
-    assert width(Setting(queue_slots=5)) == 124
-    assert width(Setting(queue_slots=10)) == 224
+    assert columns(5) == 124
+    assert columns(10) == 224
     for queue_slots in (5, 10):
         state = some_states(Setting(queue_slots=queue_slots), 1)[0]
-        assert as_image(state)["image"].shape == (WORLDS, 1, 20, width(state.setting))
+        assert as_image(state)["image"].shape == (WORLDS, 1, 20, columns(queue_slots))
 
 
 def test_the_first_row_of_the_image_tells_what_is_held_now() -> None:

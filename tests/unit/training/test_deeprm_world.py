@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.training.deeprm.arrivals import Jobs, Setting, draw
+from bireme.training.deeprm.arrivals import SLOTS, Jobs, Setting, draw
 from bireme.training.deeprm.baselines import at_random, carry_out, rules
 from bireme.training.deeprm.measures import measure
 from bireme.training.deeprm.world import DeepRmWorld, State, masks
@@ -42,7 +42,7 @@ def test_any_play_ends_with_every_job_run_once_and_the_machine_never_overfull(se
     end = world.state
     assert end.is_over.all()
     assert ((end.started >= np.arange(50)) == end.jobs.exists).all()
-    assert all((held(end, clock) <= SETTING.slots).all() for clock in range(int(end.clock.max())))
+    assert all((held(end, clock) <= SLOTS).all() for clock in range(int(end.clock.max())))
 
 
 @settings(max_examples=15, deadline=None)
@@ -170,8 +170,8 @@ def test_what_a_world_does_depends_on_its_own_seed_alone() -> None:
     [
         ("rates is", "rates", ()),
         ("rates is", "rates", (0.7, 1.2)),
-        ("slots is 9", "slots", 9),
-        ("backlog_slots is 30", "backlog_slots", 30),
+        ("queue_slots is 0", "queue_slots", 0),
+        ("arrival_steps 0", "arrival_steps", 0),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(words: str, field: str, value: object) -> None:
