@@ -45,5 +45,7 @@ class LearnedScorer:
         affinities = self._part.affinities(
             gang, question.task, question.capacity, question.peers, self._limit_seconds
         )
-        _, rank = np.unique(-affinities[question.rows], return_inverse=True)
-        return np.asarray(np.maximum(0.0, 1.0 - rank / _RANKS), dtype=np.float64)
+        asked = affinities[question.rows]
+        best = np.unique(asked)[-_RANKS:]
+        rank = len(best) - np.searchsorted(best, asked, side="right")
+        return np.where(asked < best[0], 0.0, 1.0 - rank / _RANKS)

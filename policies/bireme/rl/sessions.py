@@ -39,7 +39,8 @@ class Watchdog:
         """The call inside, which runs with ``options``, ends ``seconds`` from now at the latest."""
         key = id(options)
         self._calls[key] = (time.monotonic() + seconds, options)
-        self._has_calls.set()
+        if not self._has_calls.is_set():
+            self._has_calls.set()
         if self._thread is None or not self._thread.is_alive():
             self._start()
         try:

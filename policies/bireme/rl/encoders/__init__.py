@@ -11,6 +11,7 @@ from bireme.rl.errors import CheckpointError
 from bireme.rl.protocols import OrderEncoder, PlaceEncoder
 
 ORDER_ENCODERS: Final[Mapping[str, str]] = {
+    "a2c-image/1": "bireme.rl.encoders.a2c_image:A2cImages",
     "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
     "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
 }

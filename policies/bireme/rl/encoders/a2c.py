@@ -10,6 +10,7 @@ A gang without an estimate counts as one of the middle.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,8 @@ HORIZON_STEPS: Final = (1, 2, 4, 8)
 
 RESOURCES: Final = 2
 JOB_FEATURES: Final = 9
+DURATION: Final = 4
+"""The feature that grows with the duration."""
 CONTEXT_FEATURES: Final = RESOURCES * (1 + len(HORIZON_STEPS)) + 1
 
 _MIDDLE_STEPS: Final = 2.0
@@ -77,6 +80,43 @@ def _squashed(values: FloatArray, one: float) -> FloatArray:
     return np.asarray(np.log1p(values) / np.log1p(one))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """Gangs and their cluster in the measures of DeepRM's world.
+
+    Attributes:
+        demands: Shares of the whole in two resources, shape (gangs, 2).
+        durations, waits: Steps, shape (gangs,).
+        free: Shares that are free now, shape (2,).
+        later: Those that will be, if nobody starts, shape (horizon, 2).
+    """
+
+    demands: FloatArray
+    durations: FloatArray
+    waits: FloatArray
+    free: FloatArray
+    later: FloatArray
+
+
+def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[int]) -> Scaled:
+    """At least one gang; ``later`` after so many steps each of ``horizon``."""
+    seconds = _run_seconds(gangs)
+    step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS
+    total = snapshot.nodes.allocatable.sum(axis=0)
+    shares = _shares(np.array([snapshot.nodes.axis.usage(gang.demand) for gang in gangs]), total)
+    chosen = np.argsort(-shares.sum(axis=0), kind="stable")[:RESOURCES]
+    free = total - snapshot.used.sum(axis=0)
+    later = free + _freed(snapshot, step_seconds * np.array(horizon))
+    waits = np.array([snapshot.wait_seconds(gang) for gang in gangs])
+    return Scaled(
+        demands=shares[:, chosen],
+        durations=seconds / step_seconds,
+        waits=waits / step_seconds,
+        free=_shares(free, total)[chosen],
+        later=_shares(later, total)[:, chosen],
+    )
+
+
 class A2cJobs:
     """Gangs of a real cluster as jobs of DeepRM's world."""
 
@@ -89,21 +129,10 @@ class A2cJobs:
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
     ) -> dict[str, NDArray[np.float32]]:
         """``gangs``, at least one, as float32 arrays of the shapes of ``inputs``."""
-        demands = np.array([snapshot.nodes.axis.usage(gang.demand) for gang in gangs])
-        seconds = _run_seconds(gangs)
-        step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS
-        total = snapshot.nodes.allocatable.sum(axis=0)
-        shares = _shares(demands, total)
-        chosen = np.argsort(-shares.sum(axis=0), kind="stable")[:RESOURCES]
-        free = total - snapshot.used.sum(axis=0)
-        later = [free + _freed(snapshot, steps * step_seconds) for steps in HORIZON_STEPS]
-        waits = np.array([snapshot.wait_seconds(gang) for gang in gangs])
-        free_shares = _shares(np.array([free, *later]), total)[:, chosen]
+        seen = scaled(gangs, snapshot, HORIZON_STEPS)
         return {
-            "jobs": job_features(
-                shares[:, chosen], free_shares[0], seconds / step_seconds, waits / step_seconds
-            ),
-            "context": context_features(free_shares[0], free_shares[1:], len(gangs)),
+            "jobs": job_features(seen.demands, seen.free, seen.durations, seen.waits),
+            "context": context_features(seen.free, seen.later, len(gangs)),
         }
 
 
@@ -115,11 +144,12 @@ def _run_seconds(gangs: Sequence[Gang]) -> FloatArray:
     return np.maximum(np.array(seconds, dtype=np.float64), 1.0)
 
 
-def _freed(snapshot: ClusterSnapshot, seconds: float) -> IntArray:
-    """What running gangs will have freed so many seconds on, shape (resources,)."""
+def _freed(snapshot: ClusterSnapshot, seconds: FloatArray) -> IntArray:
+    """What running gangs will have freed ``seconds`` on, shape (times, resources)."""
     table = snapshot.running_table
     ends = table.expected_ends(snapshot.now, snapshot.now)[table.owner]
-    return np.asarray(table.usage[ends <= snapshot.now + seconds].sum(axis=0))
+    has_ended = ends <= snapshot.now + seconds[:, None]
+    return np.asarray(has_ended.astype(np.int64) @ table.usage)
 
 
 def _shares(amounts: IntArray, total: IntArray) -> FloatArray:

@@ -5,17 +5,16 @@ than on one. So a site is a domain (the machine itself, its rack, the cluster) c
 and every machine stands for the best site of which it is the slowest part. The worth of a site is
 its speed over ``1 + weight * dollars per GPU-hour``, as a multiple of what a V100 alone is worth:
 by speed alone, by both, or by cost alone. A job is told the worth of the best site it could have
-now, a machine how its own compares with that, and whether it belongs to the best one. Sorting and
+now, a machine how its own compares with that, and whether it belongs to the best one. Counting and
 sums; no loop over machines.
 
 All formulas take leading dimensions (...), so that batches of worlds and one cluster share them.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.kube.gpu_models import UNKNOWN_MODEL
@@ -29,7 +28,7 @@ _FACTORS: Final = (1.0, IN_RACK, IN_CLUSTER)
 _SHARED: Final = 0.94
 """Speed of a gang that has a neighbour on its machine; from the same."""
 _LEAST: Final = 1e-9
-_MACHINE, _RACK = 0, 1
+_MACHINE, _RACK, _CLUSTER = range(len(_FACTORS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,15 +75,20 @@ class Sites:
         pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
         room = machines.room + held
         own = np.broadcast_to(np.arange(rack.shape[-1]), rack.shape)
-        groups = (own, np.where(rack < 0, -1 - own, rack), np.zeros_like(rack))
-        sums = [reach(group, pace, room, room * machines.dollars, held) for group in groups]
-        reached, rent, kept = (np.stack(parts) for parts in zip(*sums, strict=True))
+        amounts = np.stack([room, room * machines.dollars, held])
+        turn = turns(pace)
+        sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
+        sums[:, _MACHINE] = amounts
+        sums[:, _RACK] = reach(np.where(rack < 0, -1 - own, rack), turn, amounts)
+        sums[:, _CLUSTER] = reach(np.zeros_like(rack), turn, amounts)
+        reached, rent, kept = sums
         dollars = rent / np.maximum(reached, 1.0)
         factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
         is_whole = (kept >= held.sum(axis=-1, keepdims=True)) & (reached > 0)
         speed = np.where(is_whole, factors * pace, 0.0)
+        weights = np.array(FEE_WEIGHTS).reshape(-1, *[1] * speed.ndim)
         v100 = UNKNOWN_MODEL.dollars_per_hour
-        worth = np.stack([speed * (1 + w * v100) / (1 + w * dollars) for w in FEE_WEIGHTS])
+        worth = speed * (1 + weights * v100) / (1 + weights * dollars)
         return cls(machines, pace, reached, worth)
 
     def best(self, need: IntArray) -> FloatArray:
@@ -92,9 +96,12 @@ class Sites:
 
         0 where there is none.
         """
-        holds = self.reached[..., None, :] >= need[..., None]
+        sizes, which = np.unique(need, return_inverse=True)
+        holds = self.reached[..., None, :] >= sizes[:, None]
         worth = np.where(holds, self.worth[..., None, :], 0.0).max(axis=-1).max(axis=1)
-        return np.moveaxis(worth, 0, -1)
+        return np.take_along_axis(
+            np.moveaxis(worth, 0, -1), which.reshape(need.shape)[..., None], axis=-2
+        )
 
     def features(self, need: IntArray) -> FloatArray:
         """Features of machines for ``need`` replicas, (...) -> (..., machines, SITE_FEATURES).
@@ -104,66 +111,54 @@ class Sites:
         """
         machines, wanted = self.machines, np.maximum(need, 1)[..., None]
         capacity = np.maximum(machines.capacity, 1)
-        left = np.maximum(machines.room - wanted, 0)
-        columns = [
-            machines.room / capacity,
-            left / capacity,
-            np.log(np.maximum(self.pace, 0.05)),
-            machines.dollars / 4,
-            *np.minimum(self.reached / wanted, 1.0),
-        ]
+        columns = np.empty((SITE_FEATURES, *self.pace.shape))
+        np.divide(machines.room, capacity, out=columns[0])
+        np.divide(np.maximum(machines.room - wanted, 0), capacity, out=columns[1])
+        np.log(np.maximum(self.pace, 0.05), out=columns[2])
+        np.divide(machines.dollars, 4, out=columns[3])
+        np.minimum(self.reached / wanted, 1.0, out=columns[4:7])
         has_room = machines.room > 0
-        for worth in np.where(self.reached >= wanted, self.worth, 0.0):
-            own, domain = worth.max(axis=0), worth.argmax(axis=0)
-            most = own.max(axis=-1, keepdims=True, initial=_LEAST)
-            is_in = self._in_best(own, domain) & has_room & (most > _LEAST)
-            columns += [np.where(has_room, own / most, 0.0), is_in]
-        return np.stack(columns, axis=-1)
+        worth = np.where(self.reached >= wanted, self.worth, 0.0)
+        own, domain = worth.max(axis=1), worth.argmax(axis=1)
+        most = own.max(axis=-1, keepdims=True, initial=_LEAST)
+        np.multiply(own / most, has_room, out=columns[7::2])
+        columns[8::2] = self._in_best(own, domain) & has_room & (most > _LEAST)
+        return np.moveaxis(columns, 0, -1)
 
     def _in_best(self, worth: FloatArray, domain: IntArray) -> BoolArray:
-        """Which machines make up the best site, shape (..., machines).
+        """Which machines make up the best site for each weight, shape (weights, ..., machines).
 
         Where that is one machine, its equals are as good; of equal racks the first is taken.
         """
         best = worth.argmax(axis=-1)[..., None]
-        top, where, rack, pace = (
-            np.take_along_axis(values, best, -1)
-            for values in (worth, domain, self.machines.rack, self.pace)
+        top, where = (np.take_along_axis(values, best, -1) for values in (worth, domain))
+        rack, pace = (
+            np.take_along_axis(np.broadcast_to(values, worth.shape), best, -1)
+            for values in (self.machines.rack, self.pace)
         )
         alone = (domain == _MACHINE) & (worth == top)
         beside = (where != _RACK) | (self.machines.rack == rack)
         return np.where(where == _MACHINE, alone, beside & (self.pace >= pace))
 
 
-def reach(
-    group: IntArray, pace: FloatArray, *amounts: IntArray | FloatArray
-) -> tuple[FloatArray, ...]:
-    """Sums of each of ``amounts`` over the machines of the same group that are as fast or faster.
+def turns(pace: FloatArray) -> IntArray:
+    """The turn of every machine by ``pace``: 0 for the fastest, the same for equally fast ones."""
+    paces = np.unique(pace)
+    return len(paces) - 1 - np.searchsorted(paces, pace)
 
-    All have shape (..., machines); amounts are 0 or more.
+
+def reach(group: IntArray, turn: IntArray, amounts: FloatArray) -> FloatArray:
+    """Sums of ``amounts`` over the machines of the same group whose turn is not later.
+
+    ``group`` and ``turn`` have shape (..., machines), ``amounts`` (kinds, ..., machines), and so
+    have the sums.
     """
-    order = np.lexsort((-pace, group), axis=-1)
-    groups, paces = _along(group, order), _along(pace, order)
-    is_first = np.ones(groups.shape, dtype=np.bool_)
-    is_first[..., 1:] = groups[..., 1:] != groups[..., :-1]
-    is_last = np.ones(groups.shape, dtype=np.bool_)
-    is_last[..., :-1] = is_first[..., 1:] | (paces[..., 1:] != paces[..., :-1])
-    return tuple(_sums(_along(amount, order), is_first, is_last, order) for amount in amounts)
-
-
-def _along(values: NDArray[Any], order: IntArray) -> NDArray[Any]:
-    return np.take_along_axis(values, order, -1)
-
-
-def _sums(
-    amounts: NDArray[Any], is_first: BoolArray, is_last: BoolArray, order: IntArray
-) -> FloatArray:
-    """Running sums within groups, those of equal pace counted together, in the old order."""
-    totals = amounts.cumsum(axis=-1, dtype=np.float64)
-    before = np.maximum.accumulate(np.where(is_first, totals - amounts, 0.0), axis=-1)
-    until = np.where(is_last, totals, np.inf)[..., ::-1]
-    sums = np.empty_like(totals)
-    # Totals never fall, so the least of those still to come is that of the next "last".
-    ahead = np.minimum.accumulate(until, axis=-1)[..., ::-1]
-    np.put_along_axis(sums, order, ahead - before, -1)
-    return sums
+    first, paces = int(group.min(initial=0)), int(turn.max(initial=0)) + 1
+    groups = int(group.max(initial=0)) - first + 1
+    world = np.arange(group[..., 0].size).reshape(*group.shape[:-1], 1)
+    cell = ((world * groups + group - first) * paces + turn).ravel()
+    sums = np.empty((len(amounts), cell.size))
+    for kind, amount in enumerate(amounts):
+        counts = np.bincount(cell, weights=amount.ravel(), minlength=world.size * groups * paces)
+        sums[kind] = counts.reshape(-1, paces).cumsum(axis=1).ravel()[cell]
+    return sums.reshape(amounts.shape)
