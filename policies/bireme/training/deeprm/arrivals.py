@@ -14,6 +14,8 @@ import numpy as np
 from bireme.core.resources import BoolArray, IntArray
 
 RESOURCES = 2
+SLOTS = 10
+"""How much of each resource the machine has."""
 SHORT = (1, 3)
 LONG = (10, 15)
 SHORT_SHARE = 0.8
@@ -27,34 +29,23 @@ class Setting:
 
     Attributes:
         rates: Chance of an arrival in a step; each world draws one of them, with its seed.
-        slots: How much of each resource the machine has.
         queue_slots: How many waiting jobs can be chosen from, the first that came.
         arrival_steps: Steps in which jobs arrive; then the world is drained.
-        horizon_steps: How far the image shows what running jobs hold.
-        backlog_slots: How many jobs beyond the queue the image counts.
         completion_weight: What a job in the system costs per step, beside one over its duration.
     """
 
     rates: tuple[float, ...] = (0.7,)
-    slots: int = 10
     queue_slots: int = 10
     arrival_steps: int = 50
-    horizon_steps: int = 20
-    backlog_slots: int = 60
     completion_weight: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.rates or not all(0 < rate <= 1 for rate in self.rates):
             raise ValueError(f"rates is {self.rates}; give one or more above 0 and up to 1")
-        if self.slots < MAIN[1]:
+        if self.queue_slots < 1 or self.arrival_steps < 1:
             raise ValueError(
-                f"slots is {self.slots}; a job may ask {MAIN[1]} of a resource, so give no fewer"
-            )
-        if self.arrival_steps - self.queue_slots > self.backlog_slots:
-            raise ValueError(
-                f"backlog_slots is {self.backlog_slots}, but {self.arrival_steps} jobs may come "
-                f"and the queue holds {self.queue_slots}; jobs would be lost: give at least "
-                f"{self.arrival_steps - self.queue_slots}"
+                f"queue_slots is {self.queue_slots} and arrival_steps {self.arrival_steps}; "
+                "give at least 1 of each"
             )
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
+from bireme.training.deeprm.arrivals import SLOTS
 from bireme.training.deeprm.world import DeepRmWorld, State
 
 Rule: TypeAlias = Callable[[State], IntArray]
@@ -28,9 +29,9 @@ def tetris(state: State) -> IntArray:
     Grandl et al., Tetris, SIGCOMM'14, section 3.3, with time where they have time times demand:
     that packs worse here (a slowdown of 5.35 against 4.78 at rate 0.7).
     """
-    slots, is_there = state.setting.slots, state.queue >= 0
-    demands = state.of_queue(state.jobs.demands) / slots
-    alignment = (demands * (state.free / slots)[:, None, :]).sum(axis=2)
+    is_there = state.queue >= 0
+    demands = state.of_queue(state.jobs.demands) / SLOTS
+    alignment = (demands * (state.free / SLOTS)[:, None, :]).sum(axis=2)
     durations = state.of_queue(state.jobs.durations)
     shortness = np.divide(1.0, durations, out=np.zeros(durations.shape), where=is_there)
     known = shortness.sum(axis=1)

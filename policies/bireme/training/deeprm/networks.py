@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bireme.rl.encoders.a2c import CONTEXT_FEATURES, JOB_FEATURES
+from bireme.rl.encoders.a2c_image import HORIZON_STEPS, columns
 from bireme.training.deeprm.arrivals import Setting
-from bireme.training.deeprm.views import width
 from bireme.training.distributions import MaskedCategorical
 from bireme.training.policies import ActorCritic, Tensors
 
@@ -71,7 +71,7 @@ class SetPolicy(ActorCritic):
         self.scorer = Scorer(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, of what :func:`bireme.training.deeprm.views.as_set` shows."""
+        """Over the queue and the void, of what ``views.as_set`` shows."""
         present = observation["present"].float()
         scores = self.scorer(observation["jobs"], observation["context"], present)
         logits = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
@@ -83,7 +83,7 @@ def convolutions(setting: Setting, outputs: int, stride: int = 1) -> nn.Sequenti
 
     From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
     """
-    down, across = setting.horizon_steps, width(setting)
+    down, across = HORIZON_STEPS, columns(setting.queue_slots)
     for _ in FILTERS:
         down, across = -(-down // stride), -(-across // stride)
     return nn.Sequential(
@@ -96,6 +96,24 @@ def convolutions(setting: Setting, outputs: int, stride: int = 1) -> nn.Sequenti
     )
 
 
+class ServedImages(nn.Module):
+    """The paper's actor as it is served: an image per gang and its slot there."""
+
+    def __init__(self, actor: nn.Module) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, image: Tensor, slot: Tensor) -> Tensor:
+        """How much better than waiting it is to start each, shape (gangs,).
+
+        Args:
+            image: Shape (gangs, 1, horizon steps, columns).
+            slot: 1 in the gang's place, shape (gangs, queue slots).
+        """
+        logits = self.actor(image)
+        return torch.as_tensor((logits[:, :-1] * slot).sum(1) - logits[:, -1])
+
+
 class ImagePolicy(ActorCritic):
     """The paper's actor and critic."""
 
@@ -105,7 +123,7 @@ class ImagePolicy(ActorCritic):
         self.critic = convolutions(setting, 1, stride)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, of what views.as_image shows."""
+        """Over the queue and the void, of what ``views.as_image`` shows."""
         return MaskedCategorical(self.actor(observation["image"]), observation["mask"])
 
     def values(self, observation: Tensors) -> Tensor:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.training.deeprm.arrivals import Jobs, Setting, draw
+from bireme.training.deeprm.arrivals import SLOTS, Jobs, Setting, draw
 from bireme.training.worlds import Actions, Observation, Step
 
 NEVER = np.iinfo(np.int64).max
@@ -69,7 +69,7 @@ class State:
     @property
     def allowed(self) -> BoolArray:
         """What may be chosen, the void last, shape (worlds, queue slots + 1)."""
-        is_empty = (self.free == self.setting.slots).all(axis=1)
+        is_empty = (self.free == SLOTS).all(axis=1)
         void = ~(is_empty & self.fits.any(axis=1))
         return np.concatenate([self.fits, void[:, None]], axis=1)
 
@@ -171,7 +171,7 @@ def _look(setting: Setting, jobs: Jobs, clock: IntArray, started: IntArray) -> S
     queue = np.full((len(clock), setting.queue_slots), -1, dtype=np.int64)
     queue[rows, place[rows, columns]] = columns
     runs = (started >= 0) & (started + jobs.durations > clock[:, None])
-    free = setting.slots - np.einsum("wj,wjr->wr", runs, jobs.demands)
+    free = SLOTS - np.einsum("wj,wjr->wr", runs, jobs.demands)
     demands = jobs.demands[np.arange(len(clock))[:, None], queue]
     fits = (queue >= 0) & (demands <= free[:, None, :]).all(axis=2)
     return State(setting, jobs, clock, started, waiting, queue, free, fits)

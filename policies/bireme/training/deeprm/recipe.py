@@ -1,0 +1,181 @@
+"""How A2cScheduler is trained and judged: the scorer that is served, and the paper's CNNs.
+
+The scorer first copies shortest-job-first, then improves by PPO over whole episodes, judged by
+eight replicas of each sequence of arrivals. The paper's networks learn from nothing by n-step A2C.
+Both meet all arrival rates at once.
+"""
+
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import IntArray
+from bireme.rl.cards import Card, Parts
+from bireme.rl.checkpoints import Checkpoint
+from bireme.rl.encoders.a2c import DURATION
+from bireme.rl.protocols import Array
+from bireme.training.a2c import A2C, A2CConfig
+from bireme.training.cloning import Cloning, CloningConfig
+from bireme.training.deeprm.arrivals import Setting
+from bireme.training.deeprm.coaching import (
+    PRIMARY,
+    RATES,
+    SETTINGS,
+    Coach,
+    Plan,
+    contest,
+    rate_of,
+)
+from bireme.training.deeprm.networks import ImagePolicy, ServedImages, ServedScorer, SetPolicy
+from bireme.training.deeprm.views import as_image, as_set
+from bireme.training.deeprm.world import DeepRmWorld, State
+from bireme.training.export import Trained, export
+from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.recipes import Results
+from bireme.training.runs import TrainingRun
+from bireme.training.worlds import Actions, Observation
+
+PAPER: Final = (
+    "Liang et al., Data centers job scheduling with deep reinforcement learning, PAKDD 2020"
+)
+_LIMIT_SECONDS: Final = 5.0
+
+
+class DeepRmRecipe(ABC):
+    """What both recipes share: settings, evaluation and card."""
+
+    name: str
+    summary: str
+    settings = SETTINGS
+    primary = PRIMARY
+    setting: Setting
+
+    @abstractmethod
+    def shown(self, state: State) -> dict[str, Array]:
+        """What the served network is shown of a single world, a row per job of the queue."""
+
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """Beside the paper's baselines; with option ``waits=no`` as it orders a cluster's queue."""
+        waits = options.get("waits", "yes")
+        if waits not in ("yes", "no") or set(options) - {"waits"}:
+            raise SettingError(f"options are {dict(options)}; there are waits=yes and waits=no")
+        if checkpoint.orderer is None:
+            raise SettingError(f"checkpoint {checkpoint.card.name!r} has no orderer to be judged")
+        session = checkpoint.orderer.session
+
+        def decide(state: State) -> IntArray:
+            jobs = int((state.queue[0] >= 0).sum())
+            scores = session.answer(self.shown(state), jobs, _LIMIT_SECONDS)
+            fitting = np.where(state.fits[0, :jobs], scores, -np.inf)
+            is_void = waits == "yes" and fitting.max() < 0 and state.allowed[0, -1]
+            return np.array([state.setting.queue_slots if is_void else fitting.argmax()])
+
+        slots = self.setting.queue_slots
+        world = Setting(rates=(rate_of(setting),), queue_slots=slots)
+        return contest(checkpoint.card.name, decide, world, seed)
+
+    def export(self, run: TrainingRun, part: Trained, steps: int) -> None:
+        """Write the checkpoint, in the first process."""
+        if not run.is_first:
+            return
+        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
+        rates = ", ".join(f"{rate:g}" for rate in RATES)
+        card = Card(
+            name=self.name,
+            summary=self.summary,
+            paper=PAPER,
+            made=today.isoformat(),
+            command=run.command or f"bireme train {self.name} --seed {run.seed}",
+            seeds=(run.seed,),
+            data=f"arrivals of DeepRM's world, drawn at rates of {rates}",
+            training={"steps": steps, "minutes": round(run.seconds / 60, 1)},
+            results=(),
+            parts=Parts(),
+        )
+        export({"orderer": part}, card, run.checkpoint_folder)
+
+
+class ScorerRecipe(DeepRmRecipe):
+    """``a2c``: a small network shared over the queue, cloned from SJF, improved by PPO."""
+
+    name = "a2c"
+    summary = "Orders a queue by a small network shared over its gangs, learned in DeepRM's world"
+    setting = Setting(rates=RATES, completion_weight=0.5)
+    plans: Final = {"full": Plan(64, 1_200_000, 20, 100), "smoke": Plan(32, 8_000, 5, 40)}
+
+    def train(self, run: TrainingRun) -> Path:
+        """Clone, improve, export.
+
+        Nothing is discounted: with a discount a policy gains by putting off what is long.
+        """
+        plan = self.plans[run.scale]
+        torch.manual_seed(run.seed)
+        policy = SetPolicy()
+        world = DeepRmWorld(plan.worlds, self.setting, as_set)
+        copied = Cloning(policy, world, CloningConfig(), run.world_seed, teacher=shortest_job)
+        run.learn("cloning", copied, plan.steps // 30)
+        config = PPOConfig(
+            baseline="replicas", replicas=8, gamma=1.0, learning_rate=1e-3, ent_coef=0.003
+        )
+        algorithm = PPO(policy, world, config, run.world_seed)
+        coach = Coach(algorithm, run, self.setting, as_set, plan)
+        run.learn("ppo", algorithm, plan.steps, coach)
+        coach.judge(algorithm.updates)
+        coach.restore()
+        self.export(run, Trained(ServedScorer(policy.scorer), "a2c-jobs/1"), algorithm.steps)
+        return run.checkpoint_folder
+
+    def shown(self, state: State) -> dict[str, Array]:
+        """The set."""
+        seen, jobs = as_set(state), int((state.queue[0] >= 0).sum())
+        return {"jobs": seen["jobs"][0, :jobs], "context": seen["context"][0]}
+
+
+class ImageRecipe(DeepRmRecipe):
+    """``a2c-cnn``: the paper's actor and critic, by n-step A2C from nothing.
+
+    With ``stride`` 1 the networks are the paper's to the letter, and about twenty times slower.
+    """
+
+    name = "a2c-cnn"
+    summary = "Orders a queue by the paper's CNN on the image of the cluster, in fives"
+    setting = Setting(rates=RATES, queue_slots=5)
+    stride = 2
+    plans: Final = {"full": Plan(32, 400_000, 50, 40), "smoke": Plan(16, 3_000, 5, 20)}
+
+    def train(self, run: TrainingRun) -> Path:
+        """Learn and export."""
+        plan = self.plans[run.scale]
+        torch.manual_seed(run.seed)
+        policy = ImagePolicy(self.setting, self.stride)
+        world = DeepRmWorld(plan.worlds, self.setting, as_image)
+        config = A2CConfig(n_steps=10, ent_coef=0.01, reward_scale=0.3)
+        algorithm = A2C(policy, world, config, run.world_seed)
+        coach = Coach(algorithm, run, self.setting, as_image, plan)
+        run.learn("a2c", algorithm, plan.steps, coach)
+        coach.judge(algorithm.updates)
+        coach.restore()
+        self.export(run, Trained(ServedImages(policy.actor), "a2c-image/1"), algorithm.steps)
+        return run.checkpoint_folder
+
+    def shown(self, state: State) -> dict[str, Array]:
+        """The same image for every job, and its slot."""
+        jobs = int((state.queue[0] >= 0).sum())
+        slots = np.eye(state.setting.queue_slots, dtype=np.float32)
+        return {"image": np.repeat(as_image(state)["image"], jobs, axis=0), "slot": slots[:jobs]}
+
+
+def shortest_job(observation: Observation) -> Actions:
+    """The scorer's teacher: the slot of the shortest job that fits, the void where none does."""
+    durations = observation["jobs"][:, :, DURATION]
+    fits = observation["mask"][:, :-1]
+    best = np.where(fits, -durations, -np.inf).argmax(axis=1)
+    return np.where(fits.any(axis=1), best, fits.shape[1])
