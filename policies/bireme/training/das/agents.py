@@ -14,6 +14,7 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bireme.rl.encoders import das_inputs
 from bireme.training.das.networks import Critic, OrderingNetwork, PlacementNetwork, Sizes
@@ -35,6 +36,7 @@ SIZES: Final = Sizes(
 _LOG_STD: Final = (-3.0, 0.0)
 """Bounds of the logarithm of either agent's deviation."""
 _FIRST_LOG_STD: Final = -1.0
+_CLUSTER: Final = ("machines", "machine_mask")
 
 
 class DasAgents(ActorCritic):
@@ -63,7 +65,7 @@ class DasAgents(ActorCritic):
                 PLACEMENT: self._affinities(observation, has_room),
             },
             idle={
-                ORDERING: is_placing | (fits.sum(-1) < 2),
+                ORDERING: self._is_idle(observation),
                 PLACEMENT: ~is_placing | (has_room.sum(-1) < 2),
             },
         )
@@ -78,17 +80,22 @@ class DasAgents(ActorCritic):
         )
         return value
 
+    def _is_idle(self, seen: Tensors) -> Tensor:
+        """Where the ordering agent has nothing to choose, (batch,)."""
+        return seen["is_placing"] | (seen["fits"].sum(-1) < 2)
+
     def _std(self, agent: str) -> Tensor:
         return self.log_std[agent].clamp(*_LOG_STD)
 
     def _priorities(self, seen: Tensors) -> Tensor:
-        """Means, (batch, jobs); 0 where it is the other's turn, which costs nothing."""
-        rows = (~seen["is_placing"]).nonzero().squeeze(-1)
-        jobs = seen["jobs"][rows]
-        places = torch.arange(jobs.shape[1], dtype=jobs.dtype).expand(jobs.shape[:2])
-        is_job, is_machine = seen["job_mask"][rows], seen["machine_mask"][rows]
-        means = self.ordering(jobs, places, is_job, seen["machines"][rows], is_machine)
-        return means.new_zeros(seen["jobs"].shape[:2]).index_copy(0, rows, means)
+        """Means, (batch, jobs); 0 where it is idle and behind the last job, which costs nothing."""
+        rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
+        longest = int(seen["job_mask"].sum(-1).max())
+        jobs, is_job = (seen[name][rows, :longest] for name in ("jobs", "job_mask"))
+        places = torch.arange(longest, dtype=jobs.dtype).expand(is_job.shape)
+        means = self.ordering(jobs, places, is_job, *(seen[n][rows] for n in _CLUSTER))
+        means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
+        return means.new_zeros(seen["job_mask"].shape).index_copy(0, rows, means)
 
     def _affinities(self, seen: Tensors, has_room: Tensor) -> Distribution:
         rows = seen["is_placing"].nonzero().squeeze(-1)

@@ -68,6 +68,7 @@ class Clouds:
         self._since = np.zeros(self.submitted.shape)
         self._finish = np.full(self.submitted.shape, np.inf)
         self._arrived = np.zeros(len(samples), dtype=np.int64)
+        self._unfinished = np.full(len(samples), self.submitted.shape[1])
 
     def start(self, worlds: IntArray, jobs: IntArray, counts: IntArray) -> None:
         """``jobs[i]`` of ``worlds[i]`` takes ``counts[i]`` GPUs of each machine, shape (i, M)."""
@@ -101,7 +102,7 @@ class Clouds:
     @property
     def is_done(self) -> BoolArray:
         """Whether every job has finished, shape (W,)."""
-        return np.asarray(~np.isnan(self.finished).any(axis=1))
+        return self._unfinished == 0
 
     @property
     def fees(self) -> FloatArray:
@@ -126,6 +127,7 @@ class Clouds:
         self.running[worlds, jobs] = False
         self.finished[worlds, jobs] = self.now[worlds]
         self._finish[worlds, jobs] = np.inf
+        np.subtract.at(self._unfinished, worlds, 1)
 
     def _set_pace(self, worlds: IntArray) -> None:
         """Whoever runs in ``worlds`` goes as fast as the slowest of its machines."""

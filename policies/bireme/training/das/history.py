@@ -8,10 +8,13 @@ from collections import deque
 
 import numpy as np
 
+from bireme.core.decision import Decision
+from bireme.core.policy import Policy
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.gpu_models import GPU_MODEL_LABEL, gpu_model
+from bireme.simulator.conduct import Decide
 from bireme.training.das.memory import normalised_speed
 
 
@@ -31,8 +34,20 @@ class FinishedRuns:
             np.array([speed for _, speed in self._runs]),
         )
 
-    def watch(self, snapshot: ClusterSnapshot) -> None:
-        """See a cycle's snapshot; cycles must follow every end of a run at once."""
+    def watching(self, cycle: Decide) -> Decide:
+        """``cycle`` under our eyes; it must run at every end of a run (no shortcuts)."""
+
+        def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+            self._see(snapshot)
+            decision = cycle(snapshot, policy)
+            for start in decision.admitted:  # a run may end before the next cycle looks
+                running = RunningGang(start.gang, start.placement, snapshot.now)
+                self._present[start.gang.uid] = running
+            return decision
+
+        return decide
+
+    def _see(self, snapshot: ClusterSnapshot) -> None:
         self._nodes = len(snapshot.nodes)
         there = dict(snapshot.running_by_uid)
         waiting = {gang.uid for gang in snapshot.waiting}

@@ -36,11 +36,11 @@ class Memory:
         self._count = np.zeros(worlds, dtype=np.int64)
 
     def add(self, worlds: IntArray, jobs: IntArray) -> None:
-        """Runs that have ended; a world may be named more than once."""
+        """Runs that have ended; worlds ascend, and may be named more than once."""
         while len(worlds):
-            _, first = np.unique(worlds, return_index=True)
-            self._add(worlds[first], jobs[first])
-            worlds, jobs = np.delete(worlds, first), np.delete(jobs, first)
+            is_first = np.diff(worlds, prepend=-1) > 0
+            self._add(worlds[is_first], jobs[is_first])
+            worlds, jobs = worlds[~is_first], jobs[~is_first]
 
     def _add(self, worlds: IntArray, jobs: IntArray) -> None:
         clouds = self._clouds

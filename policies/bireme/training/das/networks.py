@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 LONGEST_WAVE = 10_000.0
 """Of positions, in places of the queue (Vaswani et al., 2017)."""
@@ -73,9 +74,9 @@ class Attention(nn.Module):
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in parts
         )
-        weights = query @ key.mT / math.sqrt(query.shape[-1])
-        weights = weights.masked_fill(~is_job[..., None, None, :], -1e9).softmax(-1)
-        states = states + self.merge((weights @ value).transpose(-3, -2).flatten(-2))
+        hidden = torch.where(is_job, 0.0, -1e9)[..., None, None, :]
+        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        states = states + self.merge(found.transpose(-3, -2).flatten(-2))
         inner: Tensor = self.inner(self.between(states))
         return states + inner
 

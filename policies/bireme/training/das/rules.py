@@ -19,12 +19,18 @@ _MIDDLE: Final = 1
 
 def best_site(seen: Observation) -> dict[str, Array]:
     """Scores of jobs (W, J) and affinities of machines (W, M)."""
-    jobs, places = seen["jobs"], seen["places"]
+    return {ORDERING: scores(seen["jobs"]), PLACEMENT: affinities(seen["places"])}
+
+
+def scores(jobs: Array) -> Array:
+    """Of jobs with the features of the last axis, shape (...): highest starts first."""
     minutes = np.expm1(jobs[..., 1] * 8.0)
     worth = jobs[..., -len(FEE_WEIGHTS) + _MIDDLE]
+    return np.asarray(worth - np.log(np.maximum(minutes, 0.1)))
+
+
+def affinities(places: Array) -> Array:
+    """Of machines with the features of the last axis, shape (...): highest is filled first."""
     left, own_share = places[..., 1], places[..., 4]
     is_in_best = places[..., 7 + 2 * _MIDDLE + 1]
-    return {
-        ORDERING: worth - np.log(np.maximum(minutes, 0.1)),
-        PLACEMENT: 2.0 * is_in_best + own_share - 0.5 * left,
-    }
+    return np.asarray(2.0 * is_in_best + own_share - 0.5 * left)

@@ -126,14 +126,17 @@ class DasWorld:
 
     def _to_decision(self) -> None:
         """Let time pass until a job in sight fits, or all is done."""
+        clouds, idle = self.clouds, self._every
+        while len(idle := idle[~(self._may_start(idle) | clouds.is_done[idle])]):
+            clouds.advance(idle)
+            self._memory.add(*clouds.ended)
         self._look()
-        while True:
-            idle = np.flatnonzero(~self._fits.any(axis=1) & ~self.clouds.is_done)
-            if not len(idle):
-                return
-            self.clouds.advance(idle)
-            self._memory.add(*self.clouds.ended)
-            self._look()
+
+    def _may_start(self, worlds: IntArray) -> BoolArray:
+        """Whether a job in sight fits, shape of ``worlds``."""
+        waiting, free = self.clouds.waiting[worlds], self.clouds.free[worlds].sum(axis=1)
+        in_sight = waiting & (waiting.cumsum(axis=1) <= self._slots)
+        return np.asarray((in_sight & (self.clouds.gpus[worlds] <= free[:, None])).any(axis=1))
 
     def _look(self) -> None:
         """Which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""

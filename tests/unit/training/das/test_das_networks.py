@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from bireme.training.das import networks
 from bireme.training.das.networks import (
     Communication,
     Critic,
@@ -13,7 +12,9 @@ from bireme.training.das.networks import (
     Sizes,
 )
 
-SIZES = Sizes(job_features=5, machine_features=4, pair_features=3, width=8, heads=2)
+SIZES = Sizes(
+    job_features=5, machine_features=4, placed_features=2, place_features=3, width=8, heads=2
+)
 
 
 def of_shape(*shape: int, seed: int = 1) -> Tensor:
@@ -22,6 +23,15 @@ def of_shape(*shape: int, seed: int = 1) -> Tensor:
 
 def everybody(*shape: int) -> Tensor:
     return torch.ones(shape, dtype=torch.bool)
+
+
+def in_line(jobs: int) -> Tensor:
+    return torch.arange(jobs, dtype=torch.float32)
+
+
+def padded(states: Tensor) -> Tensor:
+    """Two more of them, full of what must never matter."""
+    return torch.cat([states, torch.full((2, *states.shape[1:]), 77.0)])
 
 
 @pytest.fixture
@@ -36,60 +46,50 @@ def placement() -> PlacementNetwork:
     return PlacementNetwork(SIZES)
 
 
-def padded(states: Tensor, dim: int) -> Tensor:
-    """Two more of them, full of what must never matter."""
-    shape = list(states.shape)
-    shape[dim] = 2
-    return torch.cat([states, torch.full(shape, 77.0)], dim)
-
-
 @pytest.mark.parametrize("machines", [8, 32, 64])
 @pytest.mark.parametrize("jobs", [1, 20])
 def test_same_weights_serve_any_cluster(
     ordering: OrderingNetwork, placement: PlacementNetwork, jobs: int, machines: int
 ) -> None:
-    job, machine = of_shape(2, jobs, 5), of_shape(2, machines, 4)
-    scores = ordering(job, everybody(2, jobs), machine, everybody(2, machines))
-    affinities, places = placement(job, machine, of_shape(2, jobs, machines, 3))
+    queue, cluster = (of_shape(2, jobs, 5), in_line(jobs)), of_shape(2, machines, 4)
+    scores = ordering(*queue, everybody(2, jobs), cluster, everybody(2, machines))
     assert scores.shape == (2, jobs)
-    assert affinities.shape == (2, jobs, machines)
-    assert places.shape == (2, jobs, machines, 4)
+    affinities = placement(of_shape(2, 2), of_shape(2, machines, 3))
+    assert affinities.shape == (2, machines)
 
 
 def test_padded_jobs_and_machines_do_not_change_priorities(ordering: OrderingNetwork) -> None:
     jobs, machines = of_shape(6, 5), of_shape(4, 4)
-    plain = ordering(jobs, everybody(6), machines, everybody(4))
+    plain = ordering(jobs, in_line(6), everybody(6), machines, everybody(4))
     is_job, is_machine = torch.arange(8) < 6, torch.arange(6) < 4
-    beside = ordering(padded(jobs, 0), is_job, padded(machines, 0), is_machine)
+    beside = ordering(padded(jobs), in_line(8), is_job, padded(machines), is_machine)
     assert torch.allclose(plain, beside[:6], atol=1e-6)
 
 
 def test_order_of_machines_does_not_change_priorities(ordering: OrderingNetwork) -> None:
     jobs, machines = of_shape(6, 5), of_shape(7, 4)
-    plain = ordering(jobs, everybody(6), machines, everybody(7))
-    turned = ordering(jobs, everybody(6), machines.flip(0), everybody(7))
+    plain = ordering(jobs, in_line(6), everybody(6), machines, everybody(7))
+    turned = ordering(jobs, in_line(6), everybody(6), machines.flip(0), everybody(7))
     assert torch.allclose(plain, turned, atol=1e-6)
 
 
-def test_priorities_move_with_their_jobs_but_for_the_place_in_the_queue(
-    ordering: OrderingNetwork, monkeypatch: pytest.MonkeyPatch
+def test_priorities_move_with_jobs_that_keep_their_place_in_the_queue(
+    ordering: OrderingNetwork,
 ) -> None:
-    jobs, machines = of_shape(6, 5), of_shape(3, 4)
+    jobs, cluster = of_shape(6, 5), (of_shape(3, 4), everybody(3))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
-    plain = ordering(jobs, everybody(6), machines, everybody(3))
-    moved = ordering(jobs[order], everybody(6), machines, everybody(3))
-    assert not torch.allclose(plain[order], moved, atol=1e-4)
-    monkeypatch.setattr(networks, "positions", lambda *_: torch.zeros(6, SIZES.width))
-    plain = ordering(jobs, everybody(6), machines, everybody(3))
-    moved = ordering(jobs[order], everybody(6), machines, everybody(3))
-    assert torch.allclose(plain[order], moved, atol=1e-6)
+    plain = ordering(jobs, in_line(6), everybody(6), *cluster)
+    listed_otherwise = ordering(jobs[order], in_line(6)[order], everybody(6), *cluster)
+    assert torch.allclose(plain[order], listed_otherwise, atol=1e-6)
+    arrived_otherwise = ordering(jobs[order], in_line(6), everybody(6), *cluster)
+    assert not torch.allclose(plain[order], arrived_otherwise, atol=1e-4)
 
 
-def test_affinities_move_with_their_machines_and_jobs(placement: PlacementNetwork) -> None:
-    jobs, machines, pairs = of_shape(4, 5), of_shape(6, 4), of_shape(4, 6, 3)
-    plain, _ = placement(jobs, machines, pairs)
-    turned, _ = placement(jobs.flip(0), machines.flip(0), pairs.flip(0, 1))
-    assert torch.allclose(plain, turned.flip(0, 1), atol=1e-6)
+def test_affinities_move_with_their_machines(placement: PlacementNetwork) -> None:
+    job, machines = of_shape(2), of_shape(6, 3)
+    assert torch.allclose(
+        placement(job, machines), placement(job, machines.flip(0)).flip(0), atol=1e-6
+    )
 
 
 def test_communication_is_the_gated_mixture_of_the_slide() -> None:
@@ -103,13 +103,13 @@ def test_communication_is_the_gated_mixture_of_the_slide() -> None:
 
 
 def test_only_the_ordering_agent_that_communicates_sees_the_cluster() -> None:
-    jobs, machines = of_shape(3, 5), of_shape(4, 4)
+    queue, machines = (of_shape(3, 5), in_line(3), everybody(3)), of_shape(4, 4)
     changes = []
     for communicates in (True, False):
         torch.manual_seed(0)
         network = OrderingNetwork(SIZES, communicates=communicates)
-        before = network(jobs, everybody(3), machines, everybody(4))
-        after = network(jobs, everybody(3), machines + 1, everybody(4))
+        before = network(*queue, machines, everybody(4))
+        after = network(*queue, machines + 1, everybody(4))
         changes.append((after - before).abs().max().item())
     assert changes[0] > 1e-4
     assert changes[1] == 0.0
@@ -118,9 +118,8 @@ def test_only_the_ordering_agent_that_communicates_sees_the_cluster() -> None:
 def test_value_of_an_empty_queue_is_a_number_and_padding_does_not_change_it() -> None:
     torch.manual_seed(0)
     critic = Critic(SIZES)
-    jobs, machines = of_shape(3, 5), of_shape(4, 4)
-    plain = critic(jobs, everybody(3), machines, everybody(4))
-    beside = critic(padded(jobs, 0), torch.arange(5) < 3, machines, everybody(4))
+    jobs, cluster = of_shape(3, 5), (of_shape(4, 4), everybody(4))
+    plain = critic(jobs, everybody(3), *cluster)
+    beside = critic(padded(jobs), torch.arange(5) < 3, *cluster)
     assert torch.allclose(plain, beside, atol=1e-6)
-    nobody = critic(jobs, ~everybody(3), machines, everybody(4))
-    assert torch.isfinite(nobody)
+    assert torch.isfinite(critic(jobs, ~everybody(3), *cluster))
