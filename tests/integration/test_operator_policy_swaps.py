@@ -133,11 +133,13 @@ async def test_policies_are_not_written_to_in_a_quiet_cluster(
     put_policy(api, "active", **trained_by("last"))
     put_policy(api, "shadow", **trained_by("fewest", stage="Shadow"))
     put_policy(api, "younger", **trained_by("first"))
-    submit(api, training_job("runs", task("worker", 2)), training_job("waits", task("worker", 7)))
+    jobs = training_job("runs", task("worker", 2)), training_job("waits", task("worker", 7))
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained):
-        await until(lambda: "Running" in phases(api))
-        for name, state in (("active", "True PolicyLoaded"), ("younger", "False Superseded")):
+        loaded, superseded = "True PolicyLoaded", "False Superseded"
+        for name, state in (("active", loaded), ("shadow", loaded), ("younger", superseded)):
             await becomes(api, state, name)
+        submit(api, *jobs)
+        await until(lambda: "Running" in phases(api))
         await until(lambda: said(api, "active").get("decisions") == 1)
         await until(lambda: said(api, "shadow").get("shadow"))
         before = -1
@@ -152,13 +154,13 @@ async def test_a_record_names_the_policy_and_replay_asks_it_again(
     records = tmp_path / "records"
     records.mkdir()
     furnish(api, 3)
-    async with FakeKubelets(api, runs):
-        async with leads(api, tmp_path, trained, record_directory=str(records)) as term:
-            await node_of(api, "before")
-            put_policy(api, "policy", **trained_by("last"))
-            await becomes(api, "True PolicyLoaded")
-            await node_of(api, "after")
-            await until(lambda: (metric(term, "recorded_cycles_total", outcome="written") or 0) > 1)
+    leading = leads(api, tmp_path, trained, record_directory=str(records))
+    async with FakeKubelets(api, runs), leading as term:
+        await node_of(api, "before")
+        put_policy(api, "policy", **trained_by("last"))
+        await becomes(api, "True PolicyLoaded")
+        await node_of(api, "after")
+        await until(lambda: (metric(term, "recorded_cycles_total", outcome="written") or 0) > 1)
     target = tmp_path / "replay.json"
     arguments = ["--checkpoints", str(trained), "--json", str(target)]
     assert main(["replay", str(records), *arguments]) == 0

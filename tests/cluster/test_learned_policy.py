@@ -1,0 +1,229 @@
+"""Learned policies on a real control plane: swapped, corrupt, in score mode, and as shadows."""
+
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.cycle import run_cycle
+from bireme.core.scores import ScoreQuestion
+from bireme.records.decoding import Moment
+from bireme.records.outlines import outline_of
+from bireme.records.reading import open_record
+from bireme.registry import policy_of
+from bireme.rl import named
+from bireme.rl.scorers import LearnedScorer
+from controlplane.stack import BiremeStack
+from scenario.clusters import gpu_stack
+from scenario.manifests import Manifest, scheduling_policy, task, training_job
+from scenario.tenant import Tenant, nodes_of
+from smallnets import checkpoints
+
+pytestmark = pytest.mark.cluster
+
+NODES = "das-machines/1"
+JOBS = "a2c-jobs/1"
+LOADS = 'bireme_extender_policy_loads_total{outcome="loaded"}'
+CALLS = 'bireme_extender_requests_total{outcome="scored",verb="prioritize"}'
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Placers that like the emptiest and the fullest nodes best, and an orderer."""
+    folder = tmp_path_factory.mktemp("trained")
+    checkpoints.write(folder / "emptiest", placer=[1.0], place_encoder=NODES)
+    checkpoints.write(folder / "fullest", placer=[-1.0], place_encoder=NODES)
+    checkpoints.write(folder / "orderer", orderer=[1.0], order_encoder=JOBS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("records")
+
+
+@pytest.fixture(scope="module")
+def stack(
+    trained: Path, records: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BiremeStack]:
+    """Thirty-two GPUs on four nodes."""
+    env = {
+        "BIREME_CHECKPOINT_DIRECTORY": str(trained),
+        "BIREME_RECORD_DIRECTORY": str(records),
+        "BIREME_STATUS_REFRESH_SECONDS": "1",
+    }
+    with gpu_stack("learned", tmp_path_factory.mktemp("stack"), env, nodes=4) as stack:
+        yield stack
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+        tenant.cluster.kubectl("delete", "bsp", "--all")
+
+
+def trained_by(name: str, stage: str = "Active") -> Manifest:
+    return scheduling_policy("policy", checkpoint={"name": name}, stage=stage)
+
+
+def told(tenant: Tenant, condition: str) -> str:
+    """A condition of the policy, as ``status reason generation``."""
+    status = tenant.status("policy", "SchedulingPolicy")
+    found = {c["type"]: f"{c['status']} {c['reason']}" for c in status.get("conditions", ())}
+    return f"{found.get(condition, 'Unknown')} {status.get('observedGeneration')}"
+
+
+def use(tenant: Tenant, name: str, generation: int = 1) -> None:
+    """Have the checkpoint ``name`` decide; ``generation`` counts how many were asked for."""
+    if generation == 1:
+        tenant.create(trained_by(name))
+    else:
+        tenant.patch("SchedulingPolicy", "policy", {"spec": {"checkpoint": {"name": name}}})
+    wanted = f"True PolicyLoaded {generation}"
+    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == wanted, 30.0)
+
+
+def places(tenant: Tenant, name: str, workers: int = 1) -> dict[str, str]:
+    """Pod to node of a new job, once it runs."""
+    tenant.create(training_job(name, task("worker", workers), estimatedDuration="1h"))
+    tenant.await_phase(name, "Running", 45.0)
+    return nodes_of(tenant.pods(name))
+
+
+def started(records: Path, name: str) -> Moment:
+    """The recorded cycle that started the job."""
+    for moment in open_record([records]).moments():
+        uids = {gang.uid for gang in moment.snapshot.waiting if gang.name == name}
+        if uids & moment.outline.starts.keys():
+            return moment
+    raise AssertionError(f"no recorded cycle started {name}")
+
+
+def sample(port: str, metric: str) -> float:
+    """A metric of a program by its whole name, labels included; 0 before there is any."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{metric} ")), 0.0)
+
+
+def operator_sample(stack: BiremeStack, metric: str) -> float:
+    return sample(stack.operator().env["BIREME_METRICS_PORT"], metric)
+
+
+def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
+    tenant: Tenant, stack: BiremeStack, trained: Path, records: Path
+) -> None:
+    pid = stack.operator().pid
+    found = {"swap-four": places(tenant, "swap-four", 4)}
+    (busy,) = set(found["swap-four"].values())
+    use(tenant, "emptiest")
+    found["swap-one"] = places(tenant, "swap-one")
+    assert set(found["swap-one"].values()) != {busy}
+    use(tenant, "fullest", 2)
+    found["swap-six"] = places(tenant, "swap-six", 6)
+    assert list(found["swap-six"].values()).count(busy) == 4, "it fills what is in use"
+    assert stack.operator().pid == pid
+
+    settings = open_record([records]).settings
+    sources = {"swap-four": "", "swap-one": "emptiest", "swap-six": "fullest"}
+    for name, checkpoint in sources.items():
+        moment = started(records, name)
+        assert moment.source.checkpoint == checkpoint
+        policy, source = policy_of(moment.source, settings, str(trained))
+        assert source == moment.source, "the digest is that of the folder"
+        predicted = outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes)
+        assert predicted == moment.outline
+        (uid,) = (gang.uid for gang in moment.snapshot.waiting if gang.name == name)
+        actual: dict[str, int] = {}
+        for node in found[name].values():
+            actual[node] = actual.get(node, 0) + 1
+        assert predicted.starts[uid] == {"worker": actual}
+
+
+def test_a_corrupt_checkpoint_degrades_visibly_and_no_job_waits_longer_for_it(
+    tenant: Tenant, stack: BiremeStack, trained: Path
+) -> None:
+    checkpoints.write(trained / "corrupt", placer=[1.0], place_encoder=NODES)
+    part = trained / "corrupt" / checkpoints.PLACER
+    part.write_bytes(part.read_bytes()[:-1] + b"!")
+    failures = 'bireme_policy_loads_total{outcome="failed"}'
+    before = operator_sample(stack, failures)
+
+    tenant.create(trained_by("corrupt"))
+    places(tenant, "during", 2)
+    assert tenant.status("during")["waitSeconds"] <= 2
+    assert tenant.plan("during") is not None
+    refused = "False LoadFailed 1"
+    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == refused)
+    (condition,) = tenant.status("policy", "SchedulingPolicy")["conditions"]
+    assert "placer.onnx" in condition["message"]
+    assert condition["message"].endswith("the settings decide")
+    assert operator_sample(stack, failures) > before
+    shown = tenant.cluster.kubectl("get", "bsp", "policy").splitlines()
+    assert " ".join(shown[1].split()).startswith("policy Active corrupt False"), shown
+    reasons = tenant.cluster.kubectl("get", "events", "-n", "default", "-o=jsonpath={..reason}")
+    assert "LoadFailed" in reasons.split()
+    tenant.delete("TrainingJob", "during")
+    use(tenant, "emptiest", 2)
+
+
+def test_a_shadow_is_compared_in_metrics_and_status(tenant: Tenant, stack: BiremeStack) -> None:
+    tenant.create(trained_by("orderer", "Shadow"))
+    loaded = "True PolicyLoaded 1"
+    tenant.eventually(lambda: told(tenant, "Loaded"), lambda found: found == loaded, 30.0)
+    places(tenant, "compared", 2)
+    compared = 'bireme_policy_shadow_decisions{policy="policy"}'
+    tenant.eventually(lambda: operator_sample(stack, compared))
+    assert operator_sample(stack, 'bireme_policy_shadow_agreement{policy="policy"}') == 1.0
+    assert operator_sample(stack, 'bireme_policy_deciding{policy="policy"}') == 0.0
+    found: Mapping[str, float] = tenant.eventually(
+        lambda: tenant.status("policy", "SchedulingPolicy").get("shadow")
+    )
+    assert (found["agreement"], found["regret"]) == (1.0, 0.0)
+
+
+def best_nodes(moment: Moment, checkpoint: Path) -> set[str]:
+    """Where the library would have one replica of the job that started then, most of all."""
+    snapshot = moment.snapshot
+    (gang,) = (gang for gang in snapshot.waiting if gang.uid in moment.outline.starts)
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    rows = np.flatnonzero(capacity.replicas(gang.tasks[0]) > 0)
+    scorer = LearnedScorer(named.load(checkpoint.name, str(checkpoint.parent)))
+    scores = scorer.score(ScoreQuestion(gang.tasks[0], capacity, rows, {}))
+    return {snapshot.nodes.names[row] for row in rows[scores == scores.max()]}
+
+
+@pytest.fixture
+def score_mode(stack: BiremeStack) -> Iterator[None]:
+    """An operator that pins nothing, as after starts that failed."""
+    operator = stack.operator()
+    operator.terminate()
+    stack.operator(env={"BIREME_MAX_BIND_FAILURES": "0"}).start().wait_ready()
+    yield
+    operator.terminate()
+    stack.operator(env={"BIREME_MAX_BIND_FAILURES": "3"}).start().wait_ready()
+
+
+@pytest.mark.usefixtures("score_mode")
+def test_pods_in_score_mode_go_where_the_learned_placer_scores_highest(
+    tenant: Tenant, stack: BiremeStack, trained: Path, records: Path
+) -> None:
+    port = stack.extender.env["BIREME_EXTENDER_PORT"]
+    for generation, name in enumerate(("fullest", "emptiest"), 1):
+        loads, calls = sample(port, LOADS), sample(port, CALLS)
+        use(tenant, name, generation)
+        tenant.eventually(lambda: sample(port, LOADS), lambda now, then=loads: now > then)
+        assert sample(port, "bireme_extender_learned_scorer") == 1.0
+        for turn in range(3):
+            job = f"{name}-{turn}"
+            (node,) = places(tenant, job).values()
+            plan = tenant.plan(job)
+            assert plan is not None
+            assert plan["mode"] == "Score"
+            assert node in best_nodes(started(records, job), trained / name), job
+        assert sample(port, CALLS) >= calls + 3
+    assert sample(port, "bireme_extender_score_fallbacks_total") == 0.0
