@@ -27,6 +27,7 @@ from bench.decision import measure_decision
 from bench.extender_calls import measure_extender
 from bench.footprint import measure_memory
 from bench.gangs import measure_gang512, measure_gangs500x4, measure_throughput
+from bench.learned import measure_learned
 from bench.measurements import Result
 from bench.simulation import measure_simulation
 from bench.waits import measure_freed, measure_verdict
@@ -46,6 +47,7 @@ CASES: Final = (
     Case("decision", "One decision over 1000 waiting gangs on 5000 nodes", measure_decision),
     Case("simulation", "64483 jobs of the Philly trace through the simulator", measure_simulation),
     Case("extender", "Round trip of the extender", measure_extender),
+    Case("learned", "Learned policies beside the rules, 256 gangs on 500 nodes", measure_learned),
     Case("memory", "Memory at 5000 nodes and 50000 pods", measure_memory),
 )
 

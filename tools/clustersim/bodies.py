@@ -12,6 +12,7 @@ SERVICES = "/api/v1/services"
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
 QUEUES = "/apis/bireme.dev/v1alpha1/queues"
+POLICIES = "/apis/bireme.dev/v1alpha1/schedulingpolicies"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 ENDED = ("Succeeded", "Failed")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bireme.kube.client import NotLeader
 from clustersim import bodies
-from clustersim.bodies import GROUPS, JOBS, PODS
+from clustersim.bodies import GROUPS, JOBS, PODS, POLICIES
 from clustersim.cluster import OPERATOR, SCHEDULING, SimulatedCluster
 from clustersim.tenants import HOPELESS
 from fakeapi.store import Object
@@ -41,6 +41,11 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
     for key, group in groups:
         if "plan" in (group.get("status") or {}):
             found.append(f"plan-left-over: {key[1]}: phase {bodies.phase(group)}")
+    for key, policy in cluster.store.collection(POLICIES).objects.items():
+        if (policy.get("status") or {}).get("observedGeneration") != policy["metadata"][
+            "generation"
+        ]:
+            found.append(f"policy-silent: {key[1]} says nothing of its spec")
     for key, pod in cluster.store.collection(PODS).objects.items():
         if bodies.phase(pod) not in bodies.ENDED and bodies.label(pod, "pod-group"):
             found.append(f"pod-left-over: {key[1]}: {bodies.phase(pod)} on {bodies.node_of(pod)}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from bireme.kube import names
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.scorers import Scorers
 from bireme_extender.verbs import CacheBehind, Verbs
 from bireme_operator.leadership import Term
 from bireme_operator.lease import Lease
@@ -194,13 +196,16 @@ class ExtenderProcess(Process):
         waits = PlanWaits(0.2, clock)
         cache.on_group = waits.notify
         metrics = ExtenderMetrics(cache.ages)
-        self._verbs = Verbs(cache.state, waits, metrics, cache)
+        self._verbs = verbs = Verbs(cache.state, waits, metrics, cache)
+        scorers = Scorers(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
         try:
             await cache.run()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  # judged at the end
             self.faults.append(error)
+        finally:
+            await scorers.close()
 
     async def ask(self, verb: str, body: bytes) -> bytes:
         """The reply to a call of the scheduler.

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from clustersim import bodies
-from clustersim.bodies import BUDGETS, GROUPS, JOBS, PODS, QUEUES
+from clustersim.bodies import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
 from clustersim.cluster import SimulatedCluster
 from fakeapi.store import Key, Object, Refusal
 from scenario.manifests import (
@@ -15,6 +15,7 @@ from scenario.manifests import (
     pod_group,
     priority_class,
     queue,
+    scheduling_policy,
     task,
     torch_job,
     training_job,
@@ -233,6 +234,20 @@ class Tenants:
         spec["state"] = self._chance.choice(("Open", "Closed"))
         self._store.update(QUEUES, key, {**found, "spec": spec})
         self._cluster.tell(f"admin sets queue small: {spec}")
+
+    def edit_policy(self) -> None:
+        """Create, change or delete a SchedulingPolicy; some cannot be loaded."""
+        name = self._chance.choice(("a", "b"))
+        orderer = self._chance.choice(("fifo", "srtf", "drf", "no-such-orderer"))
+        spec = {"orderer": orderer, "stage": self._chance.choice(("Active", "Shadow"))}
+        found = self._store.collection(POLICIES).objects.get(("", name))
+        if found is None:
+            self._cluster.put(POLICIES, scheduling_policy(name, **spec))
+        elif self._chance.random() < 0.3:
+            self._store.delete(POLICIES, ("", name), {})
+        else:
+            self._store.update(POLICIES, ("", name), {**found, "spec": spec})
+        self._cluster.tell(f"admin sets policy {name}: {spec}")
 
     def open_queue(self) -> None:
         """Leave the queue open."""

@@ -24,6 +24,7 @@ PLURALS: Final = {
 }
 CLUSTER_PLURALS: Final = {
     "Queue": ("/apis/bireme.dev/v1alpha1", "queues"),
+    "SchedulingPolicy": ("/apis/bireme.dev/v1alpha1", "schedulingpolicies"),
     "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
     "Node": ("/api/v1", "nodes"),
 }

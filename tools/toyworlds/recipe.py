@@ -9,9 +9,11 @@ from typing import ClassVar
 
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoints import Checkpoint
+from bireme.training.distributed import rank
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
+from bireme.training.storage import save_policy
 from smallnets.checkpoints import write
 from toyworlds.policies import Echoing
 from toyworlds.worlds import Echo
@@ -28,11 +30,10 @@ class EchoRecipe:
     primary = ("cost", True)
 
     def train(self, run: TrainingRun) -> Path:
-        """``UPDATES`` updates of PPO."""
-        algorithm = PPO(
-            Echoing(run.seed), Echo(WORLDS), PPOConfig(learning_rate=0.05), run.world_seed
-        )
-        run.learn("echo", algorithm, UPDATES * WORLDS * 2)
+        """``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
+        policy, config = Echoing(run.seed), PPOConfig(learning_rate=0.05)
+        run.learn("echo", PPO(policy, Echo(WORLDS), config, run.world_seed), UPDATES * WORLDS * 2)
+        save_policy(run.folder / f"weights-{rank()}.safetensors", policy)
         if run.is_first:
             write(run.checkpoint_folder, orderer=(1,), order_encoder="a2c-jobs/1", name="echo")
         return run.checkpoint_folder

@@ -26,7 +26,7 @@ def fees(*jobs: TraceJob, physics: Physics | None = None) -> list[float]:
     outcome = simulate(
         a_trace(*jobs), nodes, Policy(Fifo(), FirstFit()), physics=physics or Physics()
     )
-    return fee_dollars(outcome, nodes).tolist()
+    return [float(fee) for fee in fee_dollars(outcome, nodes)]
 
 
 def test_a_job_pays_for_its_gpus_by_the_hour() -> None:

@@ -1,0 +1,76 @@
+"""Pages about learned policies: bars are held against the best rival, and misses are told."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from bireme.training.das.evaluation import rivals
+from bireme.training.judgement import Judgement
+from learning.bars import BARS, Bar, measured
+from learning.page import page
+
+RIVALS = ("slow", "fast")
+
+
+def a_judgement(
+    runs: Mapping[int, Mapping[str, Mapping[str, float]]], setting: str = "small"
+) -> Judgement:
+    return Judgement("mine", "mine", "0" * 64, setting, {}, "mean_jct_minutes", True, runs)
+
+
+def times(**minutes: float) -> dict[str, dict[str, float]]:
+    return {name: {"mean_jct_minutes": value} for name, value in minutes.items()}
+
+
+def test_a_ratio_is_to_the_best_rival_over_all_seeds() -> None:
+    runs = {0: times(mine=8, slow=9, fast=20), 1: times(mine=10, slow=31, fast=16)}
+    reached = measured(Bar("small", "mean_jct_minutes", 0.5, RIVALS), a_judgement(runs))
+    assert reached.rival == "fast"
+    assert reached.found.mean == pytest.approx(18 / 36)
+    assert reached.is_reached
+
+
+def test_a_bar_without_rivals_is_on_the_value() -> None:
+    runs = {0: times(mine=8), 1: times(mine=10)}
+    reached = measured(Bar("small", "mean_jct_minutes", 8.9), a_judgement(runs))
+    assert (reached.rival, reached.found.mean) == ("", 9.0)
+    assert not reached.is_reached
+
+
+def test_the_interval_holds_the_ratio_that_all_seeds_agree_on() -> None:
+    runs = {seed: times(mine=4.0 + seed, fast=8.0 + 2 * seed) for seed in range(5)}
+    bar = Bar("small", "mean_jct_minutes", 0.5, ("fast",))
+    found = measured(bar, a_judgement(runs)).found
+    assert found.low == found.high == pytest.approx(0.5)
+
+
+def das_runs(minutes: float) -> dict[int, dict[str, dict[str, float]]]:
+    """DAS takes so long and costs 1 $; every rival takes 100 minutes and costs 1 $."""
+    rivals = dict.fromkeys((name for bar in BARS["das"] for name in bar.rivals), 100.0)
+    return {
+        seed: {
+            name: {"mean_jct_minutes": value, "mean_fee_dollars": 1.0}
+            for name, value in {"mine": minutes, **rivals}.items()
+        }
+        for seed in range(2)
+    }
+
+
+def test_the_page_tells_bars_that_were_missed() -> None:
+    found = [a_judgement(das_runs(80.0)), a_judgement(das_runs(98.0), "medium")]
+    lines = page("das", found, ["bireme evaluate das --setting small,medium"]).splitlines()
+    bars = [line for line in lines if "ratio to the best" in line]
+    verdicts = [line.split("|")[-2].strip() for line in bars]
+    assert verdicts == 2 * ["yes", "**no**", "**no**", "**no**"]
+    assert "bireme evaluate das --setting small,medium" in lines
+
+
+def test_the_first_judgement_of_a_setting_is_held_to_its_bars() -> None:
+    found = [a_judgement(das_runs(80.0)), a_judgement(das_runs(98.0))]
+    bars = [line for line in page("das", found, []).splitlines() if "ratio to the best" in line]
+    assert "0.800" in bars[0]
+    assert len(bars) == 4
+
+
+def test_every_rival_that_a_bar_names_is_judged() -> None:
+    assert {name for bar in BARS["das"] for name in bar.rivals} == set(rivals())

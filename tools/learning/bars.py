@@ -1,0 +1,96 @@
+"""What learned policies are held to, by page: numbers stated before they were trained.
+
+A bar with rivals is on the ratio to the best of them by the same metric; one without, on the value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bireme.core.resources import FloatArray
+from bireme.simulator import bootstrap
+from bireme.simulator.bootstrap import Estimate
+from bireme.training.judgement import Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``metric`` in ``setting`` must be at most ``limit``; less is better."""
+
+    setting: str
+    metric: str
+    limit: float
+    rivals: tuple[str, ...] = ()
+    among: str = "rivals"
+    """What the rivals are called together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What became of a bar; ``rival`` is the one of the ratio, empty for a value."""
+
+    bar: Bar
+    found: Estimate
+    rival: str
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the mean keeps the bar; the interval tells how sure that is."""
+        return self.found.mean <= self.bar.limit
+
+
+def measured(bar: Bar, judgement: Judgement) -> Reached:
+    """``bar`` against what was found in its setting."""
+    drawn = bootstrap.draws(len(judgement.runs))
+    own = _values(judgement, judgement.checkpoint, bar.metric)
+    if not bar.rivals:
+        return Reached(bar, _one(bootstrap.means(own, drawn)), "")
+    tables = {name: _values(judgement, name, bar.metric) for name in bar.rivals}
+    best = min(tables, key=lambda name: float(tables[name].mean()))
+    return Reached(bar, _one(bootstrap.ratios(own, tables[best], drawn)), best)
+
+
+def _values(judgement: Judgement, contender: str, metric: str) -> FloatArray:
+    """Shape (seeds, 1)."""
+    return np.array([[judgement.runs[seed][contender][metric]] for seed in judgement.seeds])
+
+
+def _one(found: list[Estimate | None]) -> Estimate:
+    (estimate,) = found
+    if estimate is None:
+        raise ValueError("a bar is on a metric that a seed has no value of")
+    return estimate
+
+
+_DAS_RIVALS: Final = (
+    "fifo/first-fit",
+    "fifo/load-balance",
+    "drf/first-fit",
+    "drf/load-balance",
+    "tetris/tetris",
+    "rifling/first-fit",
+    "malo/first-fit",
+    "mosa/first-fit",
+)
+_DAS_RULES: Final = (
+    *_DAS_RIVALS,
+    "fifo/packing",
+    "mosa/packing",
+    "sjf/first-fit",
+    "sjf/packing",
+    "srtf/packing",
+)
+_DAS: Final = {"small": (0.90, 0.987), "medium": (0.97, 0.982), "large": (0.99, 0.987)}
+
+BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
+    "das": tuple(
+        Bar(setting, metric, limit, rivals, among)
+        for rivals, among in ((_DAS_RIVALS, "the slides' rivals"), (_DAS_RULES, "all rules"))
+        for setting, limits in _DAS.items()
+        for metric, limit in zip(("mean_jct_minutes", "mean_fee_dollars"), limits, strict=True)
+    ),
+}
+"""By page. DAS: the ratios of the slides' table 1, to the best of the slides' rivals, and, which
+the slides do not ask for, to the best of all rules."""

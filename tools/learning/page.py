@@ -1,0 +1,62 @@
+"""One page as Markdown: the bars, in words what was tried, a table per setting."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from bireme.simulator.bootstrap import Estimate
+from bireme.simulator.reports.markdown import number, table
+from bireme.training.judgement import Judgement
+from learning.bars import BARS, Reached, measured
+
+_PROSE: Final = Path(__file__).parent / "prose"
+_SPLIT: Final = "\n---\n"
+
+
+def page(name: str, judgements: Sequence[Judgement], commands: Sequence[str]) -> str:
+    """The page called ``name``; the first judgement of a setting is held to its bars.
+
+    The file ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and
+    why; and what was measured.
+    """
+    opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
+    held: dict[str, Judgement] = {}
+    for judgement in judgements:
+        held.setdefault(judgement.setting, judgement)
+    reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
+    lines = [opening.strip(), "", *_bars(reached), ""]
+    for judgement in judgements:
+        lines += [f"## {_title(judgement)}", "", *table(*judgement.cells()), ""]
+    lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
+    return "\n".join([*lines, "```sh", *commands, "```"]) + "\n"
+
+
+def _bars(reached: Sequence[Reached]) -> Iterator[str]:
+    head = ("setting", "metric", "rival", "value", "95 % interval", "bar", "reached")
+    yield from table(head, [_cells(each) for each in reached])
+
+
+def _cells(each: Reached) -> list[str]:
+    bar = each.bar
+    metric = bar.metric.replace("_", " ")
+    return [
+        bar.setting,
+        f"{metric}, ratio to the best of {bar.among}" if each.rival else metric,
+        each.rival,
+        number(each.found.mean),
+        _interval(each.found),
+        f"<= {bar.limit}",
+        "yes" if each.is_reached else "**no**",
+    ]
+
+
+def _interval(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"[{number(found.low)}, {number(found.high)}]"
+
+
+def _title(judgement: Judgement) -> str:
+    options = ", ".join(f"{key} {value}" for key, value in judgement.options.items())
+    extra = f" ({options})" if options else ""
+    return f"{judgement.setting.capitalize()}{extra}: means over {len(judgement.runs)} seeds"
