@@ -1,0 +1,114 @@
+"""Cloning: who acts, what is labelled, what is minimised."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bireme.training.cloning import Cloning, CloningConfig, imitation_loss
+from bireme.training.distributions import DiagonalGaussian, JointDistribution, MaskedCategorical
+from bireme.training.episodes import play
+from bireme.training.policies import predict
+from bireme.training.worlds import Observation
+from toyworlds.policies import Aiming, Echoing, Paired
+from toyworlds.worlds import CHOICES, Echo, Pair, Target
+
+
+def told(observation: Observation) -> Any:
+    """The teacher of Echo: repeats what is asked."""
+    return observation["asked"].argmax(axis=1)
+
+
+def a_cloning(**config: Any) -> Cloning:
+    return Cloning(Echoing(), Echo(ragged=3), CloningConfig(**config), teacher=told)
+
+
+def test_the_teachers_share_falls_to_nothing() -> None:
+    shares: list[float] = []
+    algorithm = a_cloning(teacher_rounds=4)
+    algorithm.learn(150, lambda progress: shares.append(progress.metrics["teacher_share"]) is None)
+    assert shares[:6] == [1, 0.75, 0.5, 0.25, 0, 0]
+
+
+def test_the_first_round_is_the_teachers() -> None:
+    returns: list[float] = []
+    a_cloning().learn(1, lambda progress: returns.append(progress.metrics["return"]) is None)
+    assert returns == [np.mean([2 + seed % 3 for seed in seeds_of_first_round()])]
+
+
+def seeds_of_first_round() -> list[int]:
+    algorithm = a_cloning()
+    algorithm.episodes.begin()
+    return [int(seed) for seed in algorithm.episodes.seeds]
+
+
+def test_states_pile_up_round_by_round_and_the_oldest_are_forgotten() -> None:
+    sizes: list[float] = []
+    algorithm = a_cloning(most_states=50)
+    algorithm.learn(100, lambda progress: sizes.append(progress.metrics["states"]) is None)
+    assert 16 <= sizes[0] < sizes[1] <= 50
+    assert sizes[-1] == 50
+
+
+def test_the_teacher_labels_states_that_only_the_learner_gets_into() -> None:
+    """The learner never heeds the teacher, yet learns from its labels."""
+    policy = Echoing()
+    config = CloningConfig(learning_rate=0.1, teacher_rounds=0)
+    Cloning(policy, Echo(count=32), config, teacher=told).learn(1500)
+    assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
+
+
+def test_choices_may_be_taught_as_probabilities() -> None:
+    """Half the asked one, the rest over all: the policy comes to answer with just that."""
+
+    def teacher(observation: Observation) -> Any:
+        return 0.5 * observation["asked"] + 0.5 / CHOICES
+
+    policy = Echoing()
+    config = CloningConfig(learning_rate=0.2, n_epochs=4, batch_size=64)
+    Cloning(policy, Echo(count=32), config, teacher=teacher).learn(1000)
+    mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
+    found = policy.distribution({"asked": torch.eye(CHOICES), "mask": mask})
+    assert isinstance(found, MaskedCategorical)
+    expected = 0.5 * torch.eye(CHOICES) + 0.5 / CHOICES
+    torch.testing.assert_close(found.log_probabilities.exp(), expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_gaussian_policies_clone_a_rule(is_full: bool) -> None:
+    policy = Aiming(is_full=is_full)
+    config = CloningConfig(learning_rate=0.03, batch_size=64, n_epochs=10)
+    Cloning(policy, Target(count=64), config, teacher=lambda seen: seen["wanted"]).learn(64 * 8)
+    missed = play(Target(64), range(64), lambda seen: predict(policy, seen))
+    assert missed.mean() > -0.03
+
+
+def test_agents_are_taught_together_and_an_idle_one_not_at_all() -> None:
+    """In odd steps the teacher tells the level nonsense, which must not be learned."""
+
+    def teacher(observation: Observation) -> Any:
+        asked = observation["asked"].argmax(axis=1)
+        level = np.where(observation["is_odd"], 99.0, asked)
+        return {"choice": asked, "level": level[:, None]}
+
+    policy, world = Paired(), Pair(count=32)
+    config = CloningConfig(learning_rate=0.1, n_epochs=4, batch_size=64)
+    Cloning(policy, world, config, teacher=teacher).learn(1000)
+    assert play(world, range(32), lambda seen: predict(policy, seen)).mean() > 1.9
+
+
+def test_loss_is_the_negative_log_likelihood_of_the_label() -> None:
+    choice = MaskedCategorical(torch.zeros(2, 4))
+    level = DiagonalGaussian(torch.zeros(2, 1), torch.zeros(1))
+    near = 0.5 * (1 + math.log(2 * math.pi))
+    assert imitation_loss(choice, torch.tensor([0, 3])).tolist() == pytest.approx([math.log(4)] * 2)
+    assert imitation_loss(level, torch.ones(2, 1)).tolist() == pytest.approx([near] * 2)
+    joint = JointDistribution(
+        {"choice": choice, "level": level}, idle={"level": torch.tensor([False, True])}
+    )
+    labels = {"choice": torch.tensor([0, 3]), "level": torch.ones(2, 1)}
+    assert imitation_loss(joint, labels).tolist() == pytest.approx(
+        [math.log(4) + near, math.log(4)]
+    )
