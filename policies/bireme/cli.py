@@ -1,8 +1,8 @@
 """``bireme``: what can be done without a cluster.
 
 ``bireme simulate`` compares policies on a workload, ``bireme replay`` on what an operator recorded,
-``bireme train`` and ``bireme evaluate`` make and judge learned ones,
-``bireme policies`` lists them. Exit status 0 when done, 2 for an argument that cannot be used (one
+``bireme train`` and ``bireme evaluate`` make and judge learned ones, ``bireme policies`` lists
+policies and shows single ones. Exit status 0 when done, 2 for an argument that cannot be used (one
 line on standard error names it), 1 when a simulation failed, 130 after Ctrl-C.
 """
 
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Final, NoReturn
 
 from bireme import registry
 from bireme.core.errors import BiremeError
@@ -24,6 +25,34 @@ from bireme.simulator import command
 from bireme.simulator.experiment import UsageError, naming
 from bireme.simulator.reports.terminal import aligned
 from bireme.training import evaluate_command, train_command
+
+_COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
+    (
+        "simulate",
+        command,
+        "compare policies on a workload",
+        "Compare policies on a workload, with the scheduling cycle of the operator.",
+    ),
+    (
+        "replay",
+        replay_command,
+        "what other policies would have done",
+        "What other policies would have done where an operator recorded what it did.",
+    ),
+    (
+        "train",
+        train_command,
+        "make a learned policy",
+        "Make a learned policy: a folder with its checkpoint and its curves.",
+    ),
+    (
+        "evaluate",
+        evaluate_command,
+        "judge a learned policy",
+        "Judge a learned policy beside its rivals, with the same seeds for all.",
+    ),
+)
+"""Name, module, the line in the list, and the description of what has arguments of its own."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,34 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="bireme", description="What can be done without a cluster.")
     parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    simulate = commands.add_parser(
-        "simulate",
-        help="compare policies on a workload",
-        description="Compare policies on a workload, with the scheduling cycle of the operator.",
-    )
-    command.add_arguments(simulate)
-    simulate.set_defaults(run=command.run)
-    replay = commands.add_parser(
-        "replay",
-        help="what other policies would have done",
-        description="What other policies would have done where an operator recorded what it did.",
-    )
-    replay_command.add_arguments(replay)
-    replay.set_defaults(run=replay_command.run)
-    train = commands.add_parser(
-        "train",
-        help="make a learned policy",
-        description="Make a learned policy: a folder with its checkpoint and its curves.",
-    )
-    train_command.add_arguments(train)
-    train.set_defaults(run=train_command.run)
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="judge a learned policy",
-        description="Judge a learned policy beside its rivals, with the same seeds for all.",
-    )
-    evaluate_command.add_arguments(evaluate)
-    evaluate.set_defaults(run=evaluate_command.run)
+    for name, module, says, description in _COMMANDS:
+        added = commands.add_parser(name, help=says, description=description)
+        module.add_arguments(added)
+        added.set_defaults(run=module.run)
     policies = commands.add_parser(
         "policies", help="list all policies", description="List all policies, a line each."
     )

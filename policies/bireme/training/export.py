@@ -115,7 +115,7 @@ def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[st
         )
     if program is None:
         raise CheckpointError("torch exported nothing; see its messages")
-    return _bare(program.model_proto).SerializeToString(deterministic=True)
+    return bytes(_bare(program.model_proto).SerializeToString(deterministic=True))
 
 
 def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":

@@ -1,0 +1,133 @@
+"""Evolution strategies: better parameters from losses alone, where no gradient can be had.
+
+A simulation tells how good an order was, not in which direction it should have been different. So
+parameters are drawn around a mean, each draw with its mirror image, and the mean moves towards
+those with lower losses; step size and covariance follow what has paid so far. All draws of a
+generation should be judged on the same cases (common random numbers): only ranks are used.
+
+Covariance matrix adaptation: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772,
+equations in brackets. Mirrored draws: Brockhoff et al., PPSN 2010; Salimans et al., arXiv:1703.03864.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray
+
+_MOST_CONDITION = 1e12
+"""Above it the covariance is no longer told apart from a singular one."""
+
+
+class Evolution:
+    """Asks for the losses of draws, and moves: ``ask``, judge each row, ``tell``, again.
+
+    Attributes:
+        mean: The present answer, shape (parameters,).
+        step: How far draws are from it, in units of ``scales``.
+    """
+
+    def __init__(
+        self, mean: FloatArray, scales: FloatArray, population: int, generator: np.random.Generator
+    ) -> None:
+        """``scales`` are the first standard deviations, shape (parameters,), all above 0.
+
+        Raises:
+            SettingError: ``population`` is not an even number from 4 on, or the shapes differ.
+        """
+        if population < 4 or population % 2:
+            raise SettingError(f"population is {population}; use an even number from 4 on")
+        if mean.ndim != 1 or scales.shape != mean.shape or not (scales > 0).all():
+            raise SettingError(
+                f"mean has shape {mean.shape}, scales {scales.shape}, least {scales.min()}; give "
+                "one number above 0 for every parameter"
+            )
+        size = len(mean)
+        self.mean = mean.astype(np.float64)
+        self.step = 1.0
+        self._scales = scales.astype(np.float64)
+        self._generator = generator
+        self._draws = np.zeros((population, size))
+        self._covariance = np.eye(size)
+        self._path, self._step_path = np.zeros(size), np.zeros(size)
+        self._generation = 0
+        parents = population // 2
+        weights = math.log(parents + 0.5) - np.log(np.arange(1, parents + 1))  # (49)
+        self._weights = weights / weights.sum()
+        self._mass = 1.0 / float((self._weights**2).sum())  # (8)
+        self._set_rates(size)
+
+    def _set_rates(self, size: int) -> None:
+        mass = self._mass
+        self._step_rate = (mass + 2) / (size + mass + 5)  # (55)
+        excess = max(0.0, math.sqrt((mass - 1) / (size + 1)) - 1)
+        self._damping = 1 + 2 * excess + self._step_rate  # (55)
+        self._path_rate = (4 + mass / size) / (size + 4 + 2 * mass / size)  # (56)
+        self._one_rate = 2 / ((size + 1.3) ** 2 + mass)  # (57)
+        many = 2 * (mass - 2 + 1 / mass) / ((size + 2) ** 2 + mass)
+        self._many_rate = min(1 - self._one_rate, many)  # (58)
+        self._usual_length = math.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))
+
+    def ask(self) -> FloatArray:
+        """Parameters to judge, shape (population, parameters); rows 2i and 2i + 1 are mirrored."""
+        values, vectors = np.linalg.eigh(self._covariance)
+        self._root = vectors * np.sqrt(values)
+        self._inverse_root = vectors / np.sqrt(values) @ vectors.T
+        half = self._generator.standard_normal((len(self._draws) // 2, len(self.mean)))
+        steps = half @ self._root.T  # (38), (39)
+        self._draws = np.stack([steps, -steps], axis=1).reshape(self._draws.shape)
+        drawn: FloatArray = self.mean + self.step * self._draws * self._scales
+        return drawn
+
+    def tell(self, losses: FloatArray) -> None:
+        """``losses`` of the rows last asked for, shape (population,); not a number is the worst.
+
+        Raises:
+            SettingError: there is not one loss for every row.
+        """
+        if losses.shape != (len(self._draws),):
+            raise SettingError(
+                f"losses has shape {losses.shape}, {len(self._draws)} draws were asked for; "
+                "judge every one of them"
+            )
+        ranks = np.argsort(np.nan_to_num(losses, nan=math.inf), kind="stable")
+        best = self._draws[ranks[: len(self._weights)]]
+        move = self._weights @ best  # (41)
+        self.mean = self.mean + self.step * move * self._scales  # (42)
+        self._generation += 1
+        rate = self._step_rate
+        self._step_path = (1 - rate) * self._step_path + math.sqrt(
+            rate * (2 - rate) * self._mass
+        ) * (self._inverse_root @ move)  # (43)
+        length = float(np.linalg.norm(self._step_path))
+        self.step *= math.exp(rate / self._damping * (length / self._usual_length - 1))  # (44)
+        self._adapt(best, move, length)
+
+    def _adapt(self, best: FloatArray, move: FloatArray, length: float) -> None:
+        """Let the covariance follow the path of the mean and the best draws."""
+        rate, one, many = self._path_rate, self._one_rate, self._many_rate
+        passed = 1 - (1 - self._step_rate) ** (2 * self._generation)
+        is_steady = length / math.sqrt(passed) < (1.4 + 2 / (len(self.mean) + 1)) * (
+            self._usual_length
+        )
+        drift = math.sqrt(rate * (2 - rate) * self._mass) * move if is_steady else 0.0
+        self._path = (1 - rate) * self._path + drift  # (45)
+        lost = one * (1 - is_steady) * rate * (2 - rate)
+        spread = (best * self._weights[:, None]).T @ best
+        kept = 1 + lost - one - many
+        covariance = kept * self._covariance + one * np.outer(self._path, self._path)
+        covariance = covariance + many * spread  # (47)
+        values = np.linalg.eigvalsh(covariance)
+        if values[0] > 0 and values[-1] < _MOST_CONDITION * values[0]:
+            self._covariance = (covariance + covariance.T) / 2
+
+
+def minimise(
+    loss: Callable[[FloatArray], float], evolution: Evolution, generations: int
+) -> FloatArray:
+    """The mean after ``generations`` of ``evolution`` on a ``loss`` of one row."""
+    for _ in range(generations):
+        evolution.tell(np.array([loss(row) for row in evolution.ask()]))
+    return evolution.mean
