@@ -7,20 +7,14 @@ without arguments. ``checkpoint:FOLDER`` is the learned policy in a folder.
 import difflib
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, cast
-
-import msgspec
 
 from bireme.core.errors import SettingError
 from bireme.core.policy import Orderer, Placer, Policy, Sizer
 from bireme.core.settings import SchedulingSettings
-from bireme.records.lines import Source
-from bireme.rl import named
 from bireme.rl.errors import CheckpointError
-from bireme.rl.orderers import LearnedOrderer
-from bireme.rl.placers import LearnedPlacer
 
 CHECKPOINT: Final = "checkpoint:"
 """What the name of a learned policy in a folder begins with."""
@@ -98,31 +92,6 @@ def make_policy(settings: SchedulingSettings) -> Policy:
         make_sizer(settings.sizer) if settings.sizer else None,
         rules=Policy(make_orderer(defaults.orderer), make_placer(defaults.placer)),
     )
-
-
-def policy_of(
-    source: Source, settings: SchedulingSettings, directory: str = ""
-) -> tuple[Policy, Source]:
-    """What ``source`` names over ``settings``, and ``source`` with the sha256 of its checkpoint.
-
-    A part that it leaves out is that of its checkpoint (see :mod:`bireme.rl.named`, which looks
-    below ``directory`` first) if it has one, else as in ``settings``.
-
-    Raises:
-        SettingError: as :func:`make_orderer`.
-        CheckpointError: the checkpoint cannot be used.
-    """
-    given = {kind.name: getattr(source, kind.name) for kind in _KINDS}
-    chosen = replace(settings, **{part: name for part, name in given.items() if name})
-    policy = make_policy(chosen)
-    if not source.checkpoint:
-        return policy, source
-    checkpoint = named.load(source.checkpoint, directory, source.sha256 or None)
-    if checkpoint.orderer is not None and not source.orderer:
-        policy = replace(policy, orderer=LearnedOrderer(checkpoint))
-    if checkpoint.placer is not None and not source.placer:
-        policy = replace(policy, placer=LearnedPlacer(checkpoint))
-    return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 
 def make_orderer(name: str) -> Orderer:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bireme.rl.protocols import Shape
@@ -65,7 +66,7 @@ def slow(
 ) -> onnx.ModelProto:
     """Sums of the only input's features, after minutes of products of large matrices."""
     (fed,) = inputs
-    weights = {
+    weights: dict[str, NDArray[Any]] = {
         "axis": np.array([1], dtype=np.int64),
         "square": np.array([width, width], dtype=np.int64),
         "nothing": np.array(0, dtype=np.float32),

@@ -4,7 +4,7 @@ A card is JSON. Its sha256 names the checkpoint, because the card holds the sha2
 """
 
 import re
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,13 +22,14 @@ FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.onnx$")]
 Size = Annotated[int, Meta(ge=1)] | Text
 Shapes = dict[Text, tuple[Size, ...]]
 PartName = Literal["orderer", "placer"]
+_T = TypeVar("_T")
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all parts of a card share: nothing changes, and nothing unknown is read."""
 
 
-class Result(_Struct, kw_only=True):
+class Result(_Struct, frozen=True, kw_only=True):
     """What the policy reached in one setting, beside the best of its rivals.
 
     ``interval`` is that of 95 %, ``command`` measures it again.
@@ -43,7 +44,7 @@ class Result(_Struct, kw_only=True):
     command: str
 
 
-class PartCard(_Struct, kw_only=True, omit_defaults=True):
+class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One network and how it is fed.
 
     Attributes:
@@ -67,7 +68,7 @@ class PartCard(_Struct, kw_only=True, omit_defaults=True):
     stops_others: bool = False
 
 
-class Parts(_Struct, kw_only=True, omit_defaults=True):
+class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The networks of a checkpoint; at least one."""
 
     orderer: PartCard | None = None
@@ -83,7 +84,7 @@ class Parts(_Struct, kw_only=True, omit_defaults=True):
         return found
 
 
-class Card(_Struct, kw_only=True):
+class Card(_Struct, frozen=True, kw_only=True):
     """Everything about a checkpoint but its weights.
 
     Attributes:
@@ -137,7 +138,7 @@ def decode(text: bytes, where: object) -> Card:
     return card
 
 
-def _decoded(text: bytes, kind: type[Any], where: object) -> Any:
+def _decoded(text: bytes, kind: type[_T], where: object) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

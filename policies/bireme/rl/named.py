@@ -1,10 +1,22 @@
-"""Checkpoints by name: a folder of one's own first, then those that come with Bireme."""
+"""Checkpoints by name, and whole policies of which one is a part.
 
+A folder of one's own goes before the checkpoints that come with Bireme.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.records.lines import Source
 from bireme.rl import checkpoints, shipped
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.errors import CheckpointError
+from bireme.rl.orderers import LearnedOrderer
+from bireme.rl.placers import LearnedPlacer
 
 
 def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoint:
@@ -15,6 +27,33 @@ def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoin
             cannot be used.
     """
     return checkpoints.load(folder_of(name, directory), sha256)
+
+
+def policy_of(
+    source: Source,
+    settings: SchedulingSettings,
+    make_policy: Callable[[SchedulingSettings], Policy],
+    directory: str = "",
+) -> tuple[Policy, Source]:
+    """What ``source`` names over ``settings``, and ``source`` with the sha256 of its checkpoint.
+
+    A part that it leaves out is that of its checkpoint, looked for as :func:`load` does, if it has
+    one, else as in ``settings``; ``make_policy`` is :func:`bireme.registry.make_policy`.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        SettingError: as ``make_policy``.
+    """
+    given = {"orderer": source.orderer, "placer": source.placer, "sizer": source.sizer}
+    policy = make_policy(replace(settings, **{part: name for part, name in given.items() if name}))
+    if not source.checkpoint:
+        return policy, source
+    checkpoint = load(source.checkpoint, directory, source.sha256 or None)
+    if checkpoint.orderer is not None and not source.orderer:
+        policy = replace(policy, orderer=LearnedOrderer(checkpoint))
+    if checkpoint.placer is not None and not source.placer:
+        policy = replace(policy, placer=LearnedPlacer(checkpoint))
+    return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 
 def folder_of(name: str, directory: str = "") -> Path:

@@ -112,8 +112,9 @@ class Session:
             raise AnswerError(f"{self._where} failed: {_first_line(error)}") from error
         if answer.shape != (rows,):
             raise AnswerError(f"{self._where} answered with shape {answer.shape}, not ({rows},)")
-        unfit = rows - int(np.count_nonzero(np.isfinite(answer)))
-        if unfit:
+        is_fit = np.isfinite(answer)
+        if not is_fit.all():
+            unfit = rows - np.count_nonzero(is_fit)
             raise AnswerError(f"{self._where}: {unfit} of {rows} answers are not finite")
         return np.asarray(answer, dtype=np.float64)
 

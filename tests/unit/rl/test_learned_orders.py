@@ -2,14 +2,16 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
@@ -110,7 +112,7 @@ def test_a_checkpoint_without_orderer_is_refused(tmp_path: Path) -> None:
 
 # --- answers that are none --------------------------------------------------------------------
 
-FAULTS = {
+FAULTS: dict[str, tuple[Callable[[int], NDArray[Any]], str]] = {
     "not a number": (lambda n: np.full((n, 3), np.nan, np.float32), "2 of 2 answers are not fin"),
     "too few": (lambda n: np.zeros((n - 1, 3), np.float32), "axis 'gangs' .* is 1, not 2"),
     "other features": (lambda n: np.zeros((n, 5), np.float32), "axis 3 .* is 5, not 3"),

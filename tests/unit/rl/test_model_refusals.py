@@ -145,7 +145,7 @@ def test_a_model_that_may_not_be_served_is_refused_by_what_is_wrong_with_it(
 def test_infinity_may_stand_in_a_lone_constant_because_attention_hides_rows_with_it(
     tmp_path: Path,
 ) -> None:
-    hidden = numpy_helper.from_array(np.float32(-np.inf), "hidden")
+    hidden = numpy_helper.from_array(np.array(-np.inf, dtype=np.float32), "hidden")
     most = node("Max", "hidden", "facts", to="sums")
     axis = numpy_helper.from_array(np.array([1], dtype=np.int64), "axis")
     model = small(most, last(), initializers=[hidden, axis])

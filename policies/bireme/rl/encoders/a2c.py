@@ -25,8 +25,6 @@ HORIZON_STEPS: Final = (1, 2, 4, 8)
 
 RESOURCES: Final = 2
 JOB_FEATURES: Final = 9
-DURATION: Final = 4
-"""The feature that grows with the duration."""
 CONTEXT_FEATURES: Final = RESOURCES * (1 + len(HORIZON_STEPS)) + 1
 
 _MIDDLE_STEPS: Final = 2.0

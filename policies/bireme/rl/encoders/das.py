@@ -179,8 +179,8 @@ def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
     rack = np.where(machines.rack < 0, alone, machines.rack)
     alike = np.where(machines.rack < 0, alone, rack * (int(kind.max(initial=0)) + 2) + kind + 1)
     even = np.zeros_like(rack)
-    rack_free, rack_gpus = reach(rack, even, np.stack([machines.room, machines.capacity]))
-    (alike_free,) = reach(alike, even, machines.room[None])
+    (rack_free, rack_gpus), _ = reach(rack, even, np.stack([machines.room, machines.capacity]))
+    (alike_free,), _ = reach(alike, even, machines.room[None])
     return das_features.machine_features(
         machines.room,
         machines.capacity,

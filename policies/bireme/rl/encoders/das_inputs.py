@@ -3,6 +3,7 @@
 Leading dimensions (...) are those of batched worlds; a cluster has none.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -52,10 +53,11 @@ def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> Ar
 def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None) -> Array32:
     """Features of machines for the job that is placed, shape (..., machines, PLACE_FEATURES).
 
-    ``believed`` is what is believed of their health, (..., machines); None for nothing.
+    ``believed`` is what is believed of their health, (..., machines): it counts in their speed,
+    and once more on its own. None where nothing is.
     """
-    sites = Sites.of(machines).features(need)
-    health = np.zeros(sites.shape[:-1]) if believed is None else believed
+    health = np.zeros(machines.speed.shape) if believed is None else believed
+    sites = Sites.of(replace(machines, speed=machines.speed * np.exp(health))).features(need)
     return np.concatenate(
         [sites, health[..., None]], axis=-1, dtype=np.float32, casting="same_kind"
     )

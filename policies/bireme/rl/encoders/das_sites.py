@@ -12,9 +12,10 @@ All formulas take leading dimensions (...), so that batches of worlds and one cl
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.kube.gpu_models import UNKNOWN_MODEL
@@ -74,13 +75,11 @@ class Sites:
         held, rack = machines.held, machines.rack
         pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
         room = machines.room + held
-        own = np.broadcast_to(np.arange(rack.shape[-1]), rack.shape)
+        group = np.where(rack < 0, -1 - np.arange(rack.shape[-1]), rack)
         amounts = np.stack([room, room * machines.dollars, held])
-        turn = turns(pace)
         sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
         sums[:, _MACHINE] = amounts
-        sums[:, _RACK] = reach(np.where(rack < 0, -1 - own, rack), turn, amounts)
-        sums[:, _CLUSTER] = reach(np.zeros_like(rack), turn, amounts)
+        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, turns(pace), amounts)
         reached, rent, kept = sums
         dollars = rent / np.maximum(reached, 1.0)
         factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
@@ -119,26 +118,28 @@ class Sites:
         np.minimum(self.reached / wanted, 1.0, out=columns[4:7])
         has_room = machines.room > 0
         worth = np.where(self.reached >= wanted, self.worth, 0.0)
-        own, domain = worth.max(axis=1), worth.argmax(axis=1)
+        own = worth.max(axis=1)
         most = own.max(axis=-1, keepdims=True, initial=_LEAST)
         np.multiply(own / most, has_room, out=columns[7::2])
-        columns[8::2] = self._in_best(own, domain) & has_room & (most > _LEAST)
+        columns[8::2] = self._in_best(worth, own) & has_room & (most > _LEAST)
         return np.moveaxis(columns, 0, -1)
 
-    def _in_best(self, worth: FloatArray, domain: IntArray) -> BoolArray:
+    def _in_best(self, worth: FloatArray, own: FloatArray) -> BoolArray:
         """Which machines make up the best site for each weight, shape (weights, ..., machines).
 
         Where that is one machine, its equals are as good; of equal racks the first is taken.
+        ``own`` is the best of ``worth`` over the domains of each machine.
         """
-        best = worth.argmax(axis=-1)[..., None]
-        top, where = (np.take_along_axis(values, best, -1) for values in (worth, domain))
+        first = own.argmax(axis=-1)
+        sites = _at(worth, first[:, None])
+        where = sites.argmax(axis=1)
         rack, pace = (
-            np.take_along_axis(np.broadcast_to(values, worth.shape), best, -1)
+            _at(np.broadcast_to(values, own.shape), first)
             for values in (self.machines.rack, self.pace)
         )
-        alone = (domain == _MACHINE) & (worth == top)
+        alone = worth[:, _MACHINE] == sites.max(axis=1)
         beside = (where != _RACK) | (self.machines.rack == rack)
-        return np.where(where == _MACHINE, alone, beside & (self.pace >= pace))
+        return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))
 
 
 def turns(pace: FloatArray) -> IntArray:
@@ -147,18 +148,31 @@ def turns(pace: FloatArray) -> IntArray:
     return len(paces) - 1 - np.searchsorted(paces, pace)
 
 
-def reach(group: IntArray, turn: IntArray, amounts: FloatArray) -> FloatArray:
-    """Sums of ``amounts`` over the machines of the same group whose turn is not later.
+def reach(
+    group: IntArray, turn: IntArray, amounts: IntArray | FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sums of ``amounts`` over the machines whose turn is not later: of the same group, and of all.
 
     ``group`` and ``turn`` have shape (..., machines), ``amounts`` (kinds, ..., machines), and so
-    have the sums.
+    have both sums.
     """
     first, paces = int(group.min(initial=0)), int(turn.max(initial=0)) + 1
     groups = int(group.max(initial=0)) - first + 1
-    world = np.arange(group[..., 0].size).reshape(*group.shape[:-1], 1)
+    worlds = turn[..., 0].size
+    world = np.arange(worlds).reshape(*group.shape[:-1], 1)
     cell = ((world * groups + group - first) * paces + turn).ravel()
-    sums = np.empty((len(amounts), cell.size))
+    column = (world * paces + turn).ravel()
+    within, over_all = np.empty((2, len(amounts), cell.size))
     for kind, amount in enumerate(amounts):
-        counts = np.bincount(cell, weights=amount.ravel(), minlength=world.size * groups * paces)
-        sums[kind] = counts.reshape(-1, paces).cumsum(axis=1).ravel()[cell]
-    return sums.reshape(amounts.shape)
+        counts = np.bincount(cell, weights=amount.ravel(), minlength=worlds * groups * paces)
+        sums = counts.reshape(worlds, groups, paces).cumsum(axis=2)
+        within[kind] = sums.ravel()[cell]
+        over_all[kind] = sums.sum(axis=1).ravel()[column]
+    return within.reshape(amounts.shape), over_all.reshape(amounts.shape)
+
+
+def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
+    """``values[..., index]`` place by place; as ``take_along_axis``, in a fraction of its time."""
+    index = np.broadcast_to(index, values.shape[:-1])
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[np.arange(len(rows)), index.ravel()].reshape(*index.shape, 1)
