@@ -35,7 +35,7 @@ SIZES: Final = Sizes(
 )
 _LOG_STD: Final = (-3.0, 0.0)
 """Bounds of the logarithm of either agent's deviation."""
-_FIRST_LOG_STD: Final = -1.0
+_FIRST_LOG_STD: Final = -1.2
 _CLUSTER: Final = ("machines", "machine_mask")
 
 
@@ -69,6 +69,12 @@ class DasAgents(ActorCritic):
                 PLACEMENT: ~is_placing | (has_room.sum(-1) < 2),
             },
         )
+
+    @torch.no_grad()
+    def widen(self) -> None:
+        """Try things as widely again as at first: who copies a rule becomes sure of himself."""
+        for log_std in self.log_std.values():
+            log_std.fill_(_FIRST_LOG_STD)
 
     def values(self, observation: Tensors) -> Tensor:
         """Of what both agents see."""

@@ -1,9 +1,9 @@
 """DAS beside its rivals in the simulator: completion time and fee on equal samples.
 
 The paper's rivals, by their names in :mod:`bireme.registry` (searching ones on a budget that a
-study of many seeds can pay for), and rules that the paper does not have: shortest job first, and
-the default placement of Bireme, which keeps gangs together. All decide on the same noisy estimates.
-Seeds of evaluation are never drawn in training.
+study of many seeds can pay for), and rules that the paper does not have: shortest job first, the
+default placement of Bireme, which keeps gangs together, and the rule that training starts from. All
+decide on the same noisy estimates. Seeds of evaluation are never drawn in training.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,7 @@ from bireme.simulator import quantities
 from bireme.simulator.conduct import CYCLE, Conduct, Decide
 from bireme.simulator.engine import simulate
 from bireme.simulator.fees import fee_dollars
+from bireme.training.das.best_site import BestSite
 from bireme.training.das.conduct import start_now
 from bireme.training.das.generator import Sample, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.history import FinishedRuns
@@ -35,8 +36,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 JOBS: Final = 200
 """Jobs per run, unless the option ``jobs`` says otherwise."""
-EVALUATION_SEEDS: Final = 1_000_000
-"""Added to every seed of an evaluation; trainings stay below it."""
+EVALUATION_SEEDS: Final = 2**31
+"""Added to every seed of an evaluation; trainings draw theirs below it."""
 CYCLES: Final[Mapping[str, Decide]] = {"start-now": start_now, "rails": CYCLE}
 """Option ``cycle``: the paper's way to schedule, or Bireme's own, with reservations and rails."""
 
@@ -95,8 +96,12 @@ Contender = Callable[[FinishedRuns], Policy]
 
 
 def rivals() -> dict[str, Contender]:
-    """By name, orderer/placer."""
-    return {name: partial(_rule, name) for name in _RULES}
+    """By name: orderer/placer, and ``best-site``, which is both."""
+    return {**{name: partial(_rule, name) for name in _RULES}, "best-site": _best_site}
+
+
+def _best_site(_: FinishedRuns) -> Policy:
+    return Policy(BestSite(), BestSite())
 
 
 def _rule(name: str, _: FinishedRuns) -> Policy:

@@ -32,5 +32,5 @@ def scores(jobs: Array) -> Array:
 def affinities(places: Array) -> Array:
     """Of machines with the features of the last axis, shape (...): highest is filled first."""
     left, own_share = places[..., 1], places[..., 4]
-    is_in_best = places[..., 7 + 2 * _MIDDLE + 1]
-    return np.asarray(2.0 * is_in_best + own_share - 0.5 * left)
+    worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + at] for at in (0, 1))
+    return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)

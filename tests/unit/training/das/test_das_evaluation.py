@@ -1,5 +1,7 @@
 """DAS beside its rivals: the same samples for all, the same numbers as in the world of training."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +93,12 @@ def test_what_cannot_be_judged_is_refused_with_what_can(
     checkpoint = load(checkpoints.write(tmp_path, orderer=[0, -1, 0], placer=[1, 0, 0]))
     with pytest.raises(SettingError, match=words):
         evaluate(checkpoint, "small", 0, options)
+
+
+def test_worlds_and_rivals_need_no_torch() -> None:
+    tell = "import sys, bireme.training.das.evaluation, bireme.training.das.world\n"
+    command = [sys.executable, "-c", tell + "sys.exit('torch' in sys.modules)"]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0
 
 
 def test_finished_runs_tell_what_the_world_remembers() -> None:

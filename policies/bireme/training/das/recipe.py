@@ -1,0 +1,166 @@
+"""How DAS is trained: the rule is copied, then both agents improve together by MAPPO.
+
+Eight replicas of every sequence of arrivals are each other's baseline, since most of what happens
+on a cluster is decided by what arrives. Small clusters come first, where it matters who goes first;
+then small and medium ones, where it matters where. The weights that do best beside the rule, on
+worlds of their own, are kept. Large clusters are never seen in training.
+"""
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from bireme.rl.cards import Card, PartName, Parts
+from bireme.rl.checkpoints import Checkpoint
+from bireme.training.cloning import Cloning, CloningConfig
+from bireme.training.das import evaluation
+from bireme.training.das.agents import DasAgents
+from bireme.training.das.rules import best_site
+from bireme.training.das.served import ServedOrdering, ServedPlacement
+from bireme.training.das.turns import DasTurns
+from bireme.training.das.validation import METRICS, Validation
+from bireme.training.das.world import DasWorld
+from bireme.training.export import Trained, export
+from bireme.training.mappo import MAPPO
+from bireme.training.ppo import PPOConfig
+from bireme.training.recipes import Results
+from bireme.training.runs import TrainingRun
+from bireme.training.stopping import EarlyStopping
+
+PAPER: Final = (
+    "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cloud via "
+    "reinforcement learning, KDD 2023"
+)
+REPLICAS: Final = 8
+_HALF_LIFE_SECONDS: Final = 7200.0
+"""What comes of a start is weighed less the later it comes: after this time, half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is done of everything.
+
+    Attributes:
+        worlds: That are played together, of ``jobs`` jobs each.
+        copied: Decisions in which the rule is copied.
+        stages: Settings of the clusters, and decisions, of every stage of MAPPO.
+        validated: Worlds of each setting in a validation, one every ``every`` updates.
+        patience: Validations without a gain that end a stage.
+    """
+
+    worlds: int
+    jobs: int
+    copied: int
+    stages: Mapping[tuple[str, ...], int]
+    validated: Mapping[str, int]
+    every: int
+    patience: int
+
+
+FULL: Final = Plan(
+    worlds=64,
+    jobs=80,
+    copied=60_000,
+    stages={("small",): 3_000_000, ("small", "medium"): 1_500_000},
+    validated={"small": 48, "medium": 16},
+    every=10,
+    patience=20,
+)
+SMOKE: Final = Plan(
+    worlds=16,
+    jobs=30,
+    copied=6_000,
+    stages={("small",): 2_000},
+    validated={"small": 8},
+    every=1,
+    patience=5,
+)
+
+
+class DasRecipe:
+    """``das``: both agents, with communication and the random-walk Gaussian process."""
+
+    name = "das"
+    summary = "Orders gangs and places them by two agents that learned together, for time and fee"
+    settings = evaluation.SETTINGS
+    primary = (METRICS[0], True)
+    communicates = True
+    walks = True
+    place_encoder = "das-machines/1"
+    plans: Mapping[str, Plan] = {"full": FULL, "smoke": SMOKE}
+
+    def train(self, run: TrainingRun) -> Path:
+        """Copy, improve, export."""
+        plan = self.plans[run.scale]
+        torch.manual_seed(run.seed)
+        agents = DasAgents(communicates=self.communicates, walks=self.walks)
+        world = self._world(plan, next(iter(plan.stages)))
+        copied = Cloning(agents, world, CloningConfig(), run.world_seed, teacher=best_site)
+        run.learn("cloning", copied, plan.copied)
+        steps = copied.steps
+        for settings, decisions in plan.stages.items():
+            agents.widen()
+            steps += self._improve(run, agents, settings, decisions)
+        self._export(run, agents, steps)
+        return run.checkpoint_folder
+
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """Beside the paper's rivals and the project's rules, in the simulator."""
+        return evaluation.evaluate(checkpoint, setting, seed, options)
+
+    def _world(self, plan: Plan, settings: tuple[str, ...]) -> DasTurns:
+        world = DasWorld(plan.worlds, settings, jobs=plan.jobs)
+        return DasTurns(world, reports=None if self.walks else False)
+
+    def _improve(
+        self, run: TrainingRun, agents: DasAgents, settings: tuple[str, ...], decisions: int
+    ) -> int:
+        """A stage of MAPPO; the best weights are kept. How many decisions it took."""
+        plan = self.plans[run.scale]
+        config = PPOConfig(
+            baseline="replicas",
+            replicas=REPLICAS,
+            gamma=0.5 ** (1 / _HALF_LIFE_SECONDS),
+            gamma_per="time",
+            n_minibatches=8,
+            target_kl=0.03,
+        )
+        algorithm = MAPPO(agents, self._world(plan, settings), config, run.world_seed)
+        score = Validation(agents, plan.validated, plan.jobs, run.note)
+        stopping = EarlyStopping(
+            agents, score, every=plan.every, patience=plan.patience, is_less_better=True
+        )
+        stopping.judge()
+        run.learn(f"mappo-{'-'.join(settings)}", algorithm, decisions, stopping)
+        stopping.restore()
+        return algorithm.steps
+
+    def _export(self, run: TrainingRun, agents: DasAgents, steps: int) -> None:
+        if not run.is_first:
+            return
+        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
+        plan = self.plans[run.scale]
+        seen = sorted({name for settings in plan.stages for name in settings})
+        card = Card(
+            name=self.name,
+            summary=self.summary,
+            paper=PAPER,
+            made=today.isoformat(),
+            command=run.command or f"bireme train {self.name} --seed {run.seed}",
+            seeds=(run.seed,),
+            data=f"drawn jobs on drawn clusters of the world of DAS: {', '.join(seen)}",
+            training={"steps": steps, "minutes": round(run.seconds / 60, 1)},
+            results=(),
+            parts=Parts(),
+        )
+        parts: dict[PartName, Trained] = {
+            "orderer": Trained(ServedOrdering(agents.ordering), "das-jobs/1"),
+            "placer": Trained(ServedPlacement(agents.placement), self.place_encoder),
+        }
+        export(parts, card, run.checkpoint_folder)
