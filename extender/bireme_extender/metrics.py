@@ -47,6 +47,17 @@ class Metrics:
             "Answers that the rules gave in place of a failed scorer",
             registry=self.registry,
         )
+        self.plan_waits = Counter(
+            "bireme_extender_plan_waits",
+            "Filter calls that waited for a plan: it arrived, or it came too late",
+            ["outcome"],
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_CacheAges(cache_ages))
+        self._add_policies()
+
+    def _add_policies(self) -> None:
         self.policy_loads = Counter(
             "bireme_extender_policy_loads",
             "SchedulingPolicies loaded",
@@ -58,14 +69,6 @@ class Metrics:
             "1 while a learned placer scores nodes, 0 while the rules do",
             registry=self.registry,
         )
-        self.plan_waits = Counter(
-            "bireme_extender_plan_waits",
-            "Filter calls that waited for a plan: it arrived, or it came too late",
-            ["outcome"],
-            registry=self.registry,
-        )
-        ProcessCollector(registry=self.registry)
-        self.registry.register(_CacheAges(cache_ages))
 
     def count(self, verb: str, outcome: str) -> None:
         """One more call of ``verb`` ended in ``outcome``; both from short fixed lists."""

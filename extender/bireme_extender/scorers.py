@@ -30,8 +30,9 @@ def scorer_of(facts: PolicyFacts, directory: str) -> Scorer:
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
     checkpoint = _checkpoint(facts, directory)
-    has_placer = checkpoint is not None and checkpoint.placer is not None
-    return LearnedScorer(checkpoint) if has_placer else BestFit()
+    if checkpoint is None or checkpoint.placer is None:
+        return BestFit()
+    return LearnedScorer(checkpoint)
 
 
 def _checkpoint(facts: PolicyFacts, directory: str) -> Checkpoint | None:

@@ -13,6 +13,7 @@ import structlog
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.scheduling_policies import PolicyFacts
 from bireme.kube.training_jobs import Key
 from bireme.registry import make_policy
 from bireme_operator.actuator import Actuator, GangRefused
@@ -20,8 +21,8 @@ from bireme_operator.back_offs import BackOffs
 from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
 from bireme_operator.loop import Refusals, SchedulingLoop
-from bireme_operator.metrics import Metrics
-from bireme_operator.policies import Policies
+from bireme_operator.metrics import Metrics, PolicyMetrics
+from bireme_operator.policies import Decider, Policies
 from bireme_operator.policy_loading import decider_of
 from bireme_operator.policy_reports import PolicyReports
 from bireme_operator.preemptions import Preemptions
@@ -35,6 +36,8 @@ from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
+_FIRST_LOAD_SECONDS = 5.0
+"""A new leader waits so long for its policy, lest the settings stop somebody before it is there."""
 
 
 def wall_clock() -> float:
@@ -68,35 +71,17 @@ class Term:
         )
         self._reports = self._make_reports(writes, events, settings)
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
-        self._jobs = Jobs(
-            self._actuator,
-            self._resizes,
-            self._reports,
-            events,
-            metrics,
-            settings,
-            clock,
-            self._refused,
-        )
+        self._jobs = self._make_jobs(events, settings, metrics)
         self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
         self._queue_reports = QueueReports(self.state, writes)
-        self._policies = Policies(
-            self.state.policies,
-            make_policy(scheduling),
-            lambda facts: decider_of(facts, scheduling, settings.checkpoint_directory),
-            metrics,
-            self._changed,
-        )
-        self._shadows = Shadows(self._policies, metrics, clock)
-        self._policy_reports = PolicyReports(
-            self._policies, writes, events, metrics, settings.status_refresh_seconds, clock, now
-        )
+        self._policies = self._make_policies(settings, scheduling, metrics.policies)
+        self._shadows = Shadows(self._policies, metrics.policies, clock)
+        self._policy_reports = self._make_policy_reports(writes, events, settings, metrics)
         self._recording = Recording.begin(
             f"{identity}/{epoch}", settings, scheduling, metrics, clock
         )
         self.loop = self._make_loop(settings, metrics, fence)
         self.state.on_change = self._changed
-        self.state.policies.on_change = self._policies.look
 
     def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
         return Reports(
@@ -108,6 +93,42 @@ class Term:
             settings.refresh_writes_per_second,
             self._actuator.wake,
         )
+
+    def _make_jobs(self, events: Events, settings: OperatorSettings, metrics: Metrics) -> Jobs:
+        return Jobs(
+            self._actuator,
+            self._resizes,
+            self._reports,
+            events,
+            metrics,
+            settings,
+            self._clock,
+            self._refused,
+        )
+
+    def _make_policy_reports(
+        self, writes: Writes, events: Events, settings: OperatorSettings, metrics: Metrics
+    ) -> PolicyReports:
+        return PolicyReports(
+            self._policies,
+            writes,
+            events,
+            metrics.policies,
+            settings.status_refresh_seconds,
+            self._clock,
+            self._now,
+        )
+
+    def _make_policies(
+        self, settings: OperatorSettings, scheduling: SchedulingSettings, metrics: PolicyMetrics
+    ) -> Policies:
+        def load(facts: PolicyFacts) -> Decider:
+            return decider_of(facts, scheduling, settings.checkpoint_directory)
+
+        known = self.state.policies
+        made = Policies(known, make_policy(scheduling), load, metrics, self._changed)
+        known.on_change = made.look
+        return made
 
     def _make_loop(
         self,
@@ -157,6 +178,7 @@ class Term:
                     jobs=len(self.state.jobs),
                     pods=len(self.state.members),
                 )
+                await self._policies.first(_FIRST_LOAD_SECONDS)
                 group.create_task(self.loop.run())
         finally:
             for part in (

@@ -41,17 +41,7 @@ class Metrics:
         self.fallbacks = Counter(
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
-        self.policy_loads = Counter(
-            "bireme_policy_loads", "SchedulingPolicies loaded", ["outcome"], registry=r
-        )
-        self.deciding = _by_policy("deciding", "1 for the SchedulingPolicy that decides", r)
-        self.degraded = _by_policy("degraded", "1 while its answers are overruled", r)
-        self.agreement = _by_policy("shadow_agreement", "Share of starts in common, lately", r)
-        self.regret = _by_policy("shadow_regret_seconds", "Cost of its starts, lately", r)
-        self.compared = _by_policy("shadow_decisions", "Cycles compared since it was loaded", r)
-        self.shadow_cycles = Counter(
-            "bireme_shadow_cycles", "Cycles offered to shadows, by outcome", ["outcome"], registry=r
-        )
+        self.policies = PolicyMetrics(r)
         self.recorded = Counter(
             "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
         )
@@ -61,20 +51,39 @@ class Metrics:
         self.admitted.labels(admit.gang.queue).inc()
         self.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
 
-    def show_policies(self, values: Mapping[Gauge, Mapping[str, float]]) -> None:
+    def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
+        self.registry.register(_Writes(counts))
+
+
+class PolicyMetrics:
+    """Those about SchedulingPolicies; administrators name them, and few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.loads = Counter(
+            "bireme_policy_loads", "SchedulingPolicies loaded", ["outcome"], registry=registry
+        )
+        self.deciding = self._by_policy("deciding", "1 for the SchedulingPolicy that decides")
+        self.degraded = self._by_policy("degraded", "1 while its answers are overruled")
+        self.agreement = self._by_policy("shadow_agreement", "Share of starts in common, lately")
+        self.regret = self._by_policy(
+            "shadow_regret_seconds", "Forecast time saved by its order per gang, lately"
+        )
+        self.compared = self._by_policy("shadow_decisions", "Cycles compared since it was loaded")
+        self.shadow_cycles = Counter(
+            "bireme_shadow_cycles", "Cycles of shadows, by outcome", ["outcome"], registry=registry
+        )
+
+    def show(self, values: Mapping[Gauge, Mapping[str, float]]) -> None:
         """Gauges by the names of policies; those that are gone are told no more."""
         for gauge, by_name in values.items():
             gauge.clear()
             for name, value in by_name.items():
                 gauge.labels(name).set(value)
 
-    def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
-        self.registry.register(_Writes(counts))
-
-
-def _by_policy(name: str, meaning: str, registry: CollectorRegistry) -> Gauge:
-    return Gauge(f"bireme_policy_{name}", meaning, ["policy"], registry=registry)
+    def _by_policy(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"bireme_policy_{name}", meaning, ["policy"], registry=self._registry)
 
 
 class _Writes(Collector):

@@ -5,7 +5,9 @@ takes over nothing: what decided before goes on, and nobody waits. Policies of s
 loaded likewise and never decide.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -14,7 +16,7 @@ from bireme.core.policy import Policy
 from bireme.kube.policy_loads import Outcome, PolicyLoads
 from bireme.kube.scheduling_policies import PolicyFacts, SchedulingPolicies
 from bireme.records.lines import SETTINGS, Source
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.tallies import Tally
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +54,7 @@ class Policies:
         known: SchedulingPolicies,
         settings: Policy,
         load: Callable[[PolicyFacts], Decider],
-        metrics: Metrics,
+        metrics: PolicyMetrics,
         on_change: Callable[[], None],
     ) -> None:
         self.known = known
@@ -61,6 +63,7 @@ class Policies:
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
         self._on_change = on_change
+        self._news = asyncio.Event()
 
     def look(self) -> None:
         """The SchedulingPolicies have changed."""
@@ -85,12 +88,21 @@ class Policies:
         outcome = self._loads.outcome(policy)
         return outcome.value if outcome is not None else None
 
+    async def first(self, limit_seconds: float) -> None:
+        """Return once the policy that counts is loaded or refused, or after the time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_seconds):
+                while (active := self.known.active) and self.outcome(active) is None:
+                    self._news.clear()
+                    await self._news.wait()
+
     async def close(self) -> None:
         """Load nothing more."""
         await self._loads.close()
 
     def _loaded(self, policy: PolicyFacts, outcome: Outcome[Decider]) -> None:
-        self._metrics.policy_loads.labels("failed" if outcome.fault else "loaded").inc()
+        self._news.set()
+        self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         self._choose()

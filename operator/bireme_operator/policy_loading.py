@@ -1,10 +1,11 @@
 """From a SchedulingPolicy to a policy that can decide. Reads files; run it in a thread."""
 
-from bireme import registry
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.api import SchedulingPolicySpec
 from bireme.kube.scheduling_policies import PolicyFacts
 from bireme.records.lines import Source
+from bireme.registry import make_policy
+from bireme.rl import named
 from bireme_operator.policies import Decider
 
 
@@ -16,7 +17,8 @@ def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str)
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
     assert facts.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
-    policy, source = registry.policy_of(_source(facts.name, facts.spec), settings, directory)
+    source = _source(facts.name, facts.spec)
+    policy, source = named.policy_of(source, settings, make_policy, directory)
     return Decider(policy, facts.uid, source)
 
 

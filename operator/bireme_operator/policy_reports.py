@@ -13,7 +13,7 @@ from bireme.core.reasons import Reason
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts
 from bireme_operator.events import Events
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.policies import Policies
 from bireme_operator.status import Status, cleaned, with_condition
 from bireme_operator.tallies import Tally
@@ -101,7 +101,7 @@ class PolicyReports:
         policies: Policies,
         writes: Writes,
         events: Events,
-        metrics: Metrics,
+        metrics: PolicyMetrics,
         refresh_seconds: float,
         clock: Callable[[], float],
         now: Callable[[], float],
@@ -160,16 +160,16 @@ class PolicyReports:
 
     def _show(self) -> None:
         """The metrics."""
-        policies = self._policies
+        policies, metrics = self._policies, self._metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         tallies = {name: each.tally for name, each in deciders.items() if each is not None}
         compared = {n: t.likeness for n, t in tallies.items() if t.likeness.cycles}
-        self._metrics.show_policies(
+        metrics.show(
             {
-                self._metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
-                self._metrics.degraded: {n: float(t.is_degraded) for n, t in tallies.items()},
-                self._metrics.agreement: {n: found.agreement for n, found in compared.items()},
-                self._metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
-                self._metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
+                metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
+                metrics.degraded: {n: float(t.is_degraded) for n, t in tallies.items()},
+                metrics.agreement: {n: found.agreement for n, found in compared.items()},
+                metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
+                metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
             }
         )

@@ -16,7 +16,7 @@ from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import shadow
 from bireme.rl.shadow import Difference
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.policies import Policies
 
 _log = structlog.get_logger(__name__)
@@ -27,7 +27,9 @@ _REST: Final = 9.0
 class Shadows:
     """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds."""
 
-    def __init__(self, policies: Policies, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, policies: Policies, metrics: PolicyMetrics, clock: Callable[[], float]
+    ) -> None:
         self._policies = policies
         self._metrics = metrics
         self._clock = clock

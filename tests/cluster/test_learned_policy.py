@@ -1,7 +1,9 @@
 """Learned policies on a real control plane: swapped, corrupt, in score mode, and as shadows."""
 
+import operator
 import urllib.request
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from bireme.core.scores import ScoreQuestion
 from bireme.records.decoding import Moment
 from bireme.records.outlines import outline_of
 from bireme.records.reading import open_record
-from bireme.registry import policy_of
+from bireme.registry import make_policy
 from bireme.rl import named
 from bireme.rl.scorers import LearnedScorer
 from controlplane.stack import BiremeStack
@@ -133,7 +135,7 @@ def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
     for name, checkpoint in sources.items():
         moment = started(records, name)
         assert moment.source.checkpoint == checkpoint
-        policy, source = policy_of(moment.source, settings, str(trained))
+        policy, source = named.policy_of(moment.source, settings, make_policy, str(trained))
         assert source == moment.source, "the digest is that of the folder"
         predicted = outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes)
         assert predicted == moment.outline
@@ -200,11 +202,10 @@ def best_nodes(moment: Moment, checkpoint: Path) -> set[str]:
 @pytest.fixture
 def score_mode(stack: BiremeStack) -> Iterator[None]:
     """An operator that pins nothing, as after starts that failed."""
-    operator = stack.operator()
-    operator.terminate()
+    stack.operator().terminate()
     stack.operator(env={"BIREME_MAX_BIND_FAILURES": "0"}).start().wait_ready()
     yield
-    operator.terminate()
+    stack.operator().terminate()
     stack.operator(env={"BIREME_MAX_BIND_FAILURES": "3"}).start().wait_ready()
 
 
@@ -216,7 +217,7 @@ def test_pods_in_score_mode_go_where_the_learned_placer_scores_highest(
     for generation, name in enumerate(("fullest", "emptiest"), 1):
         loads, calls = sample(port, LOADS), sample(port, CALLS)
         use(tenant, name, generation)
-        tenant.eventually(lambda: sample(port, LOADS), lambda now, then=loads: now > then)
+        tenant.eventually(lambda: sample(port, LOADS), partial(operator.lt, loads))
         assert sample(port, "bireme_extender_learned_scorer") == 1.0
         for turn in range(3):
             job = f"{name}-{turn}"

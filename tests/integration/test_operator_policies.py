@@ -23,7 +23,7 @@ from kubeobjects.policy_terms import (
     trained_by,
     words,
 )
-from kubeobjects.terms import furnish, phases, submit, until
+from kubeobjects.terms import furnish, phases, pods, submit, until
 from scenario.manifests import training_job
 from smallnets import checkpoints, encoders
 
@@ -55,6 +55,18 @@ async def test_another_checkpoint_places_otherwise_without_a_restart(
         assert await node_of(api, "three") == "n0", "packing fills what is in use"
     assert term.loop.policies.known.known == {}
     assert metric(term, "policy_loads_total", outcome="loaded") == 2
+
+
+async def test_a_new_leader_begins_with_the_policy_that_counts(
+    api: FakeApi, tmp_path: Path, trained: Path
+) -> None:
+    furnish(api, 3)
+    put_policy(api, "policy", **trained_by("last"))
+    submit(api, training_job("waits"))
+    async with FakeKubelets(api, runs), leads(api, tmp_path, trained):
+        await until(lambda: phases(api) == ["Running"])
+    (pod,) = pods(api)
+    assert pod["spec"]["nodeName"] == "n2"
 
 
 async def test_status_tells_what_decides_and_how_often(

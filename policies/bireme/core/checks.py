@@ -8,6 +8,7 @@ places, and without a sizer's answer the general rule sizes all.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
@@ -16,6 +17,9 @@ from bireme.core.placement import Placement, TaskPlacement, keeps_affinity
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer
 from bireme.core.running import summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
+
+PATIENCE: Final = 3
+"""Invalid answers of a placer in one cycle."""
 
 Sizes = dict[str, dict[str, int]]
 """Wanted replicas by gang uid and task name."""
@@ -124,6 +128,9 @@ def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
 class CheckedPlacer:
     """The policy's placer; where it fails or over-commits, that of its rules, if it has any.
 
+    After ``PATIENCE`` invalid answers only the rules are asked, because each may have taken as long
+    as a placer is allowed to think, and a cycle has many gangs.
+
     Attributes:
         fault: What was wrong with the last invalid answer; empty when none was.
     """
@@ -133,9 +140,12 @@ class CheckedPlacer:
         self.name = type(policy.placer).__qualname__
         self._placer = policy.placer
         self._rules: Placer | None = policy.rules.placer if policy.rules else None
+        self._patience = PATIENCE
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """A valid placement of the whole gang, or None."""
+        if self._rules is not None and not self._patience:
+            return self._rules.place(gang, capacity)
         try:
             placement = self._placer.place(gang, capacity)
             fault = flaw(gang, placement, capacity) if placement is not None else ""
@@ -146,6 +156,7 @@ class CheckedPlacer:
         self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"
         if self._rules is None:
             return None
+        self._patience -= 1
         return self._rules.place(gang, capacity)
 
 

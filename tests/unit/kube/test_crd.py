@@ -12,7 +12,7 @@ from bireme.kube import crd, names
 from bireme.kube.api import Condition
 from bireme.kube.api.metadata import Resource
 from bireme.kube.api.model import Model, Rule
-from bireme.kube.kinds import KINDS, Kind
+from bireme.kube.kinds import KINDS, Kind, Schema
 
 EVERY_KIND = [pytest.param(kind, id=kind.plural) for kind in KINDS]
 
@@ -40,7 +40,7 @@ class Endless(Model):
     inner: "Endless | None" = None
 
 
-def structural(model: type[Model]) -> crd.Schema:
+def structural(model: type[Model]) -> Schema:
     source = model.model_json_schema()
     return crd.structural(source, source.pop("$defs", {}))
 

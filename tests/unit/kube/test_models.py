@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bireme.kube import names
-from bireme.kube.api import PodGroup, Queue, TrainingJob, TrainingJobSpec, TrainingJobStatus
+from bireme.kube.api import (
+    PodGroup,
+    Queue,
+    SchedulingPolicy,
+    TrainingJob,
+    TrainingJobSpec,
+    TrainingJobStatus,
+)
 from bireme.kube.api.indices import compress, expand
 from bireme.kube.api.metadata import Resource
 from bireme.kube.api.pod_group import Placement, Plan
@@ -23,6 +30,7 @@ MODELS: dict[str, type[Resource]] = {
     "TrainingJob": TrainingJob,
     "PodGroup": PodGroup,
     "Queue": Queue,
+    "SchedulingPolicy": SchedulingPolicy,
 }
 INDICES = st.sets(st.integers(0, 9_999), max_size=300)
 

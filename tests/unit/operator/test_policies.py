@@ -1,5 +1,8 @@
 """Who decides: swaps between cycles, what goes on when a policy cannot be loaded, tallies."""
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from bireme.core.decision import Decision, Preempt
@@ -24,13 +27,18 @@ class Desk:
 
     def __init__(self) -> None:
         self.bad: set[str] = set()
+        self.gate: Callable[[float], object] = bool
+        """Loading waits for it, for ten seconds at most."""
         self.swaps: list[str] = []
         self.known = SchedulingPolicies()
         self.metrics = Metrics()
-        self.policies = Policies(self.known, RULES, self._load, self.metrics, self._swapped)
+        self.policies = Policies(
+            self.known, RULES, self._load, self.metrics.policies, self._swapped
+        )
         self.known.on_change = self.policies.look
 
     def _load(self, facts: PolicyFacts) -> Decider:
+        self.gate(10.0)
         if facts.name in self.bad:
             raise SettingError("it is bad")
         source = Source(facts.name, orderer=f"spec-{facts.generation}")
@@ -104,6 +112,30 @@ async def test_a_policy_that_becomes_a_shadow_decides_no_more(desk: Desk) -> Non
     (shadow,) = desk.policies.shadows
     assert desk.policies.decider(facts) is shadow
     assert desk.deciding == ""
+
+
+async def test_who_waits_for_the_first_policy_waits_until_it_is_loaded_or_refused(
+    desk: Desk,
+) -> None:
+    await desk.policies.first(10.0)
+    put(desk.known, "good", age=60.0)
+    await desk.policies.first(10.0)
+    assert desk.deciding == "good spec-1"
+    desk.bad.add("bad")
+    put(desk.known, "bad", age=90.0)
+    await desk.policies.first(10.0)
+    assert desk.loads("failed") == 1
+    await desk.policies.close()
+
+
+async def test_nobody_waits_for_ever_for_a_policy(desk: Desk) -> None:
+    let = threading.Event()
+    desk.gate = let.wait
+    put(desk.known, "slow")
+    await desk.policies.first(0.01)
+    assert desk.deciding == ""
+    let.set()
+    await settled(lambda: desk.deciding == "slow spec-1")
 
 
 def test_a_policy_is_degraded_from_its_first_bad_cycle_until_enough_good_ones() -> None:

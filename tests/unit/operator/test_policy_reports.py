@@ -29,7 +29,9 @@ def load(facts: PolicyFacts) -> Decider:
 
 @pytest.fixture
 def policies() -> Policies:
-    made = Policies(SchedulingPolicies(), Policy(Fifo(), Packing()), load, Metrics(), lambda: None)
+    made = Policies(
+        SchedulingPolicies(), Policy(Fifo(), Packing()), load, Metrics().policies, lambda: None
+    )
     made.known.on_change = made.look
     return made
 

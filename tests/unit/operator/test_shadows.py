@@ -46,7 +46,7 @@ class Board:
 
     def __init__(self, *orderers: Orderer) -> None:
         self.clock, self.metrics, self.loaded = ManualClock(), Metrics(), Loaded(*orderers)
-        self.shadows = Shadows(cast(Policies, self.loaded), self.metrics, self.clock)
+        self.shadows = Shadows(cast(Policies, self.loaded), self.metrics.policies, self.clock)
 
     def offer(self, snapshot: ClusterSnapshot = SNAPSHOT) -> None:
         self.shadows.offer(snapshot, run_cycle(snapshot, ACTIVE))

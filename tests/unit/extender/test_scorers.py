@@ -1,0 +1,91 @@
+"""Which scorer a SchedulingPolicy stands for, and when it takes over."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.core.scores import Scorer
+from bireme.heuristics.scoring import BestFit
+from bireme.kube.scheduling_policies import SchedulingPolicies
+from bireme.rl.scorers import LearnedScorer
+from bireme_extender.scorers import Scorers, scorer_of
+from bireme_extender.testing import make_metrics
+from kubeobjects.policies import delete, facts_of, put, settled
+from kubeobjects.policy_terms import train
+from smallnets import encoders
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with encoders.known():
+        yield
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    return train(tmp_path / "trained")
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        ({"checkpoint": {"name": "last"}}, LearnedScorer),
+        ({"checkpoint": {"name": "last"}, "orderer": "fifo"}, LearnedScorer),
+        ({"checkpoint": {"name": "fewest"}}, BestFit),
+        ({"checkpoint": {"name": "fewest"}, "placer": "fgd"}, BestFit),
+        ({"orderer": "fifo"}, BestFit),
+        ({"placer": "packing"}, BestFit),
+        ({"placer": "not_installed.here:Mine"}, BestFit),
+    ],
+)
+def test_only_a_learned_placer_scores_nodes(
+    trained: Path, spec: dict[str, Any], kind: type[Scorer]
+) -> None:
+    assert type(scorer_of(facts_of("policy", **spec), str(trained))) is kind
+
+
+class Desk:
+    """What the verbs would be told to score by."""
+
+    def __init__(self, trained: Path) -> None:
+        self.used: list[Scorer] = []
+        self.known, self.metrics = SchedulingPolicies(), make_metrics()
+        self.scorers = Scorers(self.known, str(trained), self.metrics, self.used.append)
+
+    def sample(self, name: str, **labels: str) -> float:
+        found = self.metrics.registry.get_sample_value(f"bireme_extender_{name}", labels)
+        return found or 0.0
+
+
+async def test_a_scorer_takes_over_once_it_is_loaded_and_until_the_policy_is_gone(
+    trained: Path,
+) -> None:
+    desk = Desk(trained)
+    put(desk.known, "shadow", stage="Shadow", checkpoint={"name": "first"})
+    put(desk.known, "policy", checkpoint={"name": "last"})
+    await settled(lambda: desk.sample("learned_scorer"))
+    assert isinstance(desk.used[-1], LearnedScorer)
+    delete(desk.known, "policy")
+    assert isinstance(desk.used[-1], BestFit)
+    assert desk.sample("learned_scorer") == 0.0
+    assert desk.sample("policy_loads_total", outcome="loaded") == 1.0
+
+
+async def test_what_cannot_be_loaded_takes_over_nothing(trained: Path) -> None:
+    desk = Desk(trained)
+    put(desk.known, "policy", checkpoint={"name": "last"})
+    await settled(lambda: desk.used and isinstance(desk.used[-1], LearnedScorer))
+    before = list(desk.used)
+    put(desk.known, "policy", generation=2, checkpoint={"name": "missing"})
+    await settled(lambda: desk.sample("policy_loads_total", outcome="failed"))
+    assert desk.used == before
+    await desk.scorers.close()
+
+
+async def test_a_status_written_while_it_is_loaded_does_not_keep_it_out(trained: Path) -> None:
+    desk = Desk(trained)
+    put(desk.known, "policy", checkpoint={"name": "last"})
+    put(desk.known, "policy", checkpoint={"name": "last"}, status={"decisions": 1})
+    await settled(lambda: desk.sample("learned_scorer"))
