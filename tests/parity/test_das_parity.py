@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
@@ -22,10 +24,10 @@ from bireme.simulator.engine import simulate
 from bireme.simulator.fees import fee_dollars
 from bireme.simulator.outcome import Outcome
 from bireme.training.das.conduct import START_NOW
-from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
+from bireme.training.das.generator import SETTINGS, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.world import DasWorld
 
-JOBS, SEED = 60, 7
+JOBS = 60
 
 
 class TableOrder:
@@ -54,9 +56,9 @@ def _number(gang: Gang) -> int:
     return int(gang.name.removeprefix("job-"))
 
 
-def simulated(setting: str, policy: Policy) -> tuple[Outcome, FloatArray]:
+def simulated(setting: str, seed: int, policy: Policy) -> tuple[Outcome, FloatArray]:
     """The outcome in the simulator, and the fee of every job."""
-    sample = draw(setting, JOBS, SEED)
+    sample = draw(setting, JOBS, seed)
     nodes = nodes_of(sample)
     outcome = simulate(
         trace_of(sample), nodes, policy, physics=physics_of(sample), conduct=START_NOW
@@ -64,10 +66,12 @@ def simulated(setting: str, policy: Policy) -> tuple[Outcome, FloatArray]:
     return outcome, fee_dollars(outcome, nodes)
 
 
-def played(setting: str, placement: str, scores: FloatArray, affinities: FloatArray) -> DasWorld:
+def played(
+    setting: str, seed: int, placement: str, scores: FloatArray, affinities: FloatArray
+) -> DasWorld:
     """The world after an episode, one world of the seed beside one of another."""
     world = DasWorld(2, (setting,), jobs=JOBS, slots=JOBS, placement=placement)
-    world.reset([SEED, SEED + 1])
+    world.reset([seed, seed + 1])
     for _ in range(JOBS):
         # the slots hold the waiting jobs, oldest first
         order = np.argsort(~world.clouds.waiting, axis=1, kind="stable")
@@ -88,16 +92,18 @@ def assert_equal(world: DasWorld, outcome: Outcome, fees: FloatArray) -> None:
 def test_first_in_first_out_gives_equal_times_and_fees(setting: str, name: str) -> None:
     placer: Placer = LoadBalance() if name == "load-balance" else FirstFit()
     by_arrival = -np.arange(float(JOBS))
-    world = played(setting, name, by_arrival, np.zeros((JOBS, 1)))
-    assert_equal(world, *simulated(setting, Policy(Fifo(), placer)))
+    world = played(setting, 7, name, by_arrival, np.zeros((JOBS, 1)))
+    assert_equal(world, *simulated(setting, 7, Policy(Fifo(), placer)))
 
 
-@pytest.mark.parametrize(("setting", "machines"), [("small", 8), ("medium", 32), ("large", 64)])
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(sorted(SETTINGS)), st.integers(0, 1000))
 def test_a_table_of_scores_and_affinities_gives_equal_times_and_fees(
-    setting: str, machines: int
+    setting: str, seed: int
 ) -> None:
-    generator = np.random.default_rng(3)
-    scores, affinities = generator.normal(size=JOBS), generator.normal(size=(JOBS, machines))
-    world = played(setting, "affinity", scores, affinities)
+    generator = np.random.default_rng(seed)
+    scores = generator.normal(size=JOBS)
+    affinities = generator.normal(size=(JOBS, SETTINGS[setting].machines))
+    world = played(setting, seed, "affinity", scores, affinities)
     policy = Policy(TableOrder(scores), TablePlacement(affinities))
-    assert_equal(world, *simulated(setting, policy))
+    assert_equal(world, *simulated(setting, seed, policy))

@@ -30,6 +30,7 @@ from bench.gangs import measure_gang512, measure_gangs500x4, measure_throughput
 from bench.learned import measure_learned
 from bench.measurements import Result
 from bench.simulation import measure_simulation
+from bench.training import measure_training
 from bench.waits import measure_freed, measure_verdict
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -48,6 +49,7 @@ CASES: Final = (
     Case("simulation", "64483 jobs of the Philly trace through the simulator", measure_simulation),
     Case("extender", "Round trip of the extender", measure_extender),
     Case("learned", "Learned policies beside the rules, 256 gangs on 500 nodes", measure_learned),
+    Case("training", "Training in two processes beside one", measure_training),
     Case("memory", "Memory at 5000 nodes and 50000 pods", measure_memory),
 )
 

@@ -57,7 +57,7 @@ async def measure_extender(run: Run) -> Result:
         pods = {
             mode: cluster.plan_gang(mode.lower(), [cluster.nodes[0]], 1, mode)[0] for mode in _MODES
         }
-        extender = _extender(run.workdir, api.kubeconfig(run.workdir))
+        extender = extender_program(run.workdir, api.kubeconfig(run.workdir))
         try:
             await asyncio.to_thread(extender.start)
             await asyncio.to_thread(extender.wait_ready, 60)
@@ -76,12 +76,13 @@ async def measure_extender(run: Run) -> Result:
     return Result(baseline="bare uvicorn", rows=tuple(rows), notes=(note,))
 
 
-def _extender(workdir: Path, kubeconfig: Path) -> Process:
+def extender_program(workdir: Path, kubeconfig: Path, name: str = "extender") -> Process:
+    """The extender, not yet started, against the API server that ``kubeconfig`` names."""
     (port,) = free_ports(1)
     return Process(
-        "extender",
+        name,
         [sys.executable, "-m", "bireme_extender"],
-        log_path=workdir / "extender.log",
+        log_path=workdir / f"{name}.log",
         ready_url=f"http://127.0.0.1:{port}/readyz",
         env={"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port)},
     )
@@ -92,8 +93,7 @@ async def _ask(
 ) -> list[Row]:
     body = {"Pod": pods[question.mode], "Nodes": None, "NodeNames": nodes[: question.names]}
     sent = round_trips.request(f"/{question.verb}", msgspec.json.encode(body))
-    port = int(extender.env["BIREME_EXTENDER_PORT"])
-    reply = await asyncio.to_thread(round_trips.reply_of, port, sent)
+    reply = await asyncio.to_thread(round_trips.reply_of, port_of(extender), sent)
     rivals = [_bare_server(run.workdir, module, reply) for module in ("bare_asgi", "bare_server")]
     uvicorn, fastest = Pairs(), Pairs()
     try:
@@ -103,8 +103,8 @@ async def _ask(
         for _ in range(run.repetitions):
             ours, *theirs = await asyncio.to_thread(_timed, run, [extender, *rivals], sent)
             for pairs, seconds in zip((uvicorn, fastest), theirs, strict=True):
-                pairs.add("bireme", _percentiles(ours))
-                pairs.add("bare server", _percentiles(seconds))
+                pairs.add("bireme", percentiles(ours))
+                pairs.add("bare server", percentiles(seconds))
     finally:
         for rival in rivals:
             await asyncio.to_thread(rival.terminate)
@@ -134,7 +134,18 @@ def _bare_server(workdir: Path, module: str, reply: bytes) -> Process:
 
 def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float]]:
     extender, *rivals = servers
-    ports = [int(extender.env["BIREME_EXTENDER_PORT"]), *(int(r.command[-2]) for r in rivals)]
+    return timed(run, servers, [port_of(extender), *(int(r.command[-2]) for r in rivals)], sent)
+
+
+def port_of(extender: Process) -> int:
+    """Where ``extender`` listens."""
+    return int(extender.env["BIREME_EXTENDER_PORT"])
+
+
+def timed(
+    run: Run, servers: Sequence[Process], ports: Sequence[int], sent: bytes
+) -> list[list[float]]:
+    """Seconds per round trip by server; they share a core, and the client has another one."""
     for process in servers:
         round_trips.pin(process.pid, _SERVER_CORE)
     round_trips.pin(0, _CLIENT_CORE)
@@ -144,6 +155,7 @@ def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float
         round_trips.free(0)
 
 
-def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds: the middle, and what one in a hundred exceeds."""
     sample = Sample.of(1000 * value for value in seconds)
     return {"p50": sample.percentile(50), "p99": sample.percentile(99)}

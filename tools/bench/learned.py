@@ -1,39 +1,34 @@
 """Learned policies beside the rules: a cycle's order and places, and the extender's scores.
 
-Both sides decide in this process, in alternation, on the same cluster and the same questions.
+Both sides are asked the same questions in alternation: cycles in this process, scores by round
+trips to two extenders.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+import urllib.request
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
+from bench import round_trips
 from bench.cases import Run, Skipped
 from bench.decision import problem
+from bench.extender_calls import extender_program, percentiles, port_of, timed
 from bench.measurements import Pairs, Result, Row, at_most
+from bench.populated_api import PopulatedApi
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Orderer, Placer
-from bireme.core.scores import Scorer
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.scoring import BestFit
+from bireme.kube import names
 from bireme.registry import ORDERERS, make_orderer, make_placer
 from bireme.rl import shipped
-from bireme.rl.scorers import LearnedScorer
 from bireme.testing import a_gang, a_task
-from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import (
-    FixedFreshness,
-    a_body,
-    a_group,
-    a_node,
-    a_pod,
-    a_state,
-    make_metrics,
-)
-from bireme_extender.verbs import Verbs
+from controlplane.process import Process
+from fakeapi import FakeApi
 
 PLACER: Final = "das"
 FILLS: Final = (97, 10)
@@ -41,7 +36,7 @@ FILLS: Final = (97, 10)
 _RULES: Final = SchedulingSettings()
 _MOST_MILLISECONDS: Final = 50.0
 _MOST_RATIO: Final = 2.0
-_CALLS: Final = 200
+_LOADED_SECONDS: Final = 60.0
 
 
 async def measure_learned(run: Run) -> Result:
@@ -55,10 +50,10 @@ async def measure_learned(run: Run) -> Result:
         snapshot = queue(nodes, gangs, fill)
         for name in learned:
             rows += _cycles(run, name, snapshot, f"{gangs} gangs, {nodes} nodes, {fill} % in use")
-    rows.append(await _prioritize(run, nodes))
+    rows += await _prioritize(run, nodes)
     note = (
         "Every gang is offered to the placer; where little is in use, all of them start. "
-        "prioritize is the extender's verb without its HTTP server."
+        "prioritize is the round trip to two extenders over equal clusters."
     )
     return Result(baseline=f"{_RULES.orderer}/{_RULES.placer}", rows=tuple(rows), notes=(note,))
 
@@ -112,37 +107,55 @@ def _timed(
     return {"order": 1000 * (ordered - began), "both": 1000 * both}, placed
 
 
-async def _prioritize(run: Run, nodes: int) -> Row:
-    """The extender's verb with the learned scorer and with the rules, at ``nodes`` names."""
-    names = [f"n{number:04d}" for number in range(nodes)]
-    racks = (f"r{number // 25}" for number in range(nodes))
-    places = [("worker", name, str(index)) for index, name in enumerate(names[:8])]
-    state = a_state(
-        [a_node(name, rack=rack) for name, rack in zip(names, racks, strict=True)],
-        [a_group(places=places, mode="Score")],
-        [a_pod(index, node=names[index], phase="Running") for index in range(4)],
-    )
-    body, pairs = a_body(a_pod(5), names), Pairs()
-    scorers: dict[str, Callable[[], Scorer]] = {
-        "bireme": lambda: LearnedScorer(shipped.checkpoint(PLACER)),
-        "rules": BestFit,
-    }
-    verbs = {
-        side: Verbs(state, PlanWaits(1.0), make_metrics(), FixedFreshness(), make())
-        for side, make in scorers.items()
-    }
+async def _prioritize(run: Run, nodes: int) -> list[Row]:
+    """Two extenders over equal clusters, one of them with the learned placer."""
+    async with FakeApi() as learned, FakeApi() as ruled:
+        programs, pods = [], []
+        for side, api in (("bireme", learned), ("rules", ruled)):
+            cluster = PopulatedApi(api, nodes)
+            for number in range(nodes // 10):
+                cluster.add_gang(f"gang-{number}", cluster.nodes[number :: nodes // 10][:8], 2)
+            pods += cluster.plan_gang("asked", [cluster.nodes[0]], 1, "Score")
+            workdir = run.workdir / side
+            workdir.mkdir()
+            programs.append(extender_program(workdir, api.kubeconfig(workdir), side))
+        if pods[0] != pods[1]:
+            raise RuntimeError("the two clusters are not equal, so one request cannot serve both")
+        spec = {"checkpoint": {"name": PLACER}}
+        learned.put(names.path("schedulingpolicies", name=PLACER), {"spec": spec})
+        body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
+        sent = round_trips.request("/prioritize", msgspec.json.encode(body))
+        try:
+            for program in programs:
+                await asyncio.to_thread(program.start)
+            for program in programs:
+                await asyncio.to_thread(program.wait_ready, 60)
+            await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
+            return await asyncio.to_thread(_asked, run, programs, sent, nodes)
+        finally:
+            for program in programs:
+                await asyncio.to_thread(program.terminate)
+
+
+def _wait_for_checkpoint(port: int, sent: bytes) -> None:
+    """Ask until the learned placer answers, which is loaded beside all else."""
+    until = time.monotonic() + _LOADED_SECONDS
+    while time.monotonic() < until:
+        round_trips.reply_of(port, sent)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            if b"\nbireme_extender_learned_scorer 1.0" in page.read():
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"no learned placer answered within {_LOADED_SECONDS:g} s; see its log")
+
+
+def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[Row]:
+    pairs = Pairs()
     for _ in range(run.repetitions):
-        for side, asked in verbs.items():
-            pairs.add(side, {"p50": await _p50_milliseconds(asked, body)})
-    row = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio"))
-    return row.titled(f"{PLACER}: prioritize, pod in score mode, {nodes} names: p50")
-
-
-async def _p50_milliseconds(verbs: Verbs, body: bytes) -> float:
-    seconds = []
-    for _ in range(_CALLS):
-        began = time.perf_counter()
-        await verbs.prioritize(body)
-        seconds.append(time.perf_counter() - began)
-        await asyncio.sleep(0)
-    return 1000 * sorted(seconds)[_CALLS // 2]
+        ours, theirs = timed(run, programs, [port_of(program) for program in programs], sent)
+        pairs.add("bireme", percentiles(ours))
+        pairs.add("rules", percentiles(theirs))
+    what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"
+    middle = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio")).titled(f"{what}: p50")
+    run.say(f"{middle.what}: ratio {middle.ratio:.2f}")
+    return [middle, pairs.row("p99", "ms").titled(f"{what}: p99")]

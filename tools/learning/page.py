@@ -1,25 +1,31 @@
 """One page as Markdown: the bars, in words what was tried, a table per setting."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from bireme.simulator.bootstrap import Estimate
 from bireme.simulator.reports.markdown import number, table
 from bireme.training.judgement import Judgement
+from bireme.training.recipes import Results
 from learning.bars import BARS, Reached, measured
 
 _PROSE: Final = Path(__file__).parent / "prose"
 _SPLIT: Final = "\n---\n"
+_CONTENDERS: Final = ("only", "beside")
+"""Options that say who is judged, not how."""
 
 
 def page(name: str, judgements: Sequence[Judgement], commands: Sequence[str]) -> str:
     """The page called ``name``; the first judgement of a setting is held to its bars.
 
-    The file ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and
-    why; and what was measured.
+    Judgements that differ in their contenders alone become one (:func:`joined`). The file
+    ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and why; and
+    what was measured.
     """
     opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
+    judgements = joined(judgements)
     held: dict[str, Judgement] = {}
     for judgement in judgements:
         held.setdefault(judgement.setting, judgement)
@@ -29,6 +35,27 @@ def page(name: str, judgements: Sequence[Judgement], commands: Sequence[str]) ->
         lines += [f"## {_title(judgement)}", "", *table(*judgement.cells()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
     return "\n".join([*lines, "```sh", *commands, "```"]) + "\n"
+
+
+def joined(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """One judgement per setting and options, with the contenders of all, where seeds are equal.
+
+    Rivals do not change with the checkpoint beside them, so they may be judged apart. The first
+    judgement's checkpoint stays, those of later ones are left out.
+    """
+    found: dict[object, Judgement] = {}
+    for each in judgements:
+        how = {key: value for key, value in each.options.items() if key not in _CONTENDERS}
+        key = (each.recipe, each.setting, tuple(sorted(how.items())), each.seeds)
+        first = found.setdefault(key, replace(each, options=how))
+        runs = {seed: {**_rivals(each, seed), **first.runs[seed]} for seed in each.seeds}
+        found[key] = replace(first, runs=runs)
+    return list(found.values())
+
+
+def _rivals(judgement: Judgement, seed: int) -> Results:
+    results = judgement.runs[seed]
+    return {name: row for name, row in results.items() if name != judgement.checkpoint}
 
 
 def _bars(reached: Sequence[Reached]) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Target:
 
 
 class Pair(Echo):
-    """Two agents: ``choice`` repeats what is asked, ``level`` comes near the share of it.
+    """Two agents: ``choice`` repeats what is asked, ``level`` comes near its number, from 0 to 3.
 
     In odd steps the level is not asked for.
     """
@@ -96,7 +96,7 @@ class Pair(Echo):
     def _paid(self, actions: Actions) -> FloatArray:
         if not isinstance(actions, Mapping):
             raise TypeError("Pair takes the actions of two agents")
-        missed = np.square(actions["level"][:, 0] - self._now() / CHOICES)
+        missed = np.square(actions["level"][:, 0] - self._now())
         return super()._paid(actions["choice"]) - missed * (self._at % 2 == 0)
 
     def _seen(self) -> Observation:

@@ -10,7 +10,8 @@ from bireme.core.errors import BiremeError
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.records.lines import SETTINGS, Source
-from bireme.registry import policy_of
+from bireme.registry import make_policy
+from bireme.rl.named import policy_of
 
 
 class Sources:
@@ -40,7 +41,8 @@ class Sources:
 
     def _make(self, source: Source) -> None:
         try:
-            self._policies[source], _ = policy_of(source, self._settings, self._directory)
+            made, _ = policy_of(source, self._settings, make_policy, self._directory)
+            self._policies[source] = made
         except BiremeError as error:
             self.faults[source] = str(error)
         except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything

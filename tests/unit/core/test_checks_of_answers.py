@@ -236,6 +236,21 @@ def test_a_gang_that_a_failing_placer_cannot_place_now_is_told_why_by_the_rules(
     assert hold.message.endswith("lower replicas to 2 or add nodes")
 
 
+def test_a_placer_that_keeps_failing_is_asked_no_more_in_that_cycle() -> None:
+    asked: list[str] = []
+
+    def slow(gang: Gang, _: NodeTable) -> Placement:
+        asked.append(gang.name)
+        raise TimeoutError("it took too long")
+
+    gangs = [a_gang(f"g{index}", arrived=float(index)) for index in range(8)]
+    snapshot = a_snapshot(NODES, *gangs)
+    decision = run_cycle(snapshot, Policy(Fifo(), Places(slow), rules=RULES))
+    assert asked == ["g0", "g1", "g2"]
+    assert admitted(decision) == [gang.name for gang in gangs]
+    assert "failed for default/g2: TimeoutError" in decision.fallback
+
+
 def test_orderers_see_the_gangs_themselves() -> None:
     """An orderer may compare by identity; so do the checks."""
     seen: list[Gang] = []

@@ -11,7 +11,8 @@ from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.records.lines import SETTINGS, Source
-from bireme.registry import policy_of
+from bireme.registry import make_policy
+from bireme.rl.named import policy_of
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from scheduling.recorded import a_writer
 from smallnets import checkpoints, encoders
@@ -31,7 +32,7 @@ def decided_by(folder: Path, *sources: Source, trained: Path) -> list[Source]:
     gangs = a_gang("wide", a_task(8), arrived=0.0), a_gang("small", a_task(2), arrived=1.0)
     writer, written = a_writer(folder), []
     for at, source in enumerate(sources):
-        policy, full = policy_of(source, PLAIN, str(trained))
+        policy, full = policy_of(source, PLAIN, make_policy, str(trained))
         snapshot = a_snapshot([a_node("n0", gpus=8 + at)], *gangs, now=10.0 + at)
         writer.write(snapshot, run_cycle(snapshot, policy), full)
         written.append(full)

@@ -1,13 +1,14 @@
 """Pages about learned policies: bars are held against the best rival, and misses are told."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from bireme.training.das.evaluation import rivals
 from bireme.training.judgement import Judgement
 from learning.bars import BARS, Bar, measured
-from learning.page import page
+from learning.page import joined, page
 
 RIVALS = ("slow", "fast")
 
@@ -44,6 +45,18 @@ def test_the_interval_holds_the_ratio_that_all_seeds_agree_on() -> None:
     assert found.low == found.high == pytest.approx(0.5)
 
 
+def test_contenders_judged_apart_with_equal_seeds_become_one_table() -> None:
+    own = a_judgement({0: times(mine=8), 1: times(mine=10)})
+    rivals = replace(
+        a_judgement({0: times(mine=1, fast=2), 1: times(mine=1, fast=4)}), options={"only": "fast"}
+    )
+    other = replace(rivals, options={"only": "fast", "cycle": "rails"})
+    whole, rails = joined([own, rivals, other])
+    assert whole.runs == {0: times(mine=8, fast=2), 1: times(mine=10, fast=4)}
+    assert rails.options == {"cycle": "rails"}
+    assert len(joined([own, a_judgement({2: times(mine=8)})])) == 2, "other seeds stay apart"
+
+
 def das_runs(minutes: float) -> dict[int, dict[str, dict[str, float]]]:
     """DAS takes so long and costs 1 $; every rival takes 100 minutes and costs 1 $."""
     rivals = dict.fromkeys((name for bar in BARS["das"] for name in bar.rivals), 100.0)
@@ -61,15 +74,18 @@ def test_the_page_tells_bars_that_were_missed() -> None:
     lines = page("das", found, ["bireme evaluate das --setting small,medium"]).splitlines()
     bars = [line for line in lines if "ratio to the best" in line]
     verdicts = [line.split("|")[-2].strip() for line in bars]
-    assert verdicts == 2 * ["yes", "**no**", "**no**", "**no**"]
+    assert verdicts == [*2 * ["yes", "**no**", "**no**", "**no**"], *4 * ["yes"]]
     assert "bireme evaluate das --setting small,medium" in lines
 
 
 def test_the_first_judgement_of_a_setting_is_held_to_its_bars() -> None:
-    found = [a_judgement(das_runs(80.0)), a_judgement(das_runs(98.0))]
+    found = [
+        a_judgement(das_runs(80.0)),
+        replace(a_judgement(das_runs(98.0)), options={"cycle": "rails"}),
+    ]
     bars = [line for line in page("das", found, []).splitlines() if "ratio to the best" in line]
     assert "0.800" in bars[0]
-    assert len(bars) == 4
+    assert len(bars) == 6
 
 
 def test_every_rival_that_a_bar_names_is_judged() -> None:
