@@ -191,11 +191,21 @@ class Algorithm(ABC, Generic[C]):
         self.episodes = Episodes(self.episodes.world, process_seed(common), self.episodes.replicas)
 
     def _descend(self, loss: Tensor) -> None:
-        """One step of the optimiser, with the gradients of all processes."""
+        """One step of the optimiser, with the gradients of all processes.
+
+        Raises:
+            FloatingPointError: the gradient is not finite; the weights are as they were.
+        """
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(self._weights)
-        nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
+        if not norm.isfinite():
+            raise FloatingPointError(
+                f"the gradient has norm {norm.item()} in update {self.updates + 1}; look for nan "
+                "in observations and rewards and for probabilities of 0, or lower "
+                f"learning_rate={self.config.learning_rate}"
+            )
         self.optimizer.step()
 
 

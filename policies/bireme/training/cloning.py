@@ -27,9 +27,9 @@ from bireme.training.distributions import (
     MaskedCategorical,
 )
 from bireme.training.episodes import never_ends
-from bireme.training.policies import arrays, tensor, tensors
+from bireme.training.policies import ActorCritic, arrays, tensor, tensors
 from bireme.training.rollouts import joined, taken
-from bireme.training.worlds import Actions, Array, Observation
+from bireme.training.worlds import Actions, Array, Observation, World
 
 Teacher: TypeAlias = Callable[[Observation], Actions]
 """From what is seen of n worlds to what should be done in each, shape (n, ...).
@@ -45,6 +45,7 @@ class CloningConfig(Config):
     Attributes:
         teacher_rounds: The teacher acts always in the first round and never after this many.
         n_epochs: Passes over all states so far in every round, in parts of ``batch_size``.
+        ent_coef: How much unsureness is worth; a copy that is sure of itself learns slowly later.
         most_states: The oldest states beyond this are forgotten.
     """
 
@@ -52,6 +53,7 @@ class CloningConfig(Config):
     teacher_rounds: int = 5
     n_epochs: int = 2
     batch_size: int = 512
+    ent_coef: float = 0.0
     most_states: int = 200_000
 
 
@@ -61,8 +63,16 @@ class Cloning(Algorithm[CloningConfig]):
     Its rounds are the updates of :meth:`learn`; its saved state holds the states met so far.
     """
 
-    def __init__(self, *args: Any, teacher: Teacher, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        policy: ActorCritic,
+        world: World,
+        config: CloningConfig,
+        seed: int = 0,
+        *,
+        teacher: Teacher,
+    ) -> None:
+        super().__init__(policy, world, config, seed)
         self.teacher = teacher
         self._seen: dict[str, Tensor] = {}
         self._labels: Action | None = None
@@ -123,7 +133,7 @@ class Cloning(Algorithm[CloningConfig]):
             raise RuntimeError("there is nothing to learn from before the first round")
         found = self.policy.distribution({name: part[rows] for name, part in self._seen.items()})
         loss = imitation_loss(found, taken(self._labels, rows)).mean()
-        self._descend(loss)
+        self._descend(loss - self.config.ent_coef * found.entropy().mean())
         return float(loss.detach())
 
 

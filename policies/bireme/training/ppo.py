@@ -25,6 +25,7 @@ from bireme.training.distributed import average, least
 from bireme.training.distributions import Action
 from bireme.training.policies import ActorCritic, Tensors
 from bireme.training.rollouts import Rollout, taken
+from bireme.training.worlds import World
 
 _TOLERANCE = 1.5
 """How far KL may be from its target, as a factor, before anything is done about it."""
@@ -85,9 +86,9 @@ class Batch:
 class PPO(OnPolicy[PPOConfig]):
     """Several passes over each rollout, kept near the policy that played it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.kl_coef = self.config.kl_coef
+    def __init__(self, policy: ActorCritic, world: World, config: PPOConfig, seed: int = 0) -> None:
+        super().__init__(policy, world, config, seed)
+        self.kl_coef = config.kl_coef
 
     def update(self) -> tuple[int, dict[str, float]]:
         """Play, then improve the policy on what was played."""

@@ -12,6 +12,7 @@ from bireme.training.distributions import DiagonalGaussian, JointDistribution, M
 from bireme.training.episodes import play
 from bireme.training.policies import predict
 from bireme.training.worlds import Observation
+from toyworlds.notes import Notes
 from toyworlds.policies import Aiming, Echoing, Paired
 from toyworlds.worlds import CHOICES, Echo, Pair, Target
 
@@ -26,16 +27,15 @@ def a_cloning(**config: Any) -> Cloning:
 
 
 def test_the_teachers_share_falls_to_nothing() -> None:
-    shares: list[float] = []
-    algorithm = a_cloning(teacher_rounds=4)
-    algorithm.learn(150, lambda progress: shares.append(progress.metrics["teacher_share"]) is None)
-    assert shares[:6] == [1, 0.75, 0.5, 0.25, 0, 0]
+    notes = Notes()
+    a_cloning(teacher_rounds=4).learn(150, notes)
+    assert notes.of("teacher_share")[:6] == [1, 0.75, 0.5, 0.25, 0, 0]
 
 
 def test_the_first_round_is_the_teachers() -> None:
-    returns: list[float] = []
-    a_cloning().learn(1, lambda progress: returns.append(progress.metrics["return"]) is None)
-    assert returns == [np.mean([2 + seed % 3 for seed in seeds_of_first_round()])]
+    notes = Notes()
+    a_cloning().learn(1, notes)
+    assert notes.of("return") == [np.mean([2 + seed % 3 for seed in seeds_of_first_round()])]
 
 
 def seeds_of_first_round() -> list[int]:
@@ -45,9 +45,9 @@ def seeds_of_first_round() -> list[int]:
 
 
 def test_states_pile_up_round_by_round_and_the_oldest_are_forgotten() -> None:
-    sizes: list[float] = []
-    algorithm = a_cloning(most_states=50)
-    algorithm.learn(100, lambda progress: sizes.append(progress.metrics["states"]) is None)
+    notes = Notes()
+    a_cloning(most_states=50).learn(100, notes)
+    sizes = notes.of("states")
     assert 16 <= sizes[0] < sizes[1] <= 50
     assert sizes[-1] == 50
 
@@ -74,6 +74,18 @@ def test_choices_may_be_taught_as_probabilities() -> None:
     assert isinstance(found, MaskedCategorical)
     expected = 0.5 * torch.eye(CHOICES) + 0.5 / CHOICES
     torch.testing.assert_close(found.log_probabilities.exp(), expected, atol=0.03, rtol=0)
+
+
+def test_a_copy_may_be_kept_unsure_of_itself() -> None:
+    def entropy(ent_coef: float) -> float:
+        policy = Echoing()
+        config = CloningConfig(learning_rate=0.1, ent_coef=ent_coef)
+        Cloning(policy, Echo(count=32), config, teacher=told).learn(1000)
+        assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
+        mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
+        return policy.distribution({"asked": torch.eye(CHOICES), "mask": mask}).entropy()[0].item()
+
+    assert entropy(0.0) < 0.2 < 0.4 < entropy(0.5)
 
 
 @pytest.mark.parametrize("is_full", [False, True])

@@ -1,12 +1,14 @@
 """Every algorithm learns something trivial, in seconds; the same seed gives the same run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from bireme.core.resources import FloatArray
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm, Progress
 from bireme.training.cloning import Cloning, CloningConfig
@@ -14,7 +16,7 @@ from bireme.training.episodes import play
 from bireme.training.mappo import MAPPO
 from bireme.training.policies import ActorCritic, predict
 from bireme.training.ppo import PPO, PPOConfig
-from bireme.training.worlds import World
+from bireme.training.worlds import Actions, World
 from toyworlds.cartpole import LONGEST, Balancing, CartPole
 from toyworlds.policies import Aiming, Echoing, Paired
 from toyworlds.worlds import Echo, Late, Pair, Target
@@ -125,6 +127,32 @@ def test_learning_ends_when_the_callback_says_so() -> None:
     assert algorithm.learn(40).steps == 40
 
 
+def test_a_callback_may_change_the_settings() -> None:
+    """With a learning rate of 0 from the second update on, only the first one teaches."""
+    algorithm, after = clipped(Echoing(), Echo(count=4)), []
+
+    def end_teaching(progress: Progress) -> bool:
+        algorithm.config = replace(algorithm.config, learning_rate=0.0)
+        after.append(torch.cat([one.detach().flatten() for one in algorithm.policy.parameters()]))
+        return True
+
+    before = Echoing().state_dict()["actor.weight"]
+    algorithm.learn(24, end_teaching)
+    assert not torch.equal(algorithm.policy.state_dict()["actor.weight"], before)
+    assert torch.equal(after[0], after[2])
+
+
+def test_rewards_that_are_no_numbers_end_learning_before_the_weights_are_lost() -> None:
+    class Broken(Echo):
+        def _paid(self, actions: Actions) -> FloatArray:
+            return np.full(self.count, np.nan)
+
+    policy = Echoing()
+    with pytest.raises(FloatingPointError, match="the gradient has norm nan in update 1; look"):
+        clipped(policy, Broken()).learn(100)
+    assert all(weights.isfinite().all() for weights in policy.parameters())
+
+
 def test_ppo_balances_a_pole() -> None:
     """CartPole-v0 counts as solved at a mean of 195; 10 s of one core are enough."""
     policy = Balancing(seed=0)
@@ -151,6 +179,6 @@ def test_our_cart_is_that_of_gymnasium() -> None:
     ours.reset([0])
     theirs.state = ours.state[0]
     for push in [0, 1, 1, 0, 1, 1, 1, 0]:
-        seen, *_ = theirs.step(push)
+        seen, *_ = theirs.step(push)  # type: ignore[no-untyped-call]
         ours.step(np.array([push]))
         assert ours.state[0] == pytest.approx(seen, abs=1e-6)

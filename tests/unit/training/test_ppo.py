@@ -12,6 +12,7 @@ from bireme.core.errors import SettingError
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.mappo import MAPPO
 from bireme.training.ppo import PPO, Batch, PPOConfig
+from toyworlds.notes import Notes
 from toyworlds.policies import Echoing, Paired
 from toyworlds.worlds import Echo, Pair
 
@@ -47,22 +48,21 @@ def test_beta_doubles_above_one_and_a_half_times_the_target_and_halves_below(
 
 
 def test_beta_is_adapted_after_every_update_by_the_divergence_it_led_to() -> None:
-    told: list[dict[str, float]] = []
+    notes = Notes()
     algorithm = ppo(objective="kl", target_kl=0.01, learning_rate=0.05, kl_coef=8.0)
-    algorithm.learn(400, lambda progress: told.append({**progress.metrics}) is None)
+    algorithm.learn(200, notes)
     beta = 8.0
-    for metrics in told:
-        beta *= 2 if metrics["kl"] > 0.015 else 0.5 if metrics["kl"] < 0.01 / 1.5 else 1
-        assert metrics["kl_coef"] == beta
-    assert len({metrics["kl_coef"] for metrics in told}) > 1
+    for kl, told in zip(notes.of("kl"), notes.of("kl_coef"), strict=True):
+        beta *= 2 if kl > 0.015 else 0.5 if kl < 0.01 / 1.5 else 1
+        assert told == beta
+    assert len(set(notes.of("kl_coef"))) > 1
 
 
 def test_a_larger_penalty_keeps_the_policy_nearer() -> None:
     def moved(kl_coef: float) -> float:
         algorithm = ppo(objective="kl", target_kl=0.01, learning_rate=0.05, kl_coef=kl_coef)
-        told: list[float] = []
-        algorithm.learn(1, lambda progress: told.append(progress.metrics["kl"]) is None)
-        return told[0]
+        algorithm.learn(1, notes := Notes())
+        return notes.of("kl")[0]
 
     assert moved(100.0) < moved(1.0) / 3
 
