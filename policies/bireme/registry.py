@@ -20,6 +20,7 @@ CHECKPOINT: Final = "checkpoint:"
 """What the name of a learned policy in a folder begins with."""
 
 ORDERERS: Final[Mapping[str, str]] = {
+    "a2c": "bireme.rl.shipped:A2c",
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
     "drf": "bireme.heuristics.fairness:DominantResourceFairness",
     "fair-share": "bireme.heuristics.fairness:FairShare",

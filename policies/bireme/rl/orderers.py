@@ -37,12 +37,13 @@ class LearnedOrderer:
         """By descending score. Raises AnswerError where the network gives no valid answer."""
         if not gangs:
             return []
-        known = sorted(gangs, key=lambda gang: gang.uid)
+        # A gang may run and wait at once: then there are two of one uid.
+        known = sorted(gangs, key=lambda gang: (gang.uid, gang.arrived))
         answer = self._part.scores(known, snapshot, self._limit_seconds).tolist()
-        scores = {gang.uid: score for gang, score in zip(known, answer, strict=True)}
+        scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
         claims = scores if self._part.card.stops_others else {}
         return ranked(
-            gangs, lambda g: Standing((-scores[g.uid],), scores[g.uid], claims.get(g.uid))
+            gangs, lambda g: Standing((-scores[id(g)],), scores[id(g)], claims.get(id(g)))
         )
 
     def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:

@@ -26,6 +26,17 @@ def checkpoint(name: str) -> Checkpoint:
     return load(folder_of(name))
 
 
+class A2c(LearnedOrderer):
+    """A small network that weighs each gang against the queue, trained to cut slowdown.
+
+    Running gangs are never stopped; the score is the network's. Trained in DeepRM's world.
+    Source: Liang et al., PAKDD 2020 (A2cScheduler), with one scorer shared over the queue.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("a2c"))
+
+
 class OrdererAt(LearnedOrderer):
     """The orderer of the checkpoint in a folder."""
 

@@ -21,7 +21,7 @@ def told(card: Card, sha256: str) -> str:
 def _facts(card: Card, sha256: str) -> Iterator[tuple[str, str]]:
     yield "paper", card.paper
     yield "trained on", card.data
-    yield "training", ", ".join(f"{name} {value:g}" for name, value in card.training.items())
+    yield "training", ", ".join(f"{name} {value:,.10g}" for name, value in card.training.items())
     yield "seeds", ", ".join(map(str, card.seeds))
     yield "command", card.command
     yield "made", card.made

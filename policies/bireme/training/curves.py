@@ -41,6 +41,13 @@ class Curves:
         """Those of the last row."""
         return float(self.rows[-1]["seconds"]) if self.rows else 0.0
 
+    @property
+    def last_numbers(self) -> dict[str, float]:
+        """The last value of every number, in the order of the columns."""
+        names = [name for name in self._columns if name not in KEYS]
+        told = {name: row[name] for row in self.rows for name in names if row.get(name)}
+        return {name: float(told[name]) for name in names if name in told}
+
     def add(self, stage: str, step: int, seconds: float, numbers: Mapping[str, float]) -> None:
         """Write a row; one with a number nobody told before rewrites the table."""
         told = {key: f"{number:.6g}" for key, number in numbers.items()}
@@ -67,14 +74,15 @@ class Curves:
         figure.savefig(target)
 
     def _draw(self, axes: Any, name: str) -> None:
-        for stage in dict.fromkeys(row["stage"] for row in self.rows):
+        for number, stage in enumerate(dict.fromkeys(row["stage"] for row in self.rows)):
             points = [
                 (float(row["seconds"]), float(row[name]))
                 for row in self.rows
                 if row["stage"] == stage and row.get(name)
             ]
             if points:
-                axes.plot(*zip(*points, strict=True), label=stage)
+                line = {"label": stage, "color": f"C{number}", "marker": ".", "markersize": 3}
+                axes.plot(*zip(*points, strict=True), **line)
         axes.set_title(name.replace("_", " "), fontsize=9)
         axes.set_xlabel("seconds", fontsize=8)
         axes.tick_params(labelsize=7)

@@ -5,6 +5,7 @@ share of the seeds per job (``--shard I/N``), and :func:`bireme.training.judgeme
 what they found.
 """
 
+import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,8 @@ def judge(
     Raises:
         EvaluationError: a seed failed, or a process died.
     """
-    checkpoint, recipe = _loaded(task)
+    _loaded.cache_clear()  # the folder may hold another checkpoint by now
+    checkpoint, recipe = _loaded(task.recipe, task.folder)
     runs: dict[int, Results] = {}
     for seed, results in _results(task, seeds, min(jobs, len(seeds))):
         runs[seed] = results
@@ -67,7 +69,8 @@ def _results(task: Task, seeds: Sequence[int], jobs: int) -> Iterator[tuple[int,
         for seed in seeds:
             yield seed, _judge(task, seed)
         return
-    with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, _spawn()) as pool:
+    afresh = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
+    with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, afresh) as pool:
         try:
             waiting = {pool.submit(_judge, task, seed): seed for seed in seeds}
             for done in as_completed(waiting):
@@ -80,25 +83,20 @@ def _results(task: Task, seeds: Sequence[int], jobs: int) -> Iterator[tuple[int,
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_spawn = partial(multiprocessing.get_context, "spawn")
-"""Processes that start afresh: forks of one with threads may hang."""
-
-
 def _judge(task: Task, seed: int) -> Results:
-    checkpoint, recipe = _loaded_once(task.recipe, task.folder)
+    checkpoint, recipe = _loaded(task.recipe, task.folder)
     try:
         found = recipe.evaluate(checkpoint, task.setting, seed, task.options)
     except BiremeError as error:
         raise EvaluationError(f"seed {seed} of setting {task.setting!r}: {error}") from error
-    return {name: {key: float(n) for key, n in row.items()} for name, row in found.items()}
-
-
-def _loaded(task: Task) -> tuple[Checkpoint, Recipe]:
-    return _loaded_once(task.recipe, task.folder)
+    return {
+        name: {key: float(value) for key, value in row.items() if math.isfinite(value)}
+        for name, row in found.items()
+    }
 
 
 @lru_cache(maxsize=1)
-def _loaded_once(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
+def _loaded(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
     return load(folder), load_recipe(recipe)
 
 

@@ -6,17 +6,19 @@ those with lower losses; step size and covariance follow what has paid so far. A
 generation should be judged on the same cases (common random numbers): only ranks are used.
 
 Covariance matrix adaptation: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772,
-equations in brackets. Mirrored draws: Brockhoff et al., PPSN 2010; Salimans et al., arXiv:1703.03864.
+equations in brackets. Mirrored draws: Salimans et al., arXiv:1703.03864.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 
+_ARRAYS = ("mean", "_covariance", "_path", "_step_path")
 _MOST_CONDITION = 1e12
 """Above it the covariance is no longer told apart from a singular one."""
 
@@ -104,6 +106,17 @@ class Evolution:
         length = float(np.linalg.norm(self._step_path))
         self.step *= math.exp(rate / self._damping * (length / self._usual_length - 1))  # (44)
         self._adapt(best, move, length)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands but for its generator, as plain numbers."""
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        return {**arrays, "step": self.step, "generation": self._generation}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        for name in _ARRAYS:
+            setattr(self, name, np.array(state[name], dtype=np.float64))
+        self.step, self._generation = state["step"], state["generation"]
 
     def _adapt(self, best: FloatArray, move: FloatArray, length: float) -> None:
         """Let the covariance follow the path of the mean and the best draws."""

@@ -35,7 +35,7 @@ _OF_THE_EXTRA: Final = (
 )
 
 Results = Mapping[str, Mapping[str, float]]
-"""By contender and metric."""
+"""By contender and metric; what is not finite counts as no value."""
 
 
 class Recipe(Protocol):

@@ -104,9 +104,9 @@ class TrainingRun:
         return bool(least(float(self.seconds < self.time_limit_seconds)))
 
     @property
-    def last_row(self) -> Mapping[str, str]:
-        """Of the curves; empty before the first."""
-        return self._curves.rows[-1] if self._curves.rows else {}
+    def last_numbers(self) -> Mapping[str, float]:
+        """What the curves tell last of everything."""
+        return self._curves.last_numbers
 
     def note(self, name: str, value: float) -> None:
         """Tell a number that belongs to the next row of the curves: a validation score, say."""

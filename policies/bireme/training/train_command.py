@@ -78,13 +78,14 @@ def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
 
 def _reached(run: "TrainingRun", recipe: Recipe, folder: Path) -> list[str]:
     """What came out, and what to type next."""
-    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.last_row.items())
+    from bireme.training.watching import told
+
     kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
     setting = next(iter(recipe.settings), "NAME")
     name = "" if run.recipe in RECIPES else f" --recipe {run.recipe}"
     judge = f"bireme evaluate {shlex.quote(str(folder))}{name} --setting {setting} --seeds 20"
     return [
-        f"trained {run.recipe} in {duration(run.seconds)}; last: {told}",
+        f"trained {run.recipe} in {duration(run.seconds)}; measured last: {told(run.last_numbers)}",
         f"  curves      {run.folder / 'curves.csv'}, {run.folder / 'curves.png'}",
         f"  checkpoint  {folder}, {kilobytes:.0f} kB",
         f"  next        {judge}",

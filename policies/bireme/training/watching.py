@@ -61,7 +61,7 @@ class Lines:
         if self._stream is None or self._clock() < self._next:
             return
         self._next = self._clock() + SECONDS_BETWEEN_LINES
-        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {_told(numbers)}\n")
+        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {told(numbers)}\n")
         self._stream.flush()
 
 
@@ -91,11 +91,12 @@ class Bar:
         self._bars.stop()
 
     def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
-        told = _told(numbers)
-        self._bars.update(self._task, description=stage, completed=done, total=total, told=told)
+        self._bars.update(
+            self._task, description=stage, completed=done, total=total, told=told(numbers)
+        )
 
 
-def _told(numbers: Mapping[str, float]) -> str:
-    """The numbers noted last, which are those of validation, come first."""
+def told(numbers: Mapping[str, float]) -> str:
+    """The numbers told last, which are those of validation, come first."""
     last = list(numbers.items())[: -_NUMBERS_SHOWN - 1 : -1]
     return ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in last)

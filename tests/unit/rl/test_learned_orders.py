@@ -72,6 +72,15 @@ def test_an_order_does_not_depend_on_how_the_gangs_are_listed(
     assert orderer.order(mixed, snapshot) == orderer.order(gangs, snapshot)
 
 
+def test_a_gang_that_runs_and_waits_at_once_has_a_score_for_each_of_the_two(
+    by_priority: Checkpoint,
+) -> None:
+    runs, waits = a_gang("g", priority=1), a_gang("g", priority=2, arrived=5.0)
+    snapshot = a_snapshot([a_node("n")], waits)
+    ranked = LearnedOrderer(by_priority).order([runs, waits], snapshot)
+    assert [(id(e.gang), e.score) for e in ranked] == [(id(waits), 2), (id(runs), 1)]
+
+
 def test_a_score_is_a_claim_only_where_the_card_says_so(
     by_priority: Checkpoint, by_claim: Checkpoint
 ) -> None:

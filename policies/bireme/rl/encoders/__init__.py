@@ -14,6 +14,7 @@ ORDER_ENCODERS: Final[Mapping[str, str]] = {
     "a2c-image/1": "bireme.rl.encoders.a2c_image:A2cImages",
     "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
     "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
+    "index-gangs/1": "bireme.rl.encoders.index:IndexGangs",
 }
 PLACE_ENCODERS: Final[Mapping[str, str]] = {
     "das-machines/1": "bireme.rl.encoders.das:DasMachines",

@@ -43,6 +43,8 @@ Finished: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
 """Shares (runs, nodes) and normalised speeds (runs,) of the last runs that finished."""
 
 _UNKNOWN_SECONDS: Final = 3600.0
+_MOST_KINDS: Final = 256
+"""Kinds of replicas remembered per table: templates have no end, memory has one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,7 @@ class _Facts:
     dollars: FloatArray
     rack: IntArray
     kind: IntArray
-    empty: FreeCapacity
+    capacities: dict[object, IntArray]
 
     @classmethod
     def of(cls, nodes: NodeTable) -> "_Facts":
@@ -86,8 +88,19 @@ class _Facts:
             dollars=np.array([model.dollars_per_hour for model in models])[label.codes],
             rack=rack,
             kind=label.codes.astype(np.int64),
-            empty=FreeCapacity(nodes, nodes.fixed),
+            capacities={},
         )
+
+    def capacity(self, task: Task, nodes: NodeTable) -> IntArray:
+        """How many replicas of ``task`` each node would take if it were empty."""
+        key = (task.request, task.constraints)
+        known = self.capacities.get(key)
+        if known is None:
+            if len(self.capacities) >= _MOST_KINDS:
+                self.capacities.clear()
+            known = FreeCapacity(nodes, nodes.fixed).replicas(task)
+            self.capacities[key] = known
+        return known
 
     def free(self, free: IntArray) -> IntArray:
         """Free GPUs per node, from what is free of everything, shape (nodes, resources)."""
@@ -155,7 +168,7 @@ class DasMachines:
             held = np.bincount(np.concatenate(rows), minlength=len(held))
         machines = Machines(
             room=capacity.replicas(task),
-            capacity=facts.empty.replicas(task),
+            capacity=facts.capacity(task, capacity.nodes),
             speed=facts.speed,
             dollars=facts.dollars,
             rack=facts.rack,

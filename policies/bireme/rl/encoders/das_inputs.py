@@ -56,7 +56,8 @@ def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None
     ``believed`` is what is believed of their health, (..., machines): it counts in their speed,
     and once more on its own. None where nothing is.
     """
-    health = np.zeros(machines.speed.shape) if believed is None else believed
+    # Rounded, so that machines of which as little is known are equals and not sorted by noise.
+    health = np.zeros(machines.speed.shape) if believed is None else believed.round(3)
     sites = Sites.of(replace(machines, speed=machines.speed * np.exp(health))).features(need)
     return np.concatenate(
         [sites, health[..., None]], axis=-1, dtype=np.float32, casting="same_kind"

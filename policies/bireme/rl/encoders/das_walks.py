@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 
-DECAY: Final = 0.5
+DECAY: Final = 0.8
 """lambda, how much one step of a walk counts."""
 LENGTH_SCALE: Final = 0.5
-VARIANCE: Final = 0.03
-"""s^2 of log speed between equal machines: a slowness of 10 %, log-normal (PAI's stragglers)."""
+VARIANCE: Final = 0.008
+"""s^2 of log speed between equal machines: a slowness of about 10 %, log-normal (PAI's stragglers)."""
 NOISE_VARIANCE: Final = 0.1
 """sigma^2 of one finished run: owners' estimates are wrong by a factor of exp(0.3)."""
 EXPECTED: Final = -0.15

@@ -1,0 +1,46 @@
+"""What a learned index sees of each gang, and of it alone: ``index-gangs/1``.
+
+The claim to stop others is to be read from it, so nothing here depends on waiting, on who else is
+there, or on the clock but through the service a gang has had. Times and sizes are logarithms to
+base 2: run times spread over five powers of ten, and only their order of magnitude can be known.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.ranking import devices
+from bireme.rl.protocols import GANGS, Array, Shape
+
+ATTAINED, WHOLE, IS_KNOWN, DEVICES = range(4)
+"""Columns: seconds it has run, seconds it should run in all, whether that is known, devices."""
+FEATURES: Final = 4
+
+
+class IndexGangs:
+    """Service, estimate and size of each gang, as float32 of shape (gangs, FEATURES)."""
+
+    inputs: Mapping[str, Shape] = {"gangs": (GANGS, FEATURES)}
+    keeps_kin_in_line = True
+
+    def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
+        """Logarithms of at least 1; of an unknown run time 0.
+
+        An estimate is for a start: earlier ones count on top, so that being stopped makes no gang
+        look shorter.
+        """
+        running = snapshot.running_by_uid
+        rows = []
+        for gang in gangs:
+            estimate, held = gang.estimated_seconds, running.get(gang.uid)
+            before = gang.attained_seconds
+            now = before if held is None else before + held.elapsed_seconds(snapshot.now)
+            whole = 0.0 if estimate is None else estimate + before
+            rows.append((now, whole, estimate is not None, devices(gang)))
+        found = np.array(rows, dtype=np.float64)
+        for column in (ATTAINED, WHOLE, DEVICES):
+            found[:, column] = np.log2(np.maximum(found[:, column], 1.0))
+        return {"gangs": found.astype(np.float32)}
