@@ -27,9 +27,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     for rate in RATES
 }
 PRIMARY: Final = ("slowdown", True)
-_FIRST_SEED: Final = 1_000_000
+FIRST_SEED: Final = 1_000_000
 """Of the validation worlds: far from the seeds of evaluations, which begin at 0."""
-_VALIDATED: Final = {"validation": 0.7, "busy_validation": 0.9}
+RATE: Final = 0.7
+"""That of the paper's figure 3."""
+_VALIDATED: Final = {"validation": RATE, "busy_validation": 0.9}
 _LEAST_SHARE: Final = 0.03
 """Of the learning rate, at the end."""
 
@@ -89,7 +91,7 @@ def _validate(policy: ActorCritic, worlds: Mapping[str, DeepRmWorld], run: Train
     """The mean cost of an episode; the measures go into the next row of the curves."""
     cost = 0.0
     for name, world in worlds.items():
-        seeds = range(_FIRST_SEED, _FIRST_SEED + world.count)
+        seeds = range(FIRST_SEED, FIRST_SEED + world.count)
         cost -= float(play(world, seeds, partial(predict, policy)).mean()) / len(worlds)
         found = measure(world.state)
         run.note(f"{name}_slowdown", float(found.slowdown.mean()))

@@ -106,7 +106,7 @@ class ScorerRecipe(DeepRmRecipe):
     name = "a2c"
     summary = "Orders a queue by a small network shared over its gangs, learned in DeepRM's world"
     setting = Setting(rates=RATES, completion_weight=0.5)
-    plans: Final = {"full": Plan(64, 1_200_000, 20, 100), "smoke": Plan(32, 16_000, 4, 40)}
+    plans: Final = {"full": Plan(64, 1_000_000, 6, 100), "smoke": Plan(32, 10_000, 4, 40)}
 
     def train(self, run: TrainingRun) -> Path:
         """Learn and export.
@@ -122,6 +122,7 @@ class ScorerRecipe(DeepRmRecipe):
         )
         algorithm = PPO(policy, world, config, run.world_seed)
         coach = Coach(algorithm, run, self.setting, as_set, plan)
+        coach.judge()
         run.learn("ppo", algorithm, plan.steps, coach)
         coach.judge(algorithm.updates)
         coach.restore()
@@ -155,6 +156,7 @@ class ImageRecipe(DeepRmRecipe):
         config = A2CConfig(n_steps=10, ent_coef=0.01, reward_scale=0.3)
         algorithm = A2C(policy, world, config, run.world_seed)
         coach = Coach(algorithm, run, self.setting, as_image, plan)
+        coach.judge()
         run.learn("a2c", algorithm, plan.steps, coach)
         coach.judge(algorithm.updates)
         coach.restore()
