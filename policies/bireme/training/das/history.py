@@ -21,7 +21,7 @@ from bireme.training.das.memory import normalised_speed
 class FinishedRuns:
     """The last runs that ended; call it for their shares and speeds."""
 
-    def __init__(self, runs: int = 32) -> None:
+    def __init__(self, runs: int = 256) -> None:
         self._runs: deque[tuple[FloatArray, float]] = deque(maxlen=runs)
         self._present: dict[str, RunningGang] = {}
         self._nodes = 0

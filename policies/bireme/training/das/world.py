@@ -47,7 +47,7 @@ class DasWorld:
         *,
         jobs: int = 200,
         slots: int = 64,
-        history: int = 32,
+        history: int = 256,
         placement: str = AFFINITY,
         reward: Reward = _DIRECT,
     ) -> None:

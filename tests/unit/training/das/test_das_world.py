@@ -148,3 +148,14 @@ def test_unknown_placements_and_wrong_numbers_of_seeds_are_refused() -> None:
         a_world(3).reset([1, 2])
     with pytest.raises(SettingError, match="one of small, medium, large"):
         a_world(1, settings=("tiny",)).reset([1])
+
+
+@pytest.mark.parametrize("kind", ["direct", "paper"])
+def test_a_world_that_is_over_ignores_actions_and_gives_nothing(kind: str) -> None:
+    world = a_world(2, reward=Reward(kind))
+    play(world, [1, 2])
+    ended = world.clouds.now.copy()
+    step = world.step({"ordering": np.ones((2, SLOTS)), "placement": np.ones((2, 8))})
+    assert step.rewards.tolist() == [0.0, 0.0]
+    assert step.is_over.all()
+    assert step.times.tolist() == ended.tolist()
