@@ -1,0 +1,1 @@
+"""The index that orders real clusters: its network, the windows it learns from, its judgement."""

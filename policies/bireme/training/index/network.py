@@ -1,0 +1,67 @@
+"""The index: how much service a gang is still expected to cost, in steps, as a small network.
+
+Run times are heavy-tailed: who has run for long will, and who is expected to run for long may. So
+what is left of a gang is judged by the longer of the two, smoothly, times a power of its size:
+
+    whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where nobody knows
+    left  = smooth max(log2 attained + w3, whole, w4) + w5 * log2 devices
+    score = -floor(left / step)
+
+With w1 = 0 and w5 = 1 it is least attained service in many queues (Tiresias, NSDI'19); with w3 of
+minus infinity it is the shortest estimate first. It is an index in Gittins' sense: of the gang's
+own state alone. Floors are what queues are in Tiresias: gangs of one step never stop each other.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bireme.core.resources import FloatArray
+from bireme.rl.encoders.index import ATTAINED, DEVICES, IS_KNOWN, WHOLE
+
+PARAMETERS: Final = ("unknown", "trust", "margin", "tail", "least", "size", "step")
+"""w0, w1, w2, w3, w4, w5 and what the step is made of."""
+_SHARPNESS: Final = 2.0
+_LEAST_STEP: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where learning starts, and how far it looks at first."""
+
+    values: FloatArray
+    scales: FloatArray
+
+
+START: Final = Start(
+    values=np.array([12.5, 0.6, -2.0, 0.0, 8.5, 0.7, 0.5]),
+    scales=np.array([1.0, 0.15, 0.7, 0.7, 0.7, 0.18, 0.35]),
+)
+"""Least attained service and the estimate, both half trusted."""
+
+
+class IndexNetwork(torch.nn.Module):
+    """Gangs as :class:`~bireme.rl.encoders.index.IndexGangs` shows them to scores, (gangs,)."""
+
+    values: Tensor
+
+    def __init__(self, values: FloatArray = START.values) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.tensor(values, dtype=torch.float32))
+
+    def forward(self, gangs: Tensor) -> Tensor:
+        unknown, trust, margin, tail, least, size, step = self.values.unbind()
+        told = unknown + trust.clamp(0.0, 1.0) * (gangs[:, WHOLE] - unknown)
+        whole = torch.where(gangs[:, IS_KNOWN] > 0, told, unknown) + margin
+        left = _longer(torch.maximum(gangs[:, ATTAINED] + tail, least), torch.maximum(whole, least))
+        cost = left + size.clamp(min=0.0) * gangs[:, DEVICES]
+        return -torch.floor(cost / (_LEAST_STEP + torch.nn.functional.softplus(step)))
+
+
+def _longer(one: Tensor, other: Tensor) -> Tensor:
+    """The larger of two logarithms, a little more where they are close."""
+    apart = _SHARPNESS * (one - other).abs()
+    return torch.maximum(one, other) + torch.log2(1.0 + torch.exp2(-apart)) / _SHARPNESS

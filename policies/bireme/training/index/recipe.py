@@ -1,0 +1,129 @@
+"""How the learned index is trained and judged: ``learned-index``.
+
+Judged beside every orderer of the registry that is quick to ask, all with the same jobs, rails,
+placement and history. The traces are not shipped: ``--data FOLDER``, ``--opt data=FOLDER``.
+"""
+
+import datetime
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from bireme import registry
+from bireme.core.errors import SettingError
+from bireme.rl.cards import Card, Parts
+from bireme.rl.checkpoints import Checkpoint
+from bireme.rl.orderers import LearnedOrderer
+from bireme.simulator.metrics import Metrics
+from bireme.training.export import Trained, export
+from bireme.training.index.cases import LOADS, judged_case
+from bireme.training.index.network import START, IndexNetwork
+from bireme.training.index.search import IndexSearch, Plan
+from bireme.training.recipes import Results
+from bireme.training.runs import TrainingRun
+from bireme.training.stopping import EarlyStopping
+
+SEARCHING: Final = ("malo", "mosa", "rifling")
+"""Seconds per decision: not beside the others."""
+_ALIASES: Final = ("fcfs",)
+_CHARGED: Final = "; a stop costs 30 s and the work of up to half an hour"
+_WHAT: Final = {
+    "philly": "days of Philly's last three weeks, every tenth job",
+    "muri": "quarters of Muri's trace, every sixth job",
+    "poisson": "200 generated jobs",
+}
+
+
+class IndexRecipe:
+    """``learned-index``: an index of service, estimate and size, by evolution strategies."""
+
+    name = "learned-index"
+    summary = "Orders a cluster's gangs by a learned index of service so far, estimate and size"
+    settings: Mapping[str, str] = {
+        f"{trace}-{load}{charged}": f"{what}, offered load {load}{_CHARGED if charged else ''}"
+        for trace, what in _WHAT.items()
+        for load in LOADS
+        for charged in ("", "-charged")
+    }
+    primary = ("mean_jct_minutes", True)
+    plans: Final = {"full": Plan(8, 6, 60, 14), "smoke": Plan(4, 1, 1, 1, 60)}
+
+    def train(self, run: TrainingRun) -> Path:
+        """Learn and export; raises SettingError without data."""
+        if run.data is None:
+            raise SettingError("learned-index learns from traces; give their folder with --data")
+        plan = self.plans[run.scale]
+        torch.manual_seed(run.seed)
+        network = IndexNetwork()
+        search = IndexSearch(network, START.scales, run.data, plan, run.world_seed)
+        every = 3 if run.scale == "full" else 1
+        best = EarlyStopping(
+            network, search.validation(), every=every, patience=6, is_less_better=True
+        )
+        if run.scale == "full":
+            best.judge()
+        run.learn("evolution", search, plan.population * plan.cases * plan.generations, best)
+        best.restore()
+        self._export(run, network, search)
+        return run.checkpoint_folder
+
+    def _export(self, run: TrainingRun, network: IndexNetwork, search: IndexSearch) -> None:
+        if not run.is_first:
+            return
+        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
+        plan = self.plans[run.scale]
+        card = Card(
+            name=self.name,
+            summary=self.summary,
+            paper="",
+            made=today.isoformat(),
+            command=run.command or f"bireme train {self.name} --data FOLDER --seed {run.seed}",
+            seeds=(run.seed,),
+            data="Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time",
+            training={
+                "steps": search.updates * plan.population * plan.cases,
+                "minutes": round(run.seconds / 60, 1),
+                **{f"w{n}": round(w, 4) for n, w in enumerate(network.values.tolist())},
+            },
+            results=(),
+            parts=Parts(),
+        )
+        part = Trained(network, "index-gangs/1", stops_others=True)
+        export({"orderer": part}, card, run.checkpoint_folder)
+
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """Beside all rules, or those that option ``rivals`` names with + between."""
+        if unknown := sorted(set(options) - {"data", "rivals"}):
+            raise SettingError(f"there is no option {unknown[0]!r}; there are data and rivals")
+        case = judged_case(Path(options.get("data", "data")), setting, seed)
+        names = options["rivals"].split("+") if "rivals" in options else rivals()
+        makers = {name: partial(registry.make_orderer, name) for name in names if name}
+        orderers = {name: make() for name, make in makers.items()}
+        orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
+        return {name: _numbers(case.play(orderer)) for name, orderer in orderers.items()}
+
+
+def rivals() -> list[str]:
+    """Rule-based orderers of the registry that are quick to ask."""
+    return [
+        name
+        for name, path in registry.ORDERERS.items()
+        if path.startswith("bireme.heuristics") and name not in (*SEARCHING, *_ALIASES)
+    ]
+
+
+def _numbers(metrics: Metrics) -> dict[str, float]:
+    waits = metrics.wait_seconds
+    return {
+        "mean_jct_minutes": (metrics.jct_seconds.mean or 0.0) / 60,
+        "mean_wait_minutes": (waits.mean or 0.0) / 60,
+        "p99_wait_minutes": (waits.p99 or 0.0) / 60,
+        "past_the_bound": float(metrics.wait_bound_violations),
+        "preemptions": float(metrics.preemptions),
+        "fallbacks": float(metrics.fallbacks),
+    }
