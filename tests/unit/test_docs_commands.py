@@ -1,17 +1,21 @@
 """The simulations that the documentation shows are run, on few of their jobs."""
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from bireme import cli
 from bireme.cli import main
 from bireme.simulator.metrics import KEYS
+from bireme.training import evaluate_command, train_command
+from smallnets.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-PAGES = ("README.md", "docs/simulator.md")
+PAGES = ("README.md", "docs/simulator.md", "docs/learning.md")
 OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
 """The module that a page's own policy is said to be in."""
 
@@ -21,10 +25,16 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), flags)
 
 
-def simulations() -> list[str]:
+def shown(command: str) -> list[str]:
+    """Every line of the pages that starts with ``command``."""
     lines = "\n".join(block for page in PAGES for block in blocks(page, "sh"))
     lines = lines.replace("\\\n", " ")
-    return [line for line in lines.splitlines() if line.startswith("bireme simulate")]
+    found = (line for line in lines.splitlines() if line.startswith(command))
+    return list(dict.fromkeys(found))
+
+
+def simulations() -> list[str]:
+    return shown("bireme simulate")
 
 
 def lies_here(source: str) -> bool:
@@ -48,7 +58,8 @@ def arguments(command: str) -> list[str]:
 
 @pytest.fixture
 def own_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the current folder, as somebody has who follows the pages."""
+    """In the current folder, as somebody has who follows the pages; one is a checkpoint."""
+    write(tmp_path / "runs/a2c/checkpoint", orderer=(1,), order_encoder="a2c-jobs/1", name="a2c")
     for module, page in OWN.items():
         code = [block for block in blocks(page, "python") if "def order" in block]
         assert code, f"{page} shows no policy of one's own"
@@ -75,6 +86,13 @@ def test_a_simulation_of_the_documentation_runs(
         pytest.skip(f"{source} is not here: the trace is published, but not part of Bireme")
     assert main(given) == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", shown("bireme train") + shown("bireme evaluate"))
+def test_a_command_about_learning_of_the_documentation_is_understood(command: str) -> None:
+    given = shlex.split(command, comments=True)[1:]
+    options = cli._parser().parse_args(given)
+    assert options.run in (train_command.run, evaluate_command.run)
 
 
 def test_every_key_is_documented_in_the_words_of_the_code() -> None:

@@ -19,12 +19,13 @@ from bireme.core.settings import SchedulingSettings
 from bireme.simulator.bootstrap import Estimate
 from bireme.simulator.comparison import Comparison, Line, compare
 from bireme.simulator.engine import simulate
+from bireme.simulator.loads import DAY, Window, gpus
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number
 from evidence import windows
 from evidence.pages import Page
 from evidence.store import Key, Run, Store
-from evidence.windows import LOADS, Window
+from evidence.windows import LOADS
 
 DEFAULT: Final = SchedulingSettings().orderer
 KNOWN: Final = ", run times known"
@@ -171,7 +172,7 @@ def _windows(chosen: Sequence[Window]) -> Table:
         (
             str(window.number),
             str(len(window.trace.jobs)),
-            number(window.trace.jobs[-1].submitted / windows.DAY),
+            number(window.trace.jobs[-1].submitted / DAY),
             number(window.offered_gpus),
             f"{100 * _gangs(window):.0f} %",
             ", ".join(str(len(window.nodes(load))) for load in LOADS),
@@ -185,7 +186,7 @@ def _windows(chosen: Sequence[Window]) -> Table:
 def _gangs(window: Window) -> float:
     """The share of jobs that ask for several GPUs."""
     jobs = window.trace.jobs
-    return sum(windows.gpus(job) > 1 for job in jobs) / len(jobs)
+    return sum(gpus(job) > 1 for job in jobs) / len(jobs)
 
 
 def build_philly(data: Path, store: Store) -> Page:

@@ -11,13 +11,14 @@ from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.engine import simulate
+from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number
 from evidence import windows
 from evidence.contests import minutes
 from evidence.pages import Page
 from evidence.store import Key, Run, Store
-from evidence.windows import LOADS, Window
+from evidence.windows import LOADS
 
 DEFAULT: Final = SchedulingSettings().placer
 _PODS: Final = 120

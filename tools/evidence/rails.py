@@ -18,6 +18,7 @@ from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.conduct import Conduct
 from bireme.simulator.engine import simulate
+from bireme.simulator.loads import DAY, Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number
 from bireme.simulator.workload import Trace
@@ -25,7 +26,6 @@ from evidence import figures, plain, windows
 from evidence.contests import kept
 from evidence.pages import Page
 from evidence.store import Key, Run, Store
-from evidence.windows import DAY, Window
 
 ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
 LOADS: Final = (1.0,)

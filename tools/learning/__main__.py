@@ -1,4 +1,4 @@
-"""``python -m learning NAME RESULTS.json...``: write a page from results."""
+"""``python -m learning NAME RESULTS.json... [RUN/curves.csv...]``: write a page from results."""
 
 import json
 import sys
@@ -17,14 +17,35 @@ def main(arguments: Sequence[str]) -> None:
     """Write the page; exits with a message where an argument cannot be used."""
     if len(arguments) < 2 or arguments[0] not in BARS:
         sys.exit(
-            f"usage: python -m learning NAME RESULTS.json...; NAME is one of {', '.join(BARS)}"
+            "usage: python -m learning NAME RESULTS.json... [RUN/curves.csv...]; "
+            f"NAME is one of {', '.join(BARS)}"
         )
     name, *files = arguments
-    told = [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]
+    told = [
+        json.loads(Path(file).read_text(encoding="utf-8"))
+        for file in files
+        if not file.endswith(".csv")
+    ]
     judgements = [Judgement.from_json(found) for each in told for found in each["settings"]]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    text = page(name, judgements, [each["command"] for each in told])
+    figures = _figures([Path(file).parent for file in files if file.endswith(".csv")])
+    for file, drawing in figures.items():
+        (FOLDER / file).write_text(drawing, encoding="utf-8")
+    text = page(name, judgements, [each["command"] for each in told], list(figures))
     (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def _figures(runs: Sequence[Path]) -> dict[str, str]:
+    """How the policies of DeepRM's world were learned, by file name."""
+    if not runs:
+        return {}
+    from learning.convergence import drawn
+
+    recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
+    return {
+        f"{recipe}-convergence.svg": drawn(run / "curves.csv", recipe)
+        for recipe, run in zip(recipes, runs, strict=True)
+    }
 
 
 if __name__ == "__main__":

@@ -89,7 +89,18 @@ _DAS_GROUPS: Final = (
     (("best-site",), "its teacher", (1.0, 1.0)),
 )
 
+_A2C: Final = {"rate-0.7": 3.2, "rate-0.9": 4.15}
+
 BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
+    "a2c": tuple(
+        bar
+        for setting, slowdown in _A2C.items()
+        for bar in (
+            Bar(setting, "slowdown", slowdown),
+            Bar(setting, "completion_steps", 1.0, ("sjf",)),
+            Bar(setting, "waiting_steps", 1.0, ("sjf",)),
+        )
+    ),
     "das": tuple(
         Bar(setting, metric, limit, rivals, among)
         for rivals, among, least in _DAS_GROUPS
@@ -99,5 +110,6 @@ BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
         )
     ),
 }
-"""By page. DAS: the ratios of the slides' table 1, to the best of the slides' rivals, and, which
-the slides do not ask for, to the best of all rules; and no worse than what it started from."""
+"""By page. A2cScheduler, whose tables are lost: what a first program for its world reached. DAS:
+the ratios of the slides' table 1, to the best of the slides' rivals, and, which the slides do not
+ask for, to the best of all rules; and no worse than what it started from."""

@@ -17,7 +17,12 @@ _CONTENDERS: Final = ("only", "beside")
 """Options that say who is judged, not how."""
 
 
-def page(name: str, judgements: Sequence[Judgement], commands: Sequence[str]) -> str:
+def page(
+    name: str,
+    judgements: Sequence[Judgement],
+    commands: Sequence[str],
+    figures: Sequence[str] = (),
+) -> str:
     """The page called ``name``; the first judgement of a setting is held to its bars.
 
     Judgements that differ in their contenders alone become one (:func:`joined`). The file
@@ -31,6 +36,8 @@ def page(name: str, judgements: Sequence[Judgement], commands: Sequence[str]) ->
         held.setdefault(judgement.setting, judgement)
     reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
     lines = [opening.strip(), "", *_bars(reached), ""]
+    for figure in figures:
+        lines += [f"![{Path(figure).stem.replace('-', ' ')}]({figure})", ""]
     for judgement in judgements:
         lines += [f"## {_title(judgement)}", "", *table(*judgement.cells()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]

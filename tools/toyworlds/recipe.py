@@ -4,6 +4,7 @@ Contender ``echo`` has cost 10 + seed, ``twice`` twice that, ``lost`` never a va
 """
 
 from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,4 +47,8 @@ class EchoRecipe:
             raise SettingError(f"the trace of seed {seed} is missing; download it")
         cost = (10.0 + seed) * (10 if setting == "dear" else 1)
         own = {"cost": cost, "delay": 1.0}
-        return {"twice": {"cost": 2 * cost, "delay": 3.0}, checkpoint.card.name: own, "lost": {}}
+        return {
+            "twice": {"cost": 2 * cost, "delay": 3.0},
+            checkpoint.card.name: own,
+            "lost": {"cost": nan},
+        }

@@ -96,7 +96,7 @@ class Pair(Echo):
     def _paid(self, actions: Actions) -> FloatArray:
         if not isinstance(actions, Mapping):
             raise TypeError("Pair takes the actions of two agents")
-        missed = np.square(actions["level"][:, 0] - self._now())
+        missed: FloatArray = np.square(actions["level"][:, 0] - self._now())
         return super()._paid(actions["choice"]) - missed * (self._at % 2 == 0)
 
     def _seen(self) -> Observation:

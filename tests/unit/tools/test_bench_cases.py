@@ -8,6 +8,7 @@ from bench.__main__ import CASES, main
 from bench.admission_writes import writes_of_api_server, writes_of_operator
 from bench.cases import Run, Skipped
 from bench.decision import problem
+from bench.learned import queue
 from bench.simulation import DATA_VARIABLE, TRACE, trace_file
 from bench.workloads import plain_pods, replica_names, training_job
 from bireme.core.cycle import run_cycle
@@ -93,3 +94,12 @@ def test_without_its_trace_the_simulation_is_skipped_and_says_where_it_looked(
     (tmp_path / TRACE).parent.mkdir()
     (tmp_path / TRACE).touch()
     assert trace_file() == tmp_path / TRACE
+
+
+def test_learned_policies_are_timed_on_a_queue_that_all_starts_and_on_one_that_waits() -> None:
+    rules = make_policy(SchedulingSettings())
+    for percent, is_whole in ((10, True), (97, False)):
+        snapshot = queue(100, 60, percent)
+        started = run_cycle(snapshot, rules).admitted
+        assert (len(started) == 60) is is_whole
+        assert len(started) > 0

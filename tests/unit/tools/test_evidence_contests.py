@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bireme import registry
+from bireme.simulator.loads import Window, made
 from evidence import contests, placers, rails, windows
 from evidence.contests import DEFAULT, KNOWN, SEARCHING, Contest
 from evidence.store import Store
-from evidence.windows import Window, made
 from scheduling.simulations import a_job, a_trace
 
 ALL = contests.contenders()

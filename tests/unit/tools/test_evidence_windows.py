@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from bireme.simulator.loads import gpus, made, offered_gpus
 from bireme.testing import a_node
 from evidence import windows
-from evidence.windows import knowing, made, offered_gpus
+from evidence.windows import knowing
 from scheduling.simulations import a_job, a_trace
 
 DATA = Path(__file__).parents[4] / "shared/data"
@@ -56,6 +57,6 @@ def test_the_windows_of_public_traces_have_enough_jobs_for_a_table() -> None:
     for source in (windows.philly, windows.muri, windows.openb):
         for window in source(DATA):
             assert len(window.trace.jobs) >= 100
-            widest = max(map(windows.gpus, window.trace.jobs))
+            widest = max(map(gpus, window.trace.jobs))
             smallest = sum(n.allocatable["nvidia.com/gpu"] for n in window.nodes(1.1))
             assert widest <= smallest

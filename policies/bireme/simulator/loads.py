@@ -1,0 +1,87 @@
+"""Stretches of a trace, and clusters that they load to a given degree.
+
+The offered load of a window is the mean number of GPUs that would be in use between its first and
+its last submission, were every job started at once; runs count only up to the last submission,
+because what lasts longer loads an emptying cluster. The cluster is as small as the load asks, in
+whole nodes, and submissions are stretched or drawn together by as much as makes the load exact.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from bireme.core.nodes import Node
+from bireme.kube.names import GPU
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.workload import Trace, TraceJob
+
+DAY: Final = 86_400.0
+GPUS_PER_NODE: Final = 8
+_BISECTIONS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Jobs to simulate; ``number`` stands for the seed in every comparison."""
+
+    number: int
+    trace: Trace
+    offered_gpus: float
+
+    def nodes(self, load: float) -> Sequence[Node]:
+        """The cluster that the window loads to ``load``: its own nodes, or some of 8 GPUs."""
+        wanted = self.offered_gpus / load
+        if not self.trace.nodes:
+            return parse_nodes(f"{max(1, round(wanted / GPUS_PER_NODE))}x{GPUS_PER_NODE}")
+        offered = np.cumsum([node.allocatable.get(GPU, 0) for node in self.trace.nodes])
+        return self.trace.nodes[: int(np.searchsorted(offered, wanted)) + 1]
+
+    def at(self, load: float) -> Trace:
+        """The jobs, submitted at the pace that loads :meth:`nodes` to ``load`` exactly."""
+        capacity = load * sum(node.allocatable.get(GPU, 0) for node in self.nodes(load))
+        low, high = 0.1, 10.0
+        for _ in range(_BISECTIONS):
+            pace = (low * high) ** 0.5
+            if offered_gpus(_paced(self.trace, pace)) > capacity:
+                low = pace
+            else:
+                high = pace
+        return _paced(self.trace, high)
+
+    def first(self, jobs: int) -> "Window":
+        """The first ``jobs`` of them, and the load they offer."""
+        return made(self.number, replace(self.trace, jobs=self.trace.jobs[:jobs]))
+
+
+def made(number: int, trace: Trace) -> Window:
+    """``trace`` as a window, its first submission at 0."""
+    first = trace.jobs[0].submitted
+    jobs = tuple(replace(job, submitted=job.submitted - first) for job in trace.jobs)
+    whole = replace(trace, jobs=jobs)
+    return Window(number, whole, offered_gpus(whole))
+
+
+def offered_gpus(trace: Trace) -> float:
+    """GPUs in use on the mean up to the last submission, were every job started at once."""
+    first, last = trace.jobs[0].submitted, trace.jobs[-1].submitted
+    work = sum(gpus(j) * min(j.duration_seconds, last - j.submitted) for j in trace.jobs)
+    return work / (last - first)
+
+
+def _paced(trace: Trace, pace: float) -> Trace:
+    jobs = (replace(job, submitted=job.submitted * pace) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
+def gpus(job: TraceJob) -> int:
+    """GPUs of all replicas together."""
+    return sum(dict(task.request).get(GPU, 0) * task.replicas for task in job.tasks)
+
+
+def stretch(trace: Trace, number: int, begin_days: float, days: float, take: slice) -> Window:
+    """The jobs that ``take`` keeps of those submitted in so many ``days``, counted from 0."""
+    begin, end = begin_days * DAY, (begin_days + days) * DAY
+    jobs = tuple(job for job in trace.jobs if begin <= job.submitted < end)[take]
+    return made(number, replace(trace, jobs=jobs))

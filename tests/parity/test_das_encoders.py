@@ -1,0 +1,102 @@
+"""In service the agents of DAS see what they saw in training: the same arrays for the same state.
+
+The simulator and the world run equal arrivals, first in first out, each job on the machines that
+the rule likes best by what its own side shows it. Every array shown on the way is compared.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang, Task
+from bireme.core.placement import Placement
+from bireme.core.policy import Policy, Ranked
+from bireme.core.resources import IntArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.greedy import fill, place_by
+from bireme.rl.encoders.das import DasJobs, DasMachines
+from bireme.rl.protocols import Array
+from bireme.simulator.conduct import Conduct
+from bireme.simulator.engine import simulate
+from bireme.training.das import rules
+from bireme.training.das.conduct import start_now
+from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
+from bireme.training.das.history import FinishedRuns
+from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns
+from bireme.training.das.world import DasWorld
+
+JOBS, SEED = 60, 8
+Shown = dict[tuple[str, float], dict[str, Array]]
+"""By who is shown it and when: the queue at a time, or the place of a job."""
+
+
+class Watched:
+    """First in first out on the best site, and a note of all that encoders gave."""
+
+    def __init__(self, finished: FinishedRuns) -> None:
+        self.shown: Shown = {}
+        self._machines = DasMachines()
+        self._machines.finished = finished
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By arrival."""
+        by_uid = sorted(gangs, key=lambda gang: gang.uid)
+        found = dict(DasJobs().encode(by_uid, snapshot))
+        line = np.argsort(found["places"])
+        assert found["places"][line].tolist() == list(range(len(gangs)))
+        self.shown["queue", snapshot.now] = found | {"jobs": found["jobs"][line]}
+        return Fifo().order(gangs, snapshot)
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """By the rule's affinities."""
+
+        def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+            seen = dict(self._machines.encode(gang, task, capacity, {}))
+            self.shown["job", float(gang.name.removeprefix("job-"))] = seen
+            order = np.argsort(-rules.affinities(seen["machines"]), kind="stable")
+            return fill(room, task.replicas, order)
+
+        return place_by(gang, capacity, divide)
+
+
+def in_service(setting: str) -> Shown:
+    sample, finished = draw(setting, JOBS, SEED), FinishedRuns()
+    watched = Watched(finished)
+    conduct = Conduct(decide=finished.watching(start_now), takes_shortcuts=False)
+    policy = Policy(watched, watched)
+    physics = physics_of(sample)
+    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, conduct=conduct)
+    return watched.shown
+
+
+def in_training(setting: str) -> Shown:
+    world = DasWorld(1, (setting,), jobs=JOBS, slots=JOBS)
+    turns = DasTurns(world, reports=True)
+    seen, shown, by_arrival = turns.reset([SEED]), Shown(), -np.arange(float(JOBS))[None]
+    for _ in range(JOBS):
+        waiting = int(seen["job_mask"].sum())
+        queue = {"jobs": seen["jobs"][0, :waiting], "machines": seen["machines"][0]}
+        shown.setdefault(("queue", float(world.clouds.now[0])), queue)
+        first = float(np.flatnonzero(world.clouds.waiting[0])[world.chosen(by_arrival)[0]])
+        seen = turns.step({ORDERING: by_arrival}).observation
+        shown["job", first] = {"job": seen["placed"][0], "machines": seen["places"][0]}
+        affinities = rules.affinities(seen["places"])
+        seen = turns.step({PLACEMENT: affinities}).observation
+    return shown
+
+
+@pytest.mark.parametrize("setting", ["small", "medium"])
+def test_arrays_in_service_are_those_of_training(setting: str) -> None:
+    service, training = in_service(setting), in_training(setting)
+    assert len([who for who, _ in training if who == "job"]) == JOBS
+    for key, arrays in training.items():
+        for name, array in arrays.items():
+            np.testing.assert_allclose(service[key][name], array, atol=2e-5, err_msg=str(key))
+
+
+def test_past_runs_are_among_what_is_shown() -> None:
+    believed = in_training("small")["job", float(JOBS - 1)]["machines"][:, -1]
+    assert np.ptp(believed) > 0.01
