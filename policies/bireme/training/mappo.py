@@ -7,6 +7,9 @@ is maximised:
 
     sum over agents i of E[min(r_i A, clip(r_i, 1 - eps, 1 + eps) A) | agent i had work]
 
+The critic values states, as in Yu et al.; the paper on DAS writes one of states and actions, which
+a baseline must not depend on.
+
 PPO itself clips the product of the ratios instead, as if one agent chose all: then an agent that
 has moved far keeps the others from learning. Steps in which an agent had nothing to decide are
 left out of its expectation.

@@ -107,6 +107,7 @@ def test_measures_by_hand() -> None:
     )
     found = measure(done)
     assert found.waiting_steps == [2.0]
+    assert found.longest_wait_steps == [4.0]
     assert found.completion_steps == [5.0]
     assert found.slowdown == [(6 / 2 + 4 / 4) / 2]
 
