@@ -1,5 +1,7 @@
 """Sites are what one finds by trying every domain and every slowest machine."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,6 @@ def test_replica_that_is_already_there_keeps_the_others_in_its_rack() -> None:
     assert not is_in_fastest[1:].any()
 
 
-def _parts(cluster: Machines) -> tuple[FloatArray, ...]:
+def _parts(cluster: Machines) -> list[Any]:
     names = ("room", "capacity", "speed", "dollars", "rack", "held")
-    return tuple(getattr(cluster, name) for name in names)
+    return [getattr(cluster, name) for name in names]

@@ -3,17 +3,20 @@
 import numpy as np
 import pytest
 
-from bireme.rl.encoders.das_walks import Floats, Posterior, posterior, similarity, walk_precision
+from bireme.core.resources import FloatArray
+from bireme.rl.encoders.das_walks import Posterior, posterior, similarity, walk_precision
 
 DECAY, VARIANCE, NOISE = 0.5, 0.7, 0.04
 
 
-def walks(machines: int = 6) -> Floats:
+def walks(machines: int = 6) -> FloatArray:
     features = np.random.default_rng(3).normal(size=(machines, 2))
     return walk_precision(similarity(features, np.ones((machines, machines))), DECAY)
 
 
-def posterior_of(shares: Floats, observed: Floats, walk: Floats | None = None) -> Posterior:
+def posterior_of(
+    shares: FloatArray, observed: FloatArray, walk: FloatArray | None = None
+) -> Posterior:
     walk = walks(shares.shape[-1]) if walk is None else walk
     return posterior(walk, shares, observed, variance=VARIANCE, noise_variance=NOISE)
 

@@ -18,6 +18,7 @@ ORDER_ENCODERS: Final[Mapping[str, str]] = {
 }
 PLACE_ENCODERS: Final[Mapping[str, str]] = {
     "das-machines/1": "bireme.rl.encoders.das:DasMachines",
+    "das-machines-unaware/1": "bireme.rl.encoders.das:UnawareDasMachines",
 }
 
 

@@ -186,6 +186,21 @@ class DasMachines:
         }
 
 
+class UnawareDasMachines:
+    """The same, but nobody can tell it of finished runs: for DAS without its Gaussian process."""
+
+    inputs: Mapping[str, tuple[int | str, ...]] = DasMachines.inputs
+
+    def __init__(self) -> None:
+        self._seeing = DasMachines()
+
+    def encode(
+        self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
+    ) -> dict[str, NDArray[np.float32]]:
+        """As :meth:`DasMachines.encode`."""
+        return self._seeing.encode(gang, task, capacity, peers)
+
+
 def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
     """Features of all machines for the ordering agent; those of one ``kind`` have the same GPU."""
     alone = -1 - np.arange(len(kind))

@@ -56,12 +56,14 @@ def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None
     ``believed`` is what is believed of their health, (..., machines): it counts in their speed,
     and once more on its own. None where nothing is.
     """
-    # Rounded, so that machines of which as little is known are equals and not sorted by noise.
-    health = np.zeros(machines.speed.shape) if believed is None else believed.round(3)
-    sites = Sites.of(replace(machines, speed=machines.speed * np.exp(health))).features(need)
-    return np.concatenate(
-        [sites, health[..., None]], axis=-1, dtype=np.float32, casting="same_kind"
-    )
+    inputs = np.zeros((*machines.speed.shape, PLACE_FEATURES), dtype=np.float32)
+    if believed is not None:
+        # Rounded, so that machines of which as little is known are equals and not sorted by noise.
+        health = believed.round(3)
+        machines = replace(machines, speed=machines.speed * np.exp(health))
+        inputs[..., -1] = health
+    inputs[..., :-1] = Sites.of(machines).features(need)
+    return inputs
 
 
 def believed(

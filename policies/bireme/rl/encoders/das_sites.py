@@ -130,13 +130,11 @@ class Sites:
         Where that is one machine, its equals are as good; of equal racks the first is taken.
         ``own`` is the best of ``worth`` over the domains of each machine.
         """
-        first = own.argmax(axis=-1)
-        sites = _at(worth, first[:, None])
+        told = np.stack([self.machines.rack, self.pace])
+        told = np.broadcast_to(told, (len(own), *told.shape))
+        first = _at(np.concatenate([worth, told], axis=1), own.argmax(axis=-1)[:, None])
+        sites, rack, pace = first[:, :-2], first[:, -2], first[:, -1]
         where = sites.argmax(axis=1)
-        rack, pace = (
-            _at(np.broadcast_to(values, own.shape), first)
-            for values in (self.machines.rack, self.pace)
-        )
         alone = worth[:, _MACHINE] == sites.max(axis=1)
         beside = (where != _RACK) | (self.machines.rack == rack)
         return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))

@@ -15,18 +15,17 @@ Y is the logarithm of how fast a run was, compared with its estimate and the mod
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
+from bireme.core.resources import FloatArray
 
 DECAY: Final = 0.8
 """lambda, how much one step of a walk counts."""
 LENGTH_SCALE: Final = 0.5
 VARIANCE: Final = 0.008
-"""s^2 of log speed between equal machines: a slowness of about 10 %, log-normal (PAI's stragglers)."""
+"""s^2 of log speed between equal machines: about 10 %, as of PAI's stragglers."""
 NOISE_VARIANCE: Final = 0.1
 """sigma^2 of one finished run: owners' estimates are wrong by a factor of exp(0.3)."""
 EXPECTED: Final = -0.15
@@ -42,16 +41,16 @@ _ROUNDING: Final = 1e-5
 class Posterior:
     """A Gaussian over machines: ``mean`` (..., machines), ``precision`` of one axis more."""
 
-    mean: Floats
-    precision: Floats
+    mean: FloatArray
+    precision: FloatArray
 
     @property
-    def factor(self) -> Floats:
+    def factor(self) -> FloatArray:
         """The lower Cholesky factor of the covariance, the shape of ``precision``."""
         return np.asarray(np.linalg.cholesky(np.linalg.inv(self.precision)))
 
 
-def similarity(features: Floats, adjacency: Floats) -> Floats:
+def similarity(features: FloatArray, adjacency: FloatArray) -> FloatArray:
     """``D^-1/2 (R * A) D^-1/2``, shape (..., machines, machines), eigenvalues in [-1, 1].
 
     R is the squared exponential of the distance of ``features``, shape (..., machines, features),
@@ -67,7 +66,7 @@ def similarity(features: Floats, adjacency: Floats) -> Floats:
     return np.asarray(scale[..., :, None] * weights * scale[..., None, :])
 
 
-def walk_precision(similar: Floats, decay: float = DECAY) -> Floats:
+def walk_precision(similar: FloatArray, decay: float = DECAY) -> FloatArray:
     """``I - lambda S``, the inverse of the kernel of walks. ValueError unless 0 <= decay < 1."""
     if not 0 <= decay < 1:
         raise ValueError(f"decay is {decay}; walks are summed for decays from 0 to below 1")
@@ -75,9 +74,9 @@ def walk_precision(similar: Floats, decay: float = DECAY) -> Floats:
 
 
 def posterior(
-    walks: Floats,
-    shares: Floats,
-    observed: Floats,
+    walks: FloatArray,
+    shares: FloatArray,
+    observed: FloatArray,
     *,
     variance: float = VARIANCE,
     noise_variance: float = NOISE_VARIANCE,
@@ -93,10 +92,13 @@ def posterior(
     turned = np.swapaxes(shares, -1, -2)
     precision = walks / variance + turned @ shares / noise_variance
     evidence = turned @ observed[..., None] / noise_variance
-    return Posterior(np.linalg.solve(precision, evidence)[..., 0], precision)
+    mean = np.linalg.solve(precision, evidence)[..., 0]
+    return Posterior(np.asarray(mean, dtype=np.float64), precision)
 
 
-def beliefs(features: Floats, adjacency: Floats, shares: Floats, speeds: Floats) -> Posterior:
+def beliefs(
+    features: FloatArray, adjacency: FloatArray, shares: FloatArray, speeds: FloatArray
+) -> Posterior:
     """What the speeds of finished runs say of the health of machines, in logarithms.
 
     Args:
