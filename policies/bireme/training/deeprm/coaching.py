@@ -6,7 +6,7 @@ and waiting time at the paper's rate of 0.7. The learning rate falls linearly.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -94,9 +94,8 @@ def _validate(policy: ActorCritic, worlds: Mapping[str, DeepRmWorld], run: Train
         seeds = range(FIRST_SEED, FIRST_SEED + world.count)
         cost -= float(play(world, seeds, partial(predict, policy)).mean()) / len(worlds)
         found = measure(world.state)
-        run.note(f"{name}_slowdown", float(found.slowdown.mean()))
-        run.note(f"{name}_completion_steps", float(found.completion_steps.mean()))
-        run.note(f"{name}_waiting_steps", float(found.waiting_steps.mean()))
+        for each in fields(found):
+            run.note(f"{name}_{each.name}", float(getattr(found, each.name).mean()))
     return cost
 
 
@@ -108,9 +107,7 @@ def contest(name: str, rule: Rule, setting: Setting, seed: int) -> Results:
         world.reset([seed])
         found = measure(carry_out(world, decide))
         results[contender] = {
-            "slowdown": float(found.slowdown[0]),
-            "completion_steps": float(found.completion_steps[0]),
-            "waiting_steps": float(found.waiting_steps[0]),
+            each.name: float(getattr(found, each.name)[0]) for each in fields(found)
         }
     return results
 

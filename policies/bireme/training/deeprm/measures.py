@@ -14,17 +14,19 @@ from bireme.training.deeprm.world import State
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
-    """Means over the jobs of each world, shape (worlds,).
+    """Means over the jobs of each world, and the longest wait, shape (worlds,).
 
     Attributes:
         slowdown: Completion time over duration.
         completion_steps: From arrival to finish.
         waiting_steps: From arrival to start.
+        longest_wait_steps: The waiting time of the job that waited longest.
     """
 
     slowdown: FloatArray
     completion_steps: FloatArray
     waiting_steps: FloatArray
+    longest_wait_steps: FloatArray
 
 
 def measure(state: State) -> Measures:
@@ -39,4 +41,6 @@ def measure(state: State) -> Measures:
     waits = state.started - np.arange(exists.shape[1])
     completions = waits + durations
     found = (completions / durations, completions, waits)
-    return Measures(*(np.mean(values, axis=1, where=exists) for values in found))
+    means = [np.mean(values, axis=1, where=exists) for values in found]
+    longest = np.max(waits, axis=1, where=exists, initial=0).astype(np.float64)
+    return Measures(*means, longest)

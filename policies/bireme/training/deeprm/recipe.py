@@ -8,6 +8,7 @@ slowly from then on. The paper's networks learn by n-step A2C. Both meet all arr
 import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from bireme.core.resources import IntArray
 from bireme.rl.cards import Card, Parts
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.protocols import Array
+from bireme.rl.sessions import Session
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.deeprm.arrivals import Setting
 from bireme.training.deeprm.coaching import (
@@ -66,18 +68,18 @@ class DeepRmRecipe(ABC):
             raise SettingError(f"options are {dict(options)}; there are waits=yes and waits=no")
         if checkpoint.orderer is None:
             raise SettingError(f"checkpoint {checkpoint.card.name!r} has no orderer to be judged")
-        session = checkpoint.orderer.session
-
-        def decide(state: State) -> IntArray:
-            jobs = int((state.queue[0] >= 0).sum())
-            scores = session.answer(self.shown(state), jobs, _LIMIT_SECONDS)
-            fitting = np.where(state.fits[0, :jobs], scores, -np.inf)
-            is_void = waits == "yes" and fitting.max() < 0 and state.allowed[0, -1]
-            return np.array([state.setting.queue_slots if is_void else fitting.argmax()])
-
+        rule = partial(self.choose, checkpoint.orderer.session, may_wait=waits == "yes")
         slots = self.setting.queue_slots
         world = Setting(rates=(rate_of(setting),), queue_slots=slots)
-        return contest(checkpoint.card.name, decide, world, seed)
+        return contest(checkpoint.card.name, rule, world, seed)
+
+    def choose(self, session: Session, state: State, *, may_wait: bool = True) -> IntArray:
+        """What the served network chooses in a single world: a slot, or the void; shape (1,)."""
+        jobs = int((state.queue[0] >= 0).sum())
+        scores = session.answer(self.shown(state), jobs, _LIMIT_SECONDS)
+        fitting = np.where(state.fits[0, :jobs], scores, -np.inf)
+        is_void = may_wait and fitting.max() < 0 and state.allowed[0, -1]
+        return np.array([state.setting.queue_slots if is_void else fitting.argmax()])
 
     def export(self, run: TrainingRun, part: Trained, steps: int) -> None:
         """Write the checkpoint, in the first process."""
@@ -145,15 +147,26 @@ class ImageRecipe(DeepRmRecipe):
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in fives"
     setting = Setting(rates=RATES, queue_slots=5)
     stride = 2
-    plans: Final = {"full": Plan(32, 400_000, 50, 40), "smoke": Plan(16, 3_000, 5, 20)}
+    plans: Final = {"full": Plan(32, 300_000, 20, 40), "smoke": Plan(16, 2_000, 5, 20)}
 
     def train(self, run: TrainingRun) -> Path:
-        """Learn and export."""
+        """Learn and export.
+
+        Discounted, because the image does not tell how many jobs are still to come: without, the
+        critic could only guess.
+        """
         plan = self.plans[run.scale]
         torch.manual_seed(run.seed)
         policy = ImagePolicy(self.setting, self.stride)
         world = DeepRmWorld(plan.worlds, self.setting, as_image)
-        config = A2CConfig(n_steps=10, ent_coef=0.01, reward_scale=0.3)
+        config = A2CConfig(
+            n_steps=10,
+            gamma=0.95,
+            gamma_per="time",
+            reward_scale=0.3,
+            normalize_advantage=True,
+            ent_coef=0.01,
+        )
         algorithm = A2C(policy, world, config, run.world_seed)
         coach = Coach(algorithm, run, self.setting, as_image, plan)
         coach.judge()
