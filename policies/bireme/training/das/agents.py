@@ -88,7 +88,8 @@ class DasAgents(ActorCritic):
 
     def _is_idle(self, seen: Tensors) -> Tensor:
         """Where the ordering agent has nothing to choose, (batch,)."""
-        return seen["is_placing"] | (seen["fits"].sum(-1) < 2)
+        is_idle: Tensor = seen["is_placing"] | (seen["fits"].sum(-1) < 2)
+        return is_idle
 
     def _std(self, agent: str) -> Tensor:
         return self.log_std[agent].clamp(*_LOG_STD)

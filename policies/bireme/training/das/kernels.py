@@ -14,21 +14,22 @@ clusters as printed, but with weights of where walks start and stop, and without
 
 import numpy as np
 
-from bireme.rl.encoders.das_walks import DECAY, Floats, walk_precision
+from bireme.core.resources import FloatArray
+from bireme.rl.encoders.das_walks import DECAY, walk_precision
 
 
-def walk_kernel(similar: Floats, decay: float = DECAY) -> Floats:
+def walk_kernel(similar: FloatArray, decay: float = DECAY) -> FloatArray:
     """``(I - lambda S)^-1``: all walks from one machine to another, same shape as ``similar``."""
     return np.asarray(np.linalg.inv(walk_precision(similar, decay)))
 
 
 def graph_kernel(
-    one: Floats,
-    other: Floats,
+    one: FloatArray,
+    other: FloatArray,
     decay: float,
     *,
-    starts: tuple[Floats, Floats] | None = None,
-    stops: tuple[Floats, Floats] | None = None,
+    starts: tuple[FloatArray, FloatArray] | None = None,
+    stops: tuple[FloatArray, FloatArray] | None = None,
     tolerance: float = 1e-9,
 ) -> float:
     """The kernel of two graphs as printed: walks on both at once, weighted at both ends.

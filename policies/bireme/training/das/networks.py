@@ -53,7 +53,8 @@ class Communication(nn.Module):
         """States of jobs that know of the cluster, (..., jobs, width)."""
         cluster = self.squeezed(mean_over(machines, is_machine))[..., None, :].expand_as(states)
         share = torch.sigmoid(self.gate(torch.cat([states, cluster], dim=-1)))
-        return share * cluster + (1 - share) * states
+        mixed: Tensor = share * cluster + (1 - share) * states
+        return mixed
 
 
 class Attention(nn.Module):

@@ -25,6 +25,7 @@ from bireme.rl.encoders.das_inputs import (
 )
 from bireme.rl.encoders.das_sites import Machines
 from bireme.rl.encoders.das_walks import VARIANCE
+from bireme.training.das.cloud import Clouds
 from bireme.training.das.world import DasWorld
 from bireme.training.worlds import Actions, Array, Observation, Step
 
@@ -75,22 +76,11 @@ class DasTurns:
         self._is_over = step.is_over
         return Step(self._choosing(step.observation), step.rewards, step.is_over, step.times)
 
-    def _machines(self) -> Machines:
-        clouds = self.world.clouds
-        return Machines(
-            room=clouds.free,
-            capacity=clouds.capacity,
-            speed=clouds.model_speed,
-            dollars=clouds.dollars_per_hour,
-            rack=clouds.rack,
-            held=np.zeros_like(clouds.free),
-        )
-
     def _choosing(self, seen: Observation) -> dict[str, Array]:
         self._seen = seen
         machines = seen["machine_mask"].shape[1]
         need = gpus(seen)
-        jobs = job_inputs(seen["jobs"], self._machines(), need)
+        jobs = job_inputs(seen["jobs"], machines_of(self.world.clouds), need)
         self._jobs = np.where(seen["job_mask"][:, :, None], jobs, np.float32(0.0))
         return self._shown(
             np.zeros((self.count, PLACED_FEATURES), np.float32),
@@ -100,7 +90,7 @@ class DasTurns:
         )
 
     def _placing(self, chosen: IntArray) -> dict[str, Array]:
-        seen, machines = self._seen, self._machines()
+        seen, machines = self._seen, machines_of(self.world.clouds)
         need = gpus(seen)[self._every, chosen]
         seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
         is_run = seen["past_mask"] & self._told[:, None]
@@ -131,3 +121,15 @@ class DasTurns:
 def gpus(seen: Observation) -> IntArray:
     """GPUs of the jobs in sight, int64, shape (W, J), from the world's features."""
     return np.rint(seen["jobs"][:, :, 0] * 16.0).astype(np.int64)
+
+
+def machines_of(clouds: Clouds) -> Machines:
+    """Machines as places for replicas of one GPU."""
+    return Machines(
+        room=clouds.free,
+        capacity=clouds.capacity,
+        speed=clouds.model_speed,
+        dollars=clouds.dollars_per_hour,
+        rack=clouds.rack,
+        held=np.zeros_like(clouds.free),
+    )

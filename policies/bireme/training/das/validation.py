@@ -13,7 +13,7 @@ from bireme.training.policies import ActorCritic, predict
 from bireme.training.worlds import Actions, Observation
 
 _FIRST_SEED: Final = 500_000
-"""Trainings draw seeds at random from 2^31, evaluations begin at a million."""
+"""Trainings draw at random from 2^31 seeds and evaluations begin there: neither meets these."""
 METRICS: Final = ("mean_jct_minutes", "mean_fee_dollars")
 
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from bireme.rl.encoders.das_walks import Floats, similarity, walk_precision
+from bireme.core.resources import FloatArray
+from bireme.rl.encoders.das_walks import similarity, walk_precision
 from bireme.training.das.kernels import graph_kernel, walk_kernel
 
 DECAY = 0.5
 
 
-def similar_machines(machines: int = 8, seed: int = 1) -> Floats:
+def similar_machines(machines: int = 8, seed: int = 1) -> FloatArray:
     """Machines of random features in two racks, adjacency 0.5 between them."""
     rack = np.arange(machines) % 2
     adjacency = np.where(rack[:, None] == rack, 1.0, 0.5)

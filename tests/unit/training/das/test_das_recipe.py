@@ -1,0 +1,87 @@
+"""DAS and its rival DL2 from the first step to a checkpoint that is judged in the simulator."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bireme.core.capacity import FreeCapacity
+from bireme.rl.checkpoints import Checkpoint, load
+from bireme.rl.encoders import place_encoder
+from bireme.rl.placers import LearnedPlacer
+from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from bireme.training.das.agents import DasAgents
+from bireme.training.das.dl2 import Dl2Recipe
+from bireme.training.das.recipe import SMOKE, DasRecipe
+from bireme.training.das.validation import Validation
+from bireme.training.das.variants import Da, DaWithCommunication, DaWithWalks
+from bireme.training.runs import TrainingRun
+
+SEEDS = range(3)
+
+
+def trained(recipe: DasRecipe, folder: Path) -> Path:
+    return recipe.train(TrainingRun(recipe.name, folder, seed=1, scale="smoke"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(DasRecipe(), tmp_path_factory.mktemp("das"))
+
+
+@pytest.fixture
+def das(folder: Path) -> Checkpoint:
+    return load(folder)
+
+
+def minutes(recipe: DasRecipe, checkpoint: Checkpoint, *others: str) -> dict[str, float]:
+    """Mean completion time by contender on small clusters."""
+    options = {"jobs": "40", "only": ",".join(others)}
+    found = [recipe.evaluate(checkpoint, "small", seed, options) for seed in SEEDS]
+    return {n: float(np.mean([one[n]["mean_jct_minutes"] for one in found])) for n in found[0]}
+
+
+def test_agents_trained_for_seconds_are_far_better_than_the_plain_rules(das: Checkpoint) -> None:
+    found = minutes(DasRecipe(), das, "fifo/first-fit", "sjf/first-fit")
+    assert found["das"] < 0.8 * min(found["fifo/first-fit"], found["sjf/first-fit"])
+
+
+def test_its_checkpoint_places_a_gang_of_any_cluster(das: Checkpoint) -> None:
+    gang = a_gang("job", a_task(3))
+    snapshot = a_snapshot([a_node(f"n{row}") for row in range(5)], gang)
+    placement = LearnedPlacer(das).place(gang, FreeCapacity(snapshot.nodes, snapshot.used))
+    assert placement is not None
+    assert sum(int(task.counts.sum()) for task in placement.tasks) == 3
+
+
+def test_dl2_is_trained_exported_and_judged_with_the_rules_placement(tmp_path: Path) -> None:
+    recipe = Dl2Recipe()
+    checkpoint = load(trained(recipe, tmp_path))
+    assert checkpoint.placer is None
+    found = minutes(recipe, checkpoint, "fifo/load-balance", "dl2/first-fit")
+    assert found["dl2"] < found["fifo/load-balance"]
+
+
+def test_ablations_leave_out_what_they_are_named_for() -> None:
+    has = {recipe.name: (recipe.communicates, recipe.walks) for recipe in _variants()}
+    assert has == {
+        "da": (False, False),
+        "da-mc": (True, False),
+        "da-rwgp": (False, True),
+        "das": (True, True),
+    }
+    for recipe in _variants():
+        learns_of_runs = hasattr(place_encoder(recipe.place_encoder), "finished")
+        assert learns_of_runs == recipe.walks
+
+
+def test_untrained_agents_are_judged_worse_than_the_rule() -> None:
+    notes: dict[str, float] = {}
+    score = Validation(DasAgents(), SMOKE.validated, SMOKE.jobs, notes.__setitem__)()
+    assert score == pytest.approx(np.mean(list(notes.values())))
+    assert set(notes) == {"small_jct_ratio", "small_fee_ratio"}
+    assert score > 1.2
+
+
+def _variants() -> list[DasRecipe]:
+    return [Da(), DaWithCommunication(), DaWithWalks(), DasRecipe()]
