@@ -71,9 +71,11 @@ async def _run(seed: int, loop: VirtualLoop, storms: bool, calm_seconds: float) 
     cluster.start()
     seconds = cluster.chance("length").uniform(*STORM_SECONDS)
     submitting = loop.create_task(tenants.submit_over(seconds * 0.8))
+    administering = loop.create_task(tenants.administer_over(seconds * 0.8))
     if storms:
         await Storms(cluster, tenants).rage(seconds)
     await submitting
+    await administering
     await _settle(cluster, calm_seconds)
     found = judge.violations(cluster)
     outcome = Outcome(seed, loop.time(), tuple(found), tuple(cluster.records), tuple(cluster.story))

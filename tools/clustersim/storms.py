@@ -39,7 +39,6 @@ class Storms:
             "pod-failed": tenants.fail_pod,
             "group-deleted": tenants.delete_group,
             "queue-edited": tenants.edit_queue,
-            "policy-edited": tenants.edit_policy,
         }
         return {**own, **{name: _at_once(edit) for name, edit in edits.items()}}
 

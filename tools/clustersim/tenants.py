@@ -1,6 +1,7 @@
 """Users: what they submit, and how they interfere with it afterwards."""
 
 import asyncio
+from random import Random
 from typing import Any
 
 from clustersim import bodies
@@ -235,15 +236,26 @@ class Tenants:
         self._store.update(QUEUES, key, {**found, "spec": spec})
         self._cluster.tell(f"admin sets queue small: {spec}")
 
-    def edit_policy(self) -> None:
-        """Create, change or delete a SchedulingPolicy; some cannot be loaded."""
-        name = self._chance.choice(("a", "b"))
-        orderer = self._chance.choice(("fifo", "srtf", "drf", "no-such-orderer"))
-        spec = {"orderer": orderer, "stage": self._chance.choice(("Active", "Shadow"))}
+    async def administer_over(self, seconds: float) -> None:
+        """In every third seed: SchedulingPolicies come, change and go for ``seconds``."""
+        chance = self._cluster.chance("policies")
+        if chance.random() > 1 / 3:
+            return
+        pause = chance.uniform(2.0, 10.0)
+        end = self._cluster.loop.time() + seconds
+        while self._cluster.loop.time() < end:
+            await asyncio.sleep(chance.expovariate(1 / pause))
+            self._edit_policy(chance)
+
+    def _edit_policy(self, chance: Random) -> None:
+        """Create, change or delete one; some cannot be loaded."""
+        name = chance.choice(("a", "b"))
+        orderer = chance.choice(("fifo", "srtf", "drf", "no-such-orderer"))
+        spec = {"orderer": orderer, "stage": chance.choice(("Active", "Shadow"))}
         found = self._store.collection(POLICIES).objects.get(("", name))
         if found is None:
             self._cluster.put(POLICIES, scheduling_policy(name, **spec))
-        elif self._chance.random() < 0.3:
+        elif chance.random() < 0.3:
             self._store.delete(POLICIES, ("", name), {})
         else:
             self._store.update(POLICIES, ("", name), {**found, "spec": spec})
