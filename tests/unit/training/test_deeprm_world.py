@@ -17,7 +17,8 @@ VOID = SETTING.queue_slots
 
 def any_allowed(state: State, chance: np.random.Generator) -> IntArray:
     """An action per world from its mask, voids included."""
-    return np.where(state.allowed, chance.random(state.allowed.shape), -1.0).argmax(axis=1)
+    drawn = chance.random(state.allowed.shape)
+    return np.asarray(np.where(state.allowed, drawn, -1.0).argmax(axis=1))
 
 
 def held(state: State, clock: int) -> IntArray:
