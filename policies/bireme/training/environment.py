@@ -124,18 +124,18 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return self._playing.simulation.records()
 
     @property
-    def _playing(self) -> "Game":
+    def _playing(self) -> Game:
         if self._game is None:
             raise ResetNeeded("there is no episode; call reset()")
         return self._game
 
-    def _mask(self, game: "Game") -> NDArray[np.int8]:
+    def _mask(self, game: Game) -> NDArray[np.int8]:
         mask = np.zeros(self._slots + 1, np.int8)
         mask[: min(len(game.candidates), self._slots)] = 1
         mask[-1] = not game.candidates or game.running > 0
         return mask
 
-    def _seen(self, game: "Game") -> Observation:
+    def _seen(self, game: Game) -> Observation:
         seen = {name: np.zeros(shape, np.float32) for name, (_, shape) in self._shapes.items()}
         snapshot = game.snapshot
         for slot, gang in enumerate(game.candidates[: self._slots]):

@@ -10,7 +10,7 @@ equations in brackets. Mirrored draws: Salimans et al., arXiv:1703.03864.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -135,12 +135,3 @@ class Evolution:
         values = np.linalg.eigvalsh(covariance)
         if values[0] > 0 and values[-1] < _MOST_CONDITION * values[0]:
             self._covariance = (covariance + covariance.T) / 2
-
-
-def minimise(
-    loss: Callable[[FloatArray], float], evolution: Evolution, generations: int
-) -> FloatArray:
-    """The mean after ``generations`` of ``evolution`` on a ``loss`` of one row."""
-    for _ in range(generations):
-        evolution.tell(np.array([loss(row) for row in evolution.ask()]))
-    return evolution.mean

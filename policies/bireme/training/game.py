@@ -75,10 +75,7 @@ class Game:
         if not self.is_over:
             waiting = self.world.waiting.everyone()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
-            first = (g.displaced or now.overdue_seconds(g) > 0 for g in self.candidates)
-            self._choose(
-                [g for g, is_first in zip(self.candidates, first, strict=True) if is_first]
-            )
+            self._choose([g for g in self.candidates if g.displaced or now.overdue_seconds(g) > 0])
 
     def _choose(self, gangs: Sequence[Gang]) -> None:
         if not gangs:
@@ -89,9 +86,8 @@ class Game:
         self._preview()
 
     def _preview(self) -> None:
-        admitted = run_cycle(
-            self.world.snapshot(self._chosen()), self._policy, explain=False
-        ).admitted
+        seen = self.world.snapshot(self._chosen())
+        admitted = run_cycle(seen, self._policy, explain=False).admitted
         self.used = self._snapshot.used.copy()
         for action in admitted:
             rows, usage = usage_of(action.gang, action.placement, self._snapshot.nodes.axis)
