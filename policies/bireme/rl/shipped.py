@@ -37,6 +37,39 @@ class A2c(LearnedOrderer):
         super().__init__(checkpoint("a2c"))
 
 
+class DasOrder(LearnedOrderer):
+    """A transformer over the queue that also looks at the machines (the ordering agent of DAS).
+
+    Running gangs are never stopped; the score is the network's. Trained together with the placer.
+    Source: the paper on DAS, with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("das"))
+
+
+class DasPlacement(LearnedPlacer):
+    """The machines that a network likes best for the task (the placement agent of DAS).
+
+    Trained together with the orderer of the same name.
+    Source: the paper on DAS, with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("das"))
+
+
+class LearnedIndex(LearnedOrderer):
+    """A small network judges each gang by service so far, size and estimates; it may stop others.
+
+    The score is the index, highest first, and the claim.
+    Source: Gittins, J. R. Stat. Soc. B 41(2), 1979, learned on public traces by evolution.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("learned-index"))
+
+
 class OrdererAt(LearnedOrderer):
     """The orderer of the checkpoint in a folder."""
 

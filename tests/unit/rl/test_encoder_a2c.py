@@ -31,15 +31,16 @@ def cluster(*gangs: Gang, nodes: int = 4) -> ClusterSnapshot:
     return a_snapshot([a_node(f"n{at}") for at in range(nodes)], *gangs, now=NOW)
 
 
-def test_it_is_found_under_its_name() -> None:
-    assert isinstance(order_encoder("a2c-jobs/1"), a2c.A2cJobs)
+both = pytest.mark.parametrize("name", ["a2c-jobs/1", "a2c-image/1"])
 
 
-def test_every_rehearsal_is_encoded_in_the_stated_shapes_and_finite() -> None:
+@both
+def test_every_rehearsal_is_encoded_in_the_stated_shapes_and_finite(name: str) -> None:
+    encoder = order_encoder(name)
     for gangs, snapshot in rehearsals():
-        seen = ENCODER.encode(gangs, snapshot)
+        seen = encoder.encode(gangs, snapshot)
         sizes = {"gangs": len(gangs)}
-        for name, shape in ENCODER.inputs.items():
+        for name, shape in encoder.inputs.items():
             assert seen[name].shape == tuple(sizes.get(str(axis), axis) for axis in shape)
             assert seen[name].dtype == np.float32
             assert np.isfinite(seen[name]).all()
@@ -144,13 +145,14 @@ def test_a_gang_that_does_not_fit_now_is_seen_as_such() -> None:
         lambda: a_gang("future", arrived=NOW + 1e6),
     ],
 )
+@both
 def test_whatever_is_strange_about_a_gang_the_numbers_are_finite(
-    strange: Callable[[], Gang],
+    name: str, strange: Callable[[], Gang]
 ) -> None:
     gang = strange()
     for others in ([], gangs_of((2, 60.0))):
         gangs = [gang, *others]
-        seen = ENCODER.encode(gangs, cluster(*gangs))
+        seen = order_encoder(name).encode(gangs, cluster(*gangs))
         assert all(np.isfinite(part).all() for part in seen.values())
 
 

@@ -81,9 +81,9 @@ class A2cImages:
         place[order] = np.arange(len(gangs))
         durations = np.zeros(images * QUEUE_SLOTS, dtype=np.int64)
         demands = np.zeros((images * QUEUE_SLOTS, RESOURCES), dtype=np.int64)
-        durations[place] = np.ceil(np.minimum(seen.durations, HORIZON_STEPS))
-        demands[place] = np.ceil(SLOTS * seen.demands)
-        held = np.ceil(SLOTS * (1.0 - seen.later)).astype(np.int64)
+        durations[place] = _whole(np.minimum(seen.durations, HORIZON_STEPS))
+        demands[place] = _whole(SLOTS * seen.demands)
+        held = _whole(SLOTS * (1.0 - seen.later))
         painted = paint(
             np.broadcast_to(held, (images, *held.shape)),
             durations.reshape(images, QUEUE_SLOTS),
@@ -95,3 +95,8 @@ class A2cImages:
             "image": painted[place // QUEUE_SLOTS],
             "slot": np.eye(QUEUE_SLOTS, dtype=np.float32)[place % QUEUE_SLOTS],
         }
+
+
+def _whole(values: FloatArray) -> IntArray:
+    """``values`` rounded up, but for what is off in their last bits."""
+    return np.ceil(values - 1e-9).astype(np.int64)
