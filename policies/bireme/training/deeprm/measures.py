@@ -41,6 +41,6 @@ def measure(state: State) -> Measures:
     waits = state.started - np.arange(exists.shape[1])
     completions = waits + durations
     found = (completions / durations, completions, waits)
-    means = [np.mean(values, axis=1, where=exists) for values in found]
+    slowdown, completion, waiting = (np.mean(each, axis=1, where=exists) for each in found)
     longest = np.max(waits, axis=1, where=exists, initial=0).astype(np.float64)
-    return Measures(*means, longest)
+    return Measures(slowdown, completion, waiting, longest)

@@ -43,7 +43,7 @@ def as_set(state: State) -> Observation:
 def _free_after(state: State, steps: int) -> IntArray:
     """Slots that are free so many steps on if nobody starts, shape (worlds, resources)."""
     still_runs = state.ends > state.clock[:, None] + steps
-    return SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands)
+    return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
 
 
 def as_image(state: State) -> Observation:

@@ -76,8 +76,16 @@ class State:
     def some(self, worlds: BoolArray) -> "State":
         """The state of these ``worlds`` alone, shape (worlds,)."""
         jobs = Jobs(*(getattr(self.jobs, each.name)[worlds] for each in fields(Jobs)))
-        parts = (self.clock, self.started, self.waiting, self.queue, self.free, self.fits)
-        return State(self.setting, jobs, *(part[worlds] for part in parts))
+        return State(
+            self.setting,
+            jobs,
+            self.clock[worlds],
+            self.started[worlds],
+            self.waiting[worlds],
+            self.queue[worlds],
+            self.free[worlds],
+            self.fits[worlds],
+        )
 
     def of_queue(self, values: IntArray) -> IntArray:
         """``values`` of jobs, shape (worlds, jobs, ...), for the queue; 0 for empty slots."""
