@@ -40,9 +40,10 @@ CHARGED: Final = Physics(restart_seconds=30.0, checkpoint_interval_seconds=1800.
 LEARNED_DAYS: Final = (3, 42)
 VALIDATED_DAYS: Final = (42, 49)
 JUDGED_DAYS: Final = (49, 71)
-_EVERY: Final = {"philly": 10, "muri": 6}
+JUDGED_EVERY: Final = 6
+"""So that clusters have two to four nodes; it learns from every tenth job, which is quicker."""
 _MURI_DAYS: Final = 24.8
-_FEWEST_JOBS: Final = 40
+_FEWEST_JOBS: Final = 360
 _REMEMBERED: Final = 3000
 """More runs than these before a case are not worth the time to learn them."""
 _CONDUCT: Final = Conduct(heartbeat_seconds=3600.0)
@@ -76,24 +77,22 @@ def _rules() -> "registry.Policy":
     return registry.make_policy(registry.SchedulingSettings())
 
 
-def philly_days(data: Path, days: tuple[int, int], most: int | None = None) -> list[float]:
-    """Days of ``days`` with enough jobs for a case, at most ``most`` of each ten."""
+def philly_days(
+    data: Path, days: tuple[int, int], fewest: float, most: float = np.inf
+) -> list[float]:
+    """Those of ``days`` on which Philly had from ``fewest`` to ``most`` jobs."""
     jobs = _trace(data, "philly").jobs
     counts = np.bincount([int(job.submitted // DAY) for job in jobs], minlength=days[1])
-    least = _FEWEST_JOBS * _EVERY["philly"]
-    limit = np.inf if most is None else most * _EVERY["philly"]
-    return [float(day) for day in range(*days) if least <= counts[day] <= limit]
+    return [float(day) for day in range(*days) if fewest <= counts[day] <= most]
 
 
 def case(
-    data: Path, trace: str, begin_days: float, first: int, load: float, physics: Physics
+    data: Path, trace: str, begin_days: float, take: slice, load: float, physics: Physics
 ) -> Case:
-    """A case of ``trace`` that begins so late; ``first`` is the first job that is kept."""
-    every = _EVERY[trace]
+    """A case of ``trace`` that begins so late; ``take`` are the jobs that are kept."""
     days = 1.0 if trace == "philly" else _MURI_DAYS
-    take = slice(first % every, None, every)
-    window = stretch(_trace(data, trace), first, begin_days, days, take)
-    return Case(window, load, _history(data, trace, begin_days), physics)
+    window = stretch(_trace(data, trace), 0, begin_days, days, take)
+    return Case(window, load, _history(data, trace, begin_days, take.step), physics)
 
 
 def judged_case(data: Path, setting: str, seed: int) -> Case:
@@ -107,12 +106,13 @@ def judged_case(data: Path, setting: str, seed: int) -> Case:
     if trace == "poisson":
         return _generated(seed, float(load), physics)
     begins = (
-        philly_days(data, JUDGED_DAYS)
+        philly_days(data, JUDGED_DAYS, _FEWEST_JOBS)
         if trace == "philly"
         else [quarter * _MURI_DAYS for quarter in (1, 2, 3)]
     )
     turn, which = divmod(seed, len(begins))
-    return case(data, trace, begins[which], 3 * turn, float(load), physics)
+    take = slice(3 * turn % JUDGED_EVERY, None, JUDGED_EVERY)
+    return case(data, trace, begins[which], take, float(load), physics)
 
 
 def _generated(seed: int, load: float, physics: Physics) -> Case:
@@ -133,13 +133,13 @@ def _trace(data: Path, name: str) -> Trace:
 
 
 @cache
-def _history(data: Path, trace: str, begin_days: float) -> RuntimeHistory:
+def _history(data: Path, trace: str, begin_days: float, every: int) -> RuntimeHistory:
     """What jobs that ended before then have taught, as many as a thinned cluster runs."""
     ended = sorted(
         (job.submitted + job.duration_seconds, job.user, template_of(job), job.duration_seconds)
         for job in _trace(data, trace).jobs
         if job.submitted + job.duration_seconds <= begin_days * DAY
-    )[:: _EVERY[trace]]
+    )[::every]
     history = RuntimeHistory()
     for _, user, template, seconds in ended[-_REMEMBERED:]:
         history.observe(user, template, seconds)

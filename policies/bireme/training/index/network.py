@@ -4,14 +4,16 @@ Run times are heavy-tailed: who has run for long will, and who is expected to ru
 what is left of a gang is judged by the longer of the two, smoothly, times a power of its size:
 
     whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where nobody knows
-    left  = smooth max(log2 attained + w3, whole, w4) + w5 * log2 devices
+    whole = whole - w3                                 in the first five minutes
+    left  = smooth max(log2 attained + w4, whole, w5) + w6 * log2 devices
     score = -floor(left / step)
 
-With w1 = 0 and w5 = 1 it is least attained service in many queues (Tiresias, NSDI'19); with w3 of
+With w1 = 0 and w6 = 1 it is least attained service in many queues (Tiresias, NSDI'19); with w4 of
 minus infinity it is the shortest estimate first. It is an index in Gittins' sense: of the gang's
 own state alone. Floors are what queues are in Tiresias: gangs of one step never stop each other.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +24,8 @@ from torch import Tensor
 from bireme.core.resources import FloatArray
 from bireme.rl.encoders.index import ATTAINED, DEVICES, IS_KNOWN, WHOLE
 
-PARAMETERS: Final = ("unknown", "trust", "margin", "tail", "least", "size", "step")
-"""w0, w1, w2, w3, w4, w5 and what the step is made of."""
+PARAMETERS: Final = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "step")
+"""w0 to w6, and what the step is made of."""
 _SHARPNESS: Final = 2.0
 _LEAST_STEP: Final = 0.25
 
@@ -37,10 +39,12 @@ class Start:
 
 
 START: Final = Start(
-    values=np.array([12.5, 0.6, -2.0, 0.0, 8.5, 0.7, 0.5]),
-    scales=np.array([1.0, 0.15, 0.7, 0.7, 0.7, 0.18, 0.35]),
+    values=np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5]),
+    scales=np.array([1.0, 0.15, 0.7, 1.0, 0.7, 0.7, 0.18, 0.5]),
 )
-"""Least attained service and the estimate, both half trusted."""
+"""Least attained service and the estimate, each trusted in part."""
+FIRST_SECONDS: Final = 300.0
+"""How long a gang is tried: nobody is stopped sooner by default."""
 
 
 class IndexNetwork(torch.nn.Module):
@@ -53,9 +57,11 @@ class IndexNetwork(torch.nn.Module):
         self.register_buffer("values", torch.tensor(values, dtype=torch.float32))
 
     def forward(self, gangs: Tensor) -> Tensor:
-        unknown, trust, margin, tail, least, size, step = self.values.unbind()
+        unknown, trust, margin, fresh, tail, least, size, step = self.values.unbind()
         told = unknown + trust.clamp(0.0, 1.0) * (gangs[:, WHOLE] - unknown)
         whole = torch.where(gangs[:, IS_KNOWN] > 0, told, unknown) + margin
+        is_fresh = gangs[:, ATTAINED] < math.log2(FIRST_SECONDS)
+        whole = torch.where(is_fresh, whole - fresh.clamp(min=0.0), whole)
         left = _longer(torch.maximum(gangs[:, ATTAINED] + tail, least), torch.maximum(whole, least))
         cost = left + size.clamp(min=0.0) * gangs[:, DEVICES]
         return -torch.floor(cost / (_LEAST_STEP + torch.nn.functional.softplus(step)))

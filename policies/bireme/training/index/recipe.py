@@ -6,7 +6,6 @@ placement and history. The traces are not shipped: ``--data FOLDER``, ``--opt da
 
 import datetime
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +30,7 @@ SEARCHING: Final = ("malo", "mosa", "rifling")
 _ALIASES: Final = ("fcfs",)
 _CHARGED: Final = "; a stop costs 30 s and the work of up to half an hour"
 _WHAT: Final = {
-    "philly": "days of Philly's last three weeks, every tenth job",
+    "philly": "days of Philly's last three weeks, every sixth job",
     "muri": "quarters of Muri's trace, every sixth job",
     "poisson": "200 generated jobs",
 }
@@ -97,13 +96,12 @@ class IndexRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside all rules, or those that option ``rivals`` names with + between."""
-        if unknown := sorted(set(options) - {"data", "rivals"}):
-            raise SettingError(f"there is no option {unknown[0]!r}; there are data and rivals")
+        """Beside all rules, or ``only`` those that this option names, with + between."""
+        if unknown := sorted(set(options) - {"data", "only"}):
+            raise SettingError(f"there is no option {unknown[0]!r}; there are data and only")
         case = judged_case(Path(options.get("data", "data")), setting, seed)
-        names = options["rivals"].split("+") if "rivals" in options else rivals()
-        makers = {name: partial(registry.make_orderer, name) for name in names if name}
-        orderers = {name: make() for name, make in makers.items()}
+        names = options["only"].split("+") if "only" in options else rivals()
+        orderers = {name: registry.make_orderer(name) for name in names if name}
         orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
         return {name: _numbers(case.play(orderer)) for name, orderer in orderers.items()}
 

@@ -3,7 +3,7 @@
 Every generation is judged on the same few cases, drawn anew each time from the earlier weeks, at
 several loads, half of them with stops charged for. The loss of an index is the mean over cases of
 
-    log mean JCT + 0.03 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
+    log mean JCT + 0.08 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
 
 so that a hundredth of completion time counts alike in every case, and waits are not forgotten.
 """
@@ -41,7 +41,7 @@ from bireme.training.index.network import IndexNetwork
 LOADS = (0.9, 1.0, 1.1, 1.2)
 """What it learns at: where nobody waits, there is nothing to learn."""
 _MOST_JOBS = 110
-_WAIT_WEIGHT = 0.03
+_WAIT_WEIGHT = 0.08
 _BOUND_WEIGHT = 0.005
 
 
@@ -95,7 +95,7 @@ class IndexSearch:
         self._generator = np.random.default_rng(seed)
         start = network.values.numpy().astype(np.float64)
         self._evolution = Evolution(start, scales, plan.population, self._generator)
-        self._days = philly_days(data, LEARNED_DAYS, plan.most_jobs)
+        self._days = philly_days(data, LEARNED_DAYS, 400, 10 * plan.most_jobs)
 
     def learn(self, total_steps: int, callback: Callback) -> None:
         """So many simulations, or until ``callback`` ends it."""
@@ -116,9 +116,16 @@ class IndexSearch:
 
     def validation(self) -> Callable[[], float]:
         """The loss of the network as it is, on cases of later days that are always the same."""
-        days = philly_days(self._data, VALIDATED_DAYS, 2 * self._plan.most_jobs)
+        days = philly_days(self._data, VALIDATED_DAYS, 400, 20 * self._plan.most_jobs)
         cases = [
-            case(self._data, "philly", days[n % len(days)], n, LOADS[n % 4], _physics(n % 2))
+            case(
+                self._data,
+                "philly",
+                days[n % len(days)],
+                slice(n % 10, None, 10),
+                LOADS[n % 4],
+                _physics(n % 2),
+            )
             for n in range(self._plan.validated)
         ]
         return lambda: mean_loss(self.network, cases)
@@ -149,7 +156,7 @@ class IndexSearch:
                 self._data,
                 "philly",
                 float(chance.choice(self._days)),
-                int(chance.integers(10)),
+                slice(int(chance.integers(10)), None, 10),
                 float(chance.choice(LOADS)),
                 _physics(int(chance.integers(2))),
             )
