@@ -209,6 +209,9 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):
+        began = timestamps.parse(status.get("admittedTime"))
+        if began is not None:
+            status["runSeconds"] = int(job.attained + max(0.0, now - began))
         for stale in ("placement", "admittedTime", "queuePosition", "estimatedStart"):
             status.pop(stale, None)
         with_condition(status, "Admitted", False, move.reason, status["message"], now)

@@ -76,6 +76,11 @@ class JobFacts:
         """Seconds it waited before it last joined the queue."""
         return float(self.status.get("waitSeconds") or 0)
 
+    @property
+    def attained(self) -> float:
+        """Seconds for which earlier starts held their places."""
+        return float(self.status.get("runSeconds") or 0)
+
     @cached_property
     def spec_hash(self) -> str:
         """Digest of what a plan depends on."""
@@ -125,6 +130,7 @@ class JobFacts:
             interrupted=self.phase == "Restarting",
             displaced=self.is_displaced,
             fault=self.fault or fault,
+            attained_seconds=self.attained,
             evictions=int(self.status.get("preemptions") or 0),
             user=self.key[0],
             estimated_seconds=learned_seconds,

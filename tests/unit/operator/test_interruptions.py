@@ -10,8 +10,9 @@ from bireme.kube import timestamps
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
+from bireme_operator import status
 from bireme_operator.lifecycle import Transition, transition
-from kubeobjects.facts import CREATED, a_pod, running
+from kubeobjects.facts import CREATED, a_job, a_pod, running
 from kubeobjects.lives import Pods, ended, failed, gang, moved, none, situation, unbound, without
 
 # --- interruptions ----------------------------------------------------------------------------
@@ -157,3 +158,15 @@ def test_a_pod_of_a_stranger_is_not_looked_at() -> None:
 
     job, view = gang("Starting", pods=strangers)
     assert transition(job, view, situation()) is None
+
+
+def test_a_stopped_gang_keeps_the_service_it_has_had() -> None:
+    """Or an order by service would let it stop, in turn, the gang that it made room for."""
+    stopped = Transition("Restarting", Reason.PREEMPTED, "for another", preemptions=1)
+    said: dict[str, Any] = {"phase": "Running", "runSeconds": 40}
+    said["admittedTime"] = timestamps.format(CREATED + 100)
+    said = status.moved(said, a_job(status=said), stopped, CREATED + 160)
+    assert said["runSeconds"] == 100
+    again = a_job(status=said)
+    assert again.gang(0).attained_seconds == 100.0
+    assert status.moved(said, again, stopped, CREATED + 999)["runSeconds"] == 100, "it did not run"

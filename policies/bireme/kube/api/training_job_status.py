@@ -108,3 +108,5 @@ class TrainingJobStatus(Model):
     completion_time: Timestamp | None = None
     wait_seconds: Count | None = None
     """Time spent waiting for admission before it last joined the queue."""
+    run_seconds: Count | None = None
+    """Time for which it held its places before it last joined the queue, over all its starts."""
