@@ -67,7 +67,7 @@ def starts(outcome: Outcome) -> list[float | None]:
 
 
 def starts_in(end: State, world: int) -> IntArray:
-    return end.started[world][end.jobs.exists[world]]
+    return np.asarray(end.started[world][end.jobs.exists[world]])
 
 
 @pytest.mark.parametrize(

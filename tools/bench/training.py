@@ -50,7 +50,7 @@ class Curve:
 
 async def measure_training(run: Run) -> Result:
     """One process and two, in alternation, a seed per pair."""
-    seconds = run.pick(90, 40)
+    seconds = run.pick(60, 40)
     pairs = Pairs()
     curves: dict[str, list[Curve]] = {"stock": [], "bireme": []}
     for number, side in enumerate(run.sides()):

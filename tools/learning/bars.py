@@ -23,8 +23,8 @@ class Bar:
     metric: str
     limit: float
     rivals: tuple[str, ...] = ()
-    among: str = "rivals"
-    """What the rivals are called together."""
+    among: str = "the best rival"
+    """What the one of the ratio is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ _DAS_RULES: Final = (
 )
 _DAS: Final = {"small": (0.90, 0.987), "medium": (0.97, 0.982), "large": (0.99, 0.987)}
 _DAS_GROUPS: Final = (
-    (_DAS_RIVALS, "the slides' rivals", None),
-    (_DAS_RULES, "all rules of Bireme", None),
+    (_DAS_RIVALS, "the best of the slides' rivals", None),
+    (_DAS_RULES, "the best of all rules of Bireme", None),
     (("best-site",), "its teacher", (1.0, 1.0)),
 )
 

@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -34,7 +34,7 @@ _WORLDS: Final = 100
 _SMOOTHED: Final = 20
 """Updates in the mean that the rewards are drawn as."""
 _COLOURS: Final = {"random": "#b8b8b8", "sjf": "#d08a2e", "tetris": "#4c8c5c"}
-_STYLE: Final = {"svg.fonttype": "none", "svg.hashsalt": "bireme", "font.size": 8}
+_STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "svg.hashsalt": "bireme", "font.size": 8}
 
 
 def drawn(curves: Path, name: str) -> str:

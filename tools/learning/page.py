@@ -75,7 +75,7 @@ def _cells(each: Reached) -> list[str]:
     metric = bar.metric.replace("_", " ")
     return [
         bar.setting,
-        f"{metric}, ratio to the best of {bar.among}" if each.rival else metric,
+        f"{metric}, ratio to {bar.among}" if each.rival else metric,
         each.rival,
         number(each.found.mean),
         _interval(each.found),

@@ -31,11 +31,6 @@ def test_all_four_panels_of_the_paper_are_drawn_with_the_rules(tmp_path: Path) -
     assert all(words.count(name) == 3 for name in ("learned", "random", "sjf", "tetris"))
 
 
-def test_equal_curves_give_equal_figures(tmp_path: Path) -> None:
-    curves = curves_in(tmp_path)
-    assert drawn(curves, "a2c") == drawn(curves, "a2c")
-
-
 def test_other_recipes_are_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="draw those of a2c and a2c-cnn"):
         drawn(curves_in(tmp_path), "toyworlds.recipe:EchoRecipe")
