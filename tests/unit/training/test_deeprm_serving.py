@@ -26,7 +26,7 @@ NOW = 4
 
 def as_world() -> State:
     """One job runs and three wait; the middle duration is 2, so that a step is a second."""
-    setting = Setting(queue_slots=5)
+    setting = Setting()
     exists = np.zeros((1, setting.arrival_steps), dtype=np.bool_)
     durations = np.ones((1, setting.arrival_steps), dtype=np.int64)
     demands = np.ones((1, setting.arrival_steps, 2), dtype=np.int64)
@@ -35,7 +35,7 @@ def as_world() -> State:
     started = np.full((1, setting.arrival_steps), -1)
     started[0, 0] = RUNNING[0]
     waiting = exists & (started < 0)
-    queue = np.array([[1, 2, 3, -1, -1]])
+    queue = np.array([[1, 2, 3, *[-1] * 7]])
     free = 10 - demands[:, 0]
     fits = (queue >= 0) & (demands[0, queue] <= free).all(axis=2)
     jobs = Jobs(exists, durations, demands)
@@ -66,23 +66,23 @@ def test_the_scorer_sees_the_same_jobs_in_a_cluster() -> None:
 def test_the_papers_networks_see_the_same_image_of_a_cluster() -> None:
     state = as_world()
     seen, served = as_image(state), A2cImages().encode(*as_cluster())
-    assert served["image"].shape == (3, 1, 20, 124)
+    assert served["image"].shape == (3, 1, 20, 224)
     assert (served["slot"].argmax(axis=1) == [0, 1, 2]).all()
     assert served["image"][2] == pytest.approx(seen["image"][0])
 
 
-def test_gangs_are_shown_by_fives_in_order_of_arrival() -> None:
+def test_gangs_are_shown_by_tens_in_order_of_arrival() -> None:
     jobs = [(at, 2, 1 + at % 3, 1) for at in range(1, 13)]
     gangs = [a_job(*job) for job in reversed(jobs)]
     node = a_node("machine", gpus=0, cpu_millis=10_000, memory_bytes=10 * GIB)
     served = A2cImages().encode(gangs, a_snapshot([node], *gangs, now=20.0))
-    assert served["slot"].argmax(axis=1)[::-1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert served["slot"].argmax(axis=1)[::-1].tolist() == [*range(10), 0, 1]
     for number in range(12):
         image, (_, duration, cores, _) = served["image"][11 - number, 0], jobs[number]
-        left = 10 + 10 * (number % 5)
+        left = 10 + 10 * (number % 10)
         assert image[:, left : left + 10].sum() == duration * cores
-    behind = served["image"][::-1, 0, :, 120:123].sum(axis=(1, 2))
-    assert behind.tolist() == [7] * 5 + [2] * 5 + [0] * 2
+    behind = served["image"][::-1, 0, :, 220:223].sum(axis=(1, 2))
+    assert behind.tolist() == [2] * 10 + [0] * 2
 
 
 def test_the_shipped_scorer_beats_the_rules() -> None:

@@ -1,0 +1,80 @@
+"""The recipe of the learned index: cases that it may learn from, a smoke run, its judgement."""
+
+from pathlib import Path
+
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import Checkpoint, load
+from bireme.simulator.loads import DAY
+from bireme.training.index import cases
+from bireme.training.index.recipe import IndexRecipe, rivals
+from bireme.training.runs import TrainingRun
+
+DATA = Path(__file__).parents[4] / "shared/data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the public traces, not shipped")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("index")
+    run = TrainingRun("learned-index", folder, seed=1, scale="smoke", data=DATA)
+    return load(IndexRecipe().train(run))
+
+
+def test_it_learns_from_traces_only(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="give their folder with --data"):
+        IndexRecipe().train(TrainingRun("learned-index", tmp_path, scale="smoke"))
+
+
+def test_a_folder_without_the_trace_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"there is no philly/.*name the folder"):
+        cases.judged_case(tmp_path, "philly-0.9", 0)
+
+
+def test_weeks_to_learn_from_to_stop_by_and_to_judge_by_are_apart() -> None:
+    days = [range(*each) for each in (cases.LEARNED_DAYS, cases.VALIDATED_DAYS, cases.JUDGED_DAYS)]
+    assert days[0].stop <= days[1].start < days[1].stop <= days[2].start
+
+
+def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
+    assert {"fifo", "tiresias-las", "tiresias-gittins", "srtf"} <= set(rivals())
+    assert not {"learned-index", "a2c", "das", "malo", "fcfs"} & set(rivals())
+
+
+def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
+    case = cases.judged_case(Path(), "poisson-0.9-charged", 3)
+    gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.window.nodes(0.9))
+    assert case.window.offered_gpus / gpus == pytest.approx(0.9, rel=0.3)
+    assert case.physics.restart_seconds > 0
+
+
+@needs_data
+def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
+    early = cases.case(DATA, "philly", 0.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    late = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    assert not early.history.to_dict()["runs"]
+    assert late.history.to_dict()["runs"]
+    assert late.window.trace.jobs[-1].submitted < DAY
+    late.play(cases.registry.make_orderer("fifo"))
+    again = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    assert again.history.to_dict() == late.history.to_dict(), "playing teaches a copy"
+
+
+@needs_data
+def test_a_smoke_run_writes_a_checkpoint_that_beats_fifo_on_later_days(
+    trained: Checkpoint,
+) -> None:
+    options = {"data": str(DATA), "only": "fifo"}
+    found = [IndexRecipe().evaluate(trained, "philly-1.1", seed, options) for seed in (3, 12)]
+    assert all(set(one) == {"fifo", "learned-index"} for one in found)
+    assert not any(one["learned-index"]["fallbacks"] for one in found)
+    for metric in ("mean_jct_minutes", "mean_wait_minutes"):
+        means = {name: sum(one[name][metric] for one in found) for name in found[0]}
+        assert means["learned-index"] < 0.9 * means["fifo"]
+
+
+@needs_data
+def test_an_option_that_is_none_is_refused(trained: Checkpoint) -> None:
+    with pytest.raises(SettingError, match="no option 'rivals'; there are data and only"):
+        IndexRecipe().evaluate(trained, "philly-0.9", 0, {"rivals": "fifo"})
