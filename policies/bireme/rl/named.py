@@ -44,8 +44,13 @@ def policy_of(
         CheckpointError: the checkpoint cannot be used.
         SettingError: as ``make_policy``.
     """
-    given = {"orderer": source.orderer, "placer": source.placer, "sizer": source.sizer}
-    policy = make_policy(replace(settings, **{part: name for part, name in given.items() if name}))
+    chosen = replace(
+        settings,
+        orderer=source.orderer or settings.orderer,
+        placer=source.placer or settings.placer,
+        sizer=source.sizer or settings.sizer,
+    )
+    policy = make_policy(chosen)
     if not source.checkpoint:
         return policy, source
     checkpoint = load(source.checkpoint, directory, source.sha256 or None)

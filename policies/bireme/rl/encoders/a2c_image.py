@@ -3,7 +3,7 @@
 Beside each other lie, for each of two resources, the slots that running gangs hold in the coming
 steps and what each job of the queue asks, as a block of its duration and demand; then a cell for
 each job behind the queue, and how long ago one came last (Liang et al., PAKDD 2020, figure 2; Mao
-et al., HotNets 2016, figure 2). An image has a queue of five, so gangs are shown by fives, in order
+et al., HotNets 2016, figure 2). An image has a queue of ten, so gangs are shown by tens, in order
 of arrival: of every gang the image that it is in, and its slot there.
 
 Demands are rounded up to tenths of the cluster: on a large one all small gangs look alike.
@@ -22,7 +22,7 @@ from bireme.rl.encoders.a2c import RESOURCES, scaled
 
 SLOTS: Final = 10
 """Of each resource."""
-QUEUE_SLOTS: Final = 5
+QUEUE_SLOTS: Final = 10
 HORIZON_STEPS: Final = 20
 BACKLOG_SLOTS: Final = 60
 
@@ -63,7 +63,7 @@ def _blocks(durations: IntArray, demands: IntArray) -> BoolArray:
 
 
 class A2cImages:
-    """Gangs of a real cluster, each with the image of the five it came with."""
+    """Gangs of a real cluster, each with the image of the ten it came with."""
 
     inputs: Mapping[str, tuple[int | str, ...]] = {
         "image": ("gangs", 1, HORIZON_STEPS, columns(QUEUE_SLOTS)),

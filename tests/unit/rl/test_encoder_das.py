@@ -1,0 +1,91 @@
+"""What DAS sees of clusters that are not those of its world."""
+
+import numpy as np
+import pytest
+
+from bireme.core.capacity import FreeCapacity
+from bireme.core.gangs import Gang, Role
+from bireme.core.nodes import Node
+from bireme.core.resources import IntArray
+from bireme.kube.gpu_models import GPU_MODEL_LABEL
+from bireme.rl.encoders.das import DasJobs, DasMachines, UnawareDasMachines
+from bireme.rl.encoders.das_sites import FEE_WEIGHTS
+from bireme.rl.protocols import Array
+from bireme.testing import a_gang, a_node, a_snapshot, a_task
+
+ROOM, PACE, IN_FASTEST, HEALTH = 0, 2, 8, -1
+
+
+def machine(name: str, product: str = "V100", *, gpus: int = 4, rack: str = "r0") -> Node:
+    return a_node(name, gpus, rack=rack, labels={GPU_MODEL_LABEL: product})
+
+
+def places(
+    gang: Gang,
+    nodes: list[Node],
+    peers: dict[Role, IntArray] | None = None,
+    encoder: DasMachines | UnawareDasMachines | None = None,
+) -> Array:
+    table = a_snapshot(nodes).nodes
+    capacity = FreeCapacity(table, np.zeros_like(table.allocatable))
+    found = (encoder or DasMachines()).encode(gang, gang.tasks[0], capacity, peers or {})
+    return found["machines"]
+
+
+def test_listing_gangs_otherwise_lists_what_is_seen_otherwise() -> None:
+    gangs = [a_gang(f"g{n}", a_task(n), arrived=9.0 - n, estimated_seconds=n) for n in range(1, 6)]
+    snapshot = a_snapshot([machine("a"), machine("b", "T4")], *gangs, now=50.0)
+    plain, turned = (DasJobs().encode(listed, snapshot) for listed in (gangs, gangs[::-1]))
+    np.testing.assert_array_equal(plain["jobs"], turned["jobs"][::-1])
+    assert plain["places"].tolist() == [4.0, 3.0, 2.0, 1.0, 0.0]
+    assert turned["places"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_gang_without_an_estimate_is_seen_as_the_middle_one() -> None:
+    gangs = [a_gang(f"g{n}", estimated_seconds=s) for n, s in enumerate((60, 600, 6000, None))]
+    seen = DasJobs().encode(gangs, a_snapshot([machine("a")], *gangs))["jobs"]
+    np.testing.assert_array_equal(seen[3], seen[1])
+
+
+@pytest.mark.parametrize("products", [("", ""), ("V100", "unheard-of")])
+def test_nodes_of_unknown_models_are_machines_like_any(products: tuple[str, str]) -> None:
+    seen = places(a_gang("g", a_task(2)), [machine("a", products[0]), machine("b", products[1])])
+    np.testing.assert_array_equal(seen[0], seen[1])
+
+
+def test_cluster_without_gpus_and_racks_can_be_seen() -> None:
+    gang = a_gang("g", a_task(2, 0))
+    nodes = [a_node("a", 0), a_node("b", 0)]
+    jobs = DasJobs().encode([gang], a_snapshot(nodes, gang))
+    for array in (*jobs.values(), places(gang, nodes)):
+        assert np.isfinite(array).all()
+    assert places(gang, nodes)[:, ROOM].tolist() == [1.0, 1.0]
+
+
+def test_replica_is_best_placed_where_the_others_of_its_gang_are() -> None:
+    nodes = [machine(f"{rack}{n}", rack=rack) for rack in "xy" for n in range(2)]
+    rest = a_gang("g", a_task(1))
+    alone = places(rest, nodes)[:, IN_FASTEST]
+    assert alone.tolist() == [1.0, 1.0, 1.0, 1.0]
+    three_on_y1 = {Role.WORKER: np.array([3, 3, 3])}
+    assert places(rest, nodes, three_on_y1)[:, IN_FASTEST].tolist() == [0.0, 0.0, 0.0, 1.0]
+    one_each_on_y = {Role.WORKER: np.array([2, 3])}
+    assert places(rest, nodes, one_each_on_y)[:, IN_FASTEST].tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_finished_runs_slow_a_machine_down_for_who_is_told_of_them() -> None:
+    nodes, gang = [machine("a"), machine("b")], a_gang("g", a_task(2))
+    told, unaware = DasMachines(), UnawareDasMachines()
+    told.finished = lambda: (np.array([[1.0, 0.0]] * 20), np.full(20, -0.7))
+    seen, plain = places(gang, nodes, encoder=told), places(gang, nodes, encoder=unaware)
+    assert seen[0, HEALTH] < -0.1
+    assert seen[0, PACE] < seen[1, PACE]
+    assert plain[:, HEALTH].tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(plain[0], plain[1])
+
+
+def test_worth_of_the_best_site_is_the_last_that_is_seen_of_a_gang() -> None:
+    gangs = [a_gang("fits", a_task(4)), a_gang("does-not", a_task(9))]
+    seen = DasJobs().encode(gangs, a_snapshot([machine("a", "A100")], *gangs))["jobs"]
+    assert seen[0, -len(FEE_WEIGHTS)] == pytest.approx(np.log(1.7))
+    assert (seen[1, -len(FEE_WEIGHTS) :] == np.float32(np.log(0.05))).all()
