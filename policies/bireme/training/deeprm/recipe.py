@@ -144,8 +144,8 @@ class ImageRecipe(DeepRmRecipe):
     """
 
     name = "a2c-cnn"
-    summary = "Orders a queue by the paper's CNN on the image of the cluster, in fives"
-    setting = Setting(rates=RATES, queue_slots=5)
+    summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
+    setting = Setting(rates=RATES)
     stride = 2
     plans: Final = {"full": Plan(32, 300_000, 20, 40), "smoke": Plan(16, 2_000, 5, 20)}
 
@@ -161,11 +161,11 @@ class ImageRecipe(DeepRmRecipe):
         world = DeepRmWorld(plan.worlds, self.setting, as_image)
         config = A2CConfig(
             n_steps=10,
-            gamma=0.95,
+            gamma=0.98,
             gamma_per="time",
             reward_scale=0.3,
             normalize_advantage=True,
-            ent_coef=0.01,
+            ent_coef=0.02,
         )
         algorithm = A2C(policy, world, config, run.world_seed)
         coach = Coach(algorithm, run, self.setting, as_image, plan)
