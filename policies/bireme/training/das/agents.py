@@ -35,7 +35,7 @@ SIZES: Final = Sizes(
 )
 _LOG_STD: Final = (-3.0, 0.0)
 """Bounds of the logarithm of either agent's deviation."""
-_FIRST_LOG_STD: Final = -1.2
+_FIRST_LOG_STD: Final = -1.0
 _CLUSTER: Final = ("machines", "machine_mask")
 
 
@@ -71,10 +71,10 @@ class DasAgents(ActorCritic):
         )
 
     @torch.no_grad()
-    def widen(self) -> None:
-        """Try things as widely again as at first: who copies a rule becomes sure of himself."""
-        for log_std in self.log_std.values():
-            log_std.fill_(_FIRST_LOG_STD)
+    def try_within(self, log_std: float) -> None:
+        """Try things as widely as this again: who copies a rule becomes sure of itself."""
+        for own in self.log_std.values():
+            own.fill_(log_std)
 
     def values(self, observation: Tensors) -> Tensor:
         """Of what both agents see."""

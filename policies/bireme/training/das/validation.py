@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from bireme.core.resources import FloatArray
 from bireme.training.das.rules import best_site
 from bireme.training.das.turns import DasTurns
@@ -38,12 +40,16 @@ class Validation:
         }
 
     def __call__(self) -> float:
-        """The mean of all ratios, each that of the sums over all worlds; 1 is the rule's."""
+        """The mean of all ratios; 1 is the rule's.
+
+        Each is the geometric mean over worlds, which a few crowded ones do not decide.
+        """
         ratios = []
         for setting, world in self._worlds.items():
             found = _played(world, partial(predict, self._policy))
             for metric in METRICS:
-                ratio = float(found[metric].sum() / self._of_rule[setting][metric].sum())
+                logs = np.log(found[metric] / self._of_rule[setting][metric])
+                ratio = float(np.exp(logs.mean()))
                 self._note(f"{setting}_{metric.split('_')[1]}_ratio", ratio)
                 ratios.append(ratio)
         return sum(ratios) / len(ratios)
