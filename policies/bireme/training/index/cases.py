@@ -43,6 +43,7 @@ JUDGED_DAYS: Final = (49, 71)
 JUDGED_EVERY: Final = 6
 """So that clusters have two to four nodes; it learns from every tenth job, which is quicker."""
 _MURI_DAYS: Final = 24.8
+_MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
 _FEWEST_JOBS: Final = 360
 _REMEMBERED: Final = 3000
 """More runs than these before a case are not worth the time to learn them."""
@@ -57,6 +58,11 @@ class Case:
     load: float
     history: RuntimeHistory
     physics: Physics
+
+    @property
+    def mean_run_seconds(self) -> float:
+        """What the mean completion time would be if nobody ever waited."""
+        return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
 
     def play(self, orderer: Orderer) -> Metrics:
         """All numbers of ``orderer``, with the default placement and all rails."""
@@ -105,14 +111,20 @@ def judged_case(data: Path, setting: str, seed: int) -> Case:
     physics = CHARGED if charged else Physics()
     if trace == "poisson":
         return _generated(seed, float(load), physics)
-    begins = (
-        philly_days(data, JUDGED_DAYS, _FEWEST_JOBS)
-        if trace == "philly"
-        else [quarter * _MURI_DAYS for quarter in (1, 2, 3)]
-    )
+    begins = _philly_judged(data) if trace == "philly" else _MURI_BEGINS
     turn, which = divmod(seed, len(begins))
     take = slice(3 * turn % JUDGED_EVERY, None, JUDGED_EVERY)
     return case(data, trace, begins[which], take, float(load), physics)
+
+
+@cache
+def _philly_judged(data: Path) -> list[float]:
+    """Judged days with enough jobs, and more than one node at every load."""
+    windows = {
+        day: stretch(_trace(data, "philly"), 0, day, 1.0, slice(0, None, JUDGED_EVERY))
+        for day in philly_days(data, JUDGED_DAYS, _FEWEST_JOBS)
+    }
+    return [day for day, window in windows.items() if len(window.nodes(max(LOADS))) > 1]
 
 
 def _generated(seed: int, load: float, physics: Physics) -> Case:

@@ -103,7 +103,8 @@ class IndexRecipe:
         names = options["only"].split("+") if "only" in options else rivals()
         orderers = {name: registry.make_orderer(name) for name in names if name}
         orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
-        return {name: _numbers(case.play(orderer)) for name, orderer in orderers.items()}
+        alone = case.mean_run_seconds
+        return {name: _numbers(case.play(each), alone) for name, each in orderers.items()}
 
 
 def rivals() -> list[str]:
@@ -115,10 +116,11 @@ def rivals() -> list[str]:
     ]
 
 
-def _numbers(metrics: Metrics) -> dict[str, float]:
-    waits = metrics.wait_seconds
+def _numbers(metrics: Metrics, alone_seconds: float) -> dict[str, float]:
+    waits, mean = metrics.wait_seconds, metrics.jct_seconds.mean or 0.0
     return {
-        "mean_jct_minutes": (metrics.jct_seconds.mean or 0.0) / 60,
+        "mean_jct_minutes": mean / 60,
+        "mean_jct_to_run_time": mean / alone_seconds,
         "mean_wait_minutes": (waits.mean or 0.0) / 60,
         "p99_wait_minutes": (waits.p99 or 0.0) / 60,
         "past_the_bound": float(metrics.wait_bound_violations),
