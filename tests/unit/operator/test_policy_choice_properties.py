@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,12 @@ def expected(kinds: dict[str, tuple[str, int]], before: str) -> str:
     return f"{active[0]} {generation}" if kind == "good" else before
 
 
+def is_loaded(policies: Policies) -> bool:
+    """Whether everything that counts has been loaded or refused."""
+    wanted = [*policies.known.shadows, *filter(None, [policies.known.active])]
+    return all(policies.outcome(policy) for policy in wanted)
+
+
 async def follow(edits: list[Edit]) -> None:
     known = SchedulingPolicies()
     rules = Policy(Fifo(), Packing())
@@ -63,8 +70,7 @@ async def follow(edits: list[Edit]) -> None:
         else:
             delete(known, edit.name)
             kinds.pop(edit.name, None)
-        wanted = [*([known.active] if known.active else []), *known.shadows]
-        await settled(lambda w=wanted: all(policies.outcome(policy) for policy in w))
+        await settled(partial(is_loaded, policies))
         decides = expected(kinds, decides)
         found = policies.deciding.source
         assert f"{found.name} {found.orderer}".strip() == decides
