@@ -22,6 +22,7 @@ CHECKPOINT: Final = "checkpoint:"
 ORDERERS: Final[Mapping[str, str]] = {
     "a2c": "bireme.rl.shipped:A2c",
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
+    "das": "bireme.rl.shipped:DasOrder",
     "drf": "bireme.heuristics.fairness:DominantResourceFairness",
     "fair-share": "bireme.heuristics.fairness:FairShare",
     "fcfs": "bireme.heuristics.fifo:Fifo",
@@ -41,6 +42,7 @@ ORDERERS: Final[Mapping[str, str]] = {
 }
 PLACERS: Final[Mapping[str, str]] = {
     "best-fit": "bireme.heuristics.fits:BestFit",
+    "das": "bireme.rl.shipped:DasPlacement",
     "fgd": "bireme.heuristics.fragmentation:FragmentationGradientDescent",
     "first-fit": "bireme.heuristics.fits:FirstFit",
     "gandiva": "bireme.heuristics.gandiva:GandivaPlacement",

@@ -7,6 +7,7 @@ import numpy as np
 
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
+from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import Standing, ranked
 from bireme.rl.checkpoints import Checkpoint
@@ -20,6 +21,7 @@ class LearnedOrderer:
     """Highest score of a network first; where it says so, the score is also the claim.
 
     Without that, running gangs are never stopped. Ties: interrupted first, then arrival, uid.
+    A cluster without nodes is no question to a network: all scores are 0.
     """
 
     def __init__(self, checkpoint: Checkpoint, limit_seconds: float = LIMIT_SECONDS) -> None:
@@ -39,7 +41,7 @@ class LearnedOrderer:
             return []
         # A gang may run and wait at once: then there are two of one uid.
         known = sorted(gangs, key=lambda gang: (gang.uid, gang.arrived))
-        answer = self._part.scores(known, snapshot, self._limit_seconds).tolist()
+        answer = self._scores(known, snapshot).tolist()
         scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
         claims = scores if self._part.card.stops_others else {}
         return ranked(
@@ -50,4 +52,9 @@ class LearnedOrderer:
         """The lowest score of ``gangs``; infinite where nobody has a claim."""
         if not gangs or not self._part.card.stops_others:
             return np.inf
-        return float(self._part.scores(gangs, snapshot, self._limit_seconds).min())
+        return float(self._scores(gangs, snapshot).min())
+
+    def _scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
+        if not len(snapshot.nodes):
+            return np.zeros(len(gangs))  # nothing can start, and networks expect machines
+        return self._part.scores(gangs, snapshot, self._limit_seconds)

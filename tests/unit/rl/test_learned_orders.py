@@ -81,6 +81,15 @@ def test_a_gang_that_runs_and_waits_at_once_has_a_score_for_each_of_the_two(
     assert [(id(e.gang), e.score) for e in ranked] == [(id(waits), 2), (id(runs), 1)]
 
 
+def test_in_a_cluster_without_nodes_the_network_is_not_asked_and_arrival_decides(
+    by_priority: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(GangFacts, "encode")
+    gangs = [a_gang("late", priority=5, arrived=9.0), a_gang("early")]
+    ranked = LearnedOrderer(by_priority).order(gangs, a_snapshot([], *gangs))
+    assert [(e.gang.uid, e.score) for e in ranked] == [("early", 0), ("late", 0)]
+
+
 def test_a_score_is_a_claim_only_where_the_card_says_so(
     by_priority: Checkpoint, by_claim: Checkpoint
 ) -> None:

@@ -11,6 +11,7 @@ sums; no loop over machines.
 All formulas take leading dimensions (...), so that batches of worlds and one cluster share them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,7 +98,7 @@ class Sites:
         """
         sizes, which = np.unique(need, return_inverse=True)
         holds = self.reached[..., None, :] >= sizes[:, None]
-        worth = np.where(holds, self.worth[..., None, :], 0.0).max(axis=-1).max(axis=1)
+        worth = np.where(holds, self.worth[..., None, :], 0.0).max(axis=-1, initial=0.0).max(axis=1)
         return np.take_along_axis(
             np.moveaxis(worth, 0, -1), which.reshape(need.shape)[..., None], axis=-2
         )
@@ -156,7 +157,7 @@ def reach(
     """
     first, paces = int(group.min(initial=0)), int(turn.max(initial=0)) + 1
     groups = int(group.max(initial=0)) - first + 1
-    worlds = turn[..., 0].size
+    worlds = math.prod(turn.shape[:-1])
     world = np.arange(worlds).reshape(*group.shape[:-1], 1)
     cell = ((world * groups + group - first) * paces + turn).ravel()
     column = (world * paces + turn).ravel()
