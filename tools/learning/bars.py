@@ -91,6 +91,16 @@ _DAS_GROUPS: Final = (
 
 _A2C: Final = {"rate-0.7": 3.2, "rate-0.9": 4.15}
 
+_INDEX: Final = (
+    "philly-0.7",
+    "philly-0.9",
+    "philly-1.1",
+    "philly-0.9-charged",
+    "philly-1.1-charged",
+)
+_INDEX_RIVALS: Final = ("srtf", "tiresias-gittins", "tiresias-las")
+"""The best rules on Philly; the tables have all."""
+
 BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
     "a2c": tuple(
         bar
@@ -100,6 +110,11 @@ BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
             Bar(setting, "completion_steps", 1.0, ("sjf",)),
             Bar(setting, "waiting_steps", 1.0, ("sjf",)),
         )
+    ),
+    "learned-index": tuple(
+        Bar(setting, metric, limit, _INDEX_RIVALS, "rules")
+        for setting in _INDEX
+        for metric, limit in (("mean_jct_minutes", 0.9), ("p99_wait_minutes", 1.0))
     ),
     "das": tuple(
         Bar(setting, metric, limit, rivals, among)
