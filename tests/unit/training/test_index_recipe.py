@@ -51,7 +51,7 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 
 @needs_data
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
-    early = cases.case(DATA, "philly", 7.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    early = cases.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, cases.CHARGED)
     late = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
     known = [len(each.history.to_dict()["runs"]) for each in (early, late)]
     assert 0 < known[0] < known[1]
