@@ -27,6 +27,7 @@ ORDERERS: Final[Mapping[str, str]] = {
     "fair-share": "bireme.heuristics.fairness:FairShare",
     "fcfs": "bireme.heuristics.fifo:Fifo",
     "fifo": "bireme.heuristics.fifo:Fifo",
+    "learned-index": "bireme.rl.shipped:LearnedIndex",
     "malo": "bireme.heuristics.malo:Malo",
     "mosa": "bireme.heuristics.mosa:Mosa",
     "random": "bireme.heuristics.lottery:RandomOrder",

@@ -38,7 +38,7 @@ class A2c(LearnedOrderer):
 
 
 class DasOrder(LearnedOrderer):
-    """A transformer over the queue that also looks at the machines (the ordering agent of DAS).
+    """A transformer over the queue that also sees the machines (ordering agent of DAS).
 
     Running gangs are never stopped; the score is the network's. Trained together with the placer.
     Source: the paper on DAS, with the fill-ins that its recipe states.

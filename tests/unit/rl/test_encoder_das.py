@@ -8,8 +8,9 @@ from bireme.core.gangs import Gang, Role
 from bireme.core.nodes import Node
 from bireme.core.resources import IntArray
 from bireme.kube.gpu_models import GPU_MODEL_LABEL
-from bireme.rl.encoders.das import DasJobs, DasMachines, UnawareDasMachines
+from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
 from bireme.rl.encoders.das_sites import FEE_WEIGHTS
+from bireme.rl.errors import AnswerError
 from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 
@@ -39,6 +40,12 @@ def test_listing_gangs_otherwise_lists_what_is_seen_otherwise() -> None:
     np.testing.assert_array_equal(plain["jobs"], turned["jobs"][::-1])
     assert plain["places"].tolist() == [4.0, 3.0, 2.0, 1.0, 0.0]
     assert turned["places"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_line_too_long_to_be_compared_is_left_to_the_rules() -> None:
+    gangs = [a_gang("g")] * (MOST_GANGS + 1)
+    with pytest.raises(AnswerError, match="3001 gangs are more than das-jobs/1 compares"):
+        DasJobs().encode(gangs, a_snapshot([machine("a")]))
 
 
 def test_gang_without_an_estimate_is_seen_as_the_middle_one() -> None:

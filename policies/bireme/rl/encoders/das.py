@@ -35,9 +35,13 @@ from bireme.rl.encoders.das_inputs import (
     placed_inputs,
 )
 from bireme.rl.encoders.das_sites import Machines, reach
+from bireme.rl.errors import AnswerError
 
 LAST_PLACE: Final = 63
 """Jobs further back in the queue count as being there: training saw no longer one."""
+
+MOST_GANGS: Final = 3000
+"""Gangs that are compared with each other; beside more, a network's memory is the operator's."""
 
 Finished: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
 """Shares (runs, nodes) and normalised speeds (runs,) of the last runs that finished."""
@@ -121,7 +125,15 @@ class DasJobs:
     def encode(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
     ) -> dict[str, NDArray[np.float32]]:
-        """``gangs``, at least one, as float32 arrays of the shapes of ``inputs``."""
+        """``gangs``, at least one, as float32 arrays of the shapes of ``inputs``.
+
+        Raises AnswerError for more than MOST_GANGS: the rules order them.
+        """
+        if len(gangs) > MOST_GANGS:
+            raise AnswerError(
+                f"{len(gangs)} gangs are more than das-jobs/1 compares, which is {MOST_GANGS}; "
+                "for lines as long as that choose an orderer that judges each gang by itself"
+            )
         facts = _Facts.of(snapshot.nodes)
         free = facts.free(snapshot.nodes.allocatable - snapshot.used)
         none = np.zeros_like(free)
