@@ -88,11 +88,11 @@ class DasAgents(ActorCritic):
 
     def _is_idle(self, seen: Tensors) -> Tensor:
         """Where the ordering agent has nothing to choose, (batch,)."""
-        is_idle: Tensor = seen["is_placing"] | (seen["fits"].sum(-1) < 2)
-        return is_idle
+        return seen["is_placing"] | (seen["fits"].sum(-1) < 2)
 
     def _std(self, agent: str) -> Tensor:
-        return self.log_std[agent].clamp(*_LOG_STD)
+        log_std: Tensor = self.log_std[agent]
+        return log_std.clamp(*_LOG_STD)
 
     def _priorities(self, seen: Tensors) -> Tensor:
         """Means, (batch, jobs); 0 where it is idle and behind the last job, which costs nothing."""

@@ -15,15 +15,20 @@ from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.greedy import fill, place_by
 from bireme.heuristics.ranking import Standing, ranked
-from bireme.rl.encoders.das import DasJobs, DasMachines
+from bireme.rl.encoders.das import DasJobs, DasMachines, Finished
 from bireme.training.das import rules
 
 
 class BestSite:
     """What lasts least on its best site first, on that site; nobody is stopped.
 
-    A site is a machine, a rack or the cluster, without the machines slower than some speed.
+    A site is a machine, a rack or the cluster, without the machines slower than some speed. Where
+    ``finished`` tells of past runs, speeds are what the Gaussian process makes of them.
     """
+
+    def __init__(self, finished: Finished | None = None) -> None:
+        self._machines = DasMachines()
+        self._machines.finished = finished
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By falling score."""
@@ -37,7 +42,7 @@ class BestSite:
         """Nodes for all replicas, or None."""
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            seen = DasMachines().encode(gang, task, capacity, {})
+            seen = self._machines.encode(gang, task, capacity, {})
             order = np.argsort(-rules.affinities(seen["machines"]), kind="stable")
             return fill(room, task.replicas, order)
 

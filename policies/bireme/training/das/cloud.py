@@ -102,7 +102,7 @@ class Clouds:
     @property
     def is_done(self) -> BoolArray:
         """Whether every job has finished, shape (W,)."""
-        return self._unfinished == 0
+        return np.asarray(self._unfinished == 0)
 
     @property
     def fees(self) -> FloatArray:

@@ -70,19 +70,19 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """Metrics of every contender with ``seed``: JCT and wait in minutes, fee in dollars.
 
-    Options: ``jobs``, ``cycle``, ``only`` (contenders, commas between), and ``beside`` (folders of
-    more checkpoints, commas between).
+    Options: ``jobs``, ``cycle``, ``only`` (contenders, commas between), ``beside`` (folders of
+    more checkpoints, commas between), and ``reports`` (no: nobody tells of finished runs).
     """
-    unknown = set(options) - {"jobs", "cycle", "only", "beside"}
-    cycle = options.get("cycle", "start-now")
-    if unknown or cycle not in CYCLES:
+    unknown = set(options) - {"jobs", "cycle", "only", "beside", "reports"}
+    cycle, reports = options.get("cycle", "start-now"), options.get("reports", "yes")
+    if unknown or cycle not in CYCLES or reports not in ("yes", "no"):
         raise SettingError(
-            f"options are {dict(options)}; known are jobs, only, beside and cycle, which is one of "
-            f"{', '.join(CYCLES)}"
+            f"options are {dict(options)}; known are jobs, only, beside, reports, which is yes or "
+            f"no, and cycle, which is one of {', '.join(CYCLES)}"
         )
     sample = draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
-    contenders = {**dict(_learned([checkpoint, *others])), **rivals()}
+    contenders = {**dict(_learned([checkpoint, *others], reports == "yes")), **rivals()}
     only = options.get("only")
     names = contenders if only is None else [checkpoint.card.name, *only.split(",")]
     for name in names:
@@ -96,12 +96,17 @@ Contender = Callable[[FinishedRuns], Policy]
 
 
 def rivals() -> dict[str, Contender]:
-    """By name: orderer/placer, and ``best-site``, which is both."""
-    return {**{name: partial(_rule, name) for name in _RULES}, "best-site": _best_site}
+    """By name: orderer/placer, and ``best-site``, which is both, also told of finished runs."""
+    return {
+        **{name: partial(_rule, name) for name in _RULES},
+        "best-site": lambda _: _best_site(None),
+        "best-site-told": _best_site,
+    }
 
 
-def _best_site(_: FinishedRuns) -> Policy:
-    return Policy(BestSite(), BestSite())
+def _best_site(finished: FinishedRuns | None) -> Policy:
+    rule = BestSite(finished)
+    return Policy(rule, rule)
 
 
 def _rule(name: str, _: FinishedRuns) -> Policy:
@@ -110,21 +115,21 @@ def _rule(name: str, _: FinishedRuns) -> Policy:
     return Policy(make(), registry.make_placer(placer))
 
 
-def _learned(checkpoints: list[Checkpoint]) -> Iterator[tuple[str, Contender]]:
+def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str, Contender]]:
     """Under the names of their cards; without a placer, beside the two plain placements."""
     for checkpoint in checkpoints:
         name = checkpoint.card.name
         if checkpoint.placer is not None:
-            yield name, partial(_both, checkpoint)
+            yield name, partial(_both, checkpoint, reports)
         else:
             yield name, partial(_order_alone, checkpoint, "load-balance")
             yield f"{name}/first-fit", partial(_order_alone, checkpoint, "first-fit")
 
 
-def _both(checkpoint: Checkpoint, finished: FinishedRuns) -> Policy:
+def _both(checkpoint: Checkpoint, reports: bool, finished: FinishedRuns) -> Policy:
     placer = LearnedPlacer(checkpoint)
     if checkpoint.placer is not None and hasattr(checkpoint.placer.encoder, "finished"):
-        checkpoint.placer.encoder.finished = finished
+        checkpoint.placer.encoder.finished = finished if reports else None
     return Policy(LearnedOrderer(checkpoint), placer)
 
 

@@ -82,6 +82,7 @@ def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> Non
     ("options", "words"),
     [
         ({"cycle": "eager"}, "start-now, rails"),
+        ({"reports": "some"}, "reports, which is yes or no"),
         ({"job": "5"}, "known are jobs"),
         ({"jobs": "5", "only": "lottery"}, "no contender is called 'lottery'"),
         ({"jobs": "0"}, "1 or more"),
