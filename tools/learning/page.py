@@ -1,5 +1,6 @@
 """One page as Markdown: the bars, in words what was tried, a table per setting."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ _PROSE: Final = Path(__file__).parent / "prose"
 _SPLIT: Final = "\n---\n"
 _CONTENDERS: Final = ("only", "beside")
 """Options that say who is judged, not how."""
+_ASIDE: Final = ("--json", "--markdown", "--jobs")
 
 
 def page(
@@ -41,7 +43,20 @@ def page(
     for judgement in judgements:
         lines += [f"## {_title(judgement)}", "", *table(*judgement.cells()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
-    return "\n".join([*lines, "```sh", *commands, "```"]) + "\n"
+    told = dict.fromkeys(map(_measuring, commands))
+    return "\n".join([*lines, "```sh", *told, "```"]) + "\n"
+
+
+def _measuring(command: str) -> str:
+    """``command`` without what says where its results go and how many processes it takes."""
+    words = iter(shlex.split(command))
+    kept = []
+    for word in words:
+        if word in _ASIDE:
+            next(words, None)
+        elif word != "--into-card":
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def joined(judgements: Sequence[Judgement]) -> list[Judgement]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bireme.core.nodes import Node
 from bireme.kube.names import GPU
+from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.workload import Trace, TraceJob
 
@@ -66,6 +67,11 @@ def made(number: int, trace: Trace) -> Window:
 def offered_gpus(trace: Trace) -> float:
     """GPUs in use on the mean up to the last submission, were every job started at once."""
     first, last = trace.jobs[0].submitted, trace.jobs[-1].submitted
+    if not first < last:
+        raise TraceError(
+            f"{trace.name}: {len(trace.jobs)} jobs are submitted at one moment, so that they offer "
+            "no load; take a longer window, or keep more of its jobs"
+        )
     work = sum(gpus(j) * min(j.duration_seconds, last - j.submitted) for j in trace.jobs)
     return work / (last - first)
 
@@ -81,7 +87,16 @@ def gpus(job: TraceJob) -> int:
 
 
 def stretch(trace: Trace, number: int, begin_days: float, days: float, take: slice) -> Window:
-    """The jobs that ``take`` keeps of those submitted in so many ``days``, counted from 0."""
+    """The jobs that ``take`` keeps of those submitted in so many ``days``, counted from 0.
+
+    Raises:
+        TraceError: there are fewer than two of them.
+    """
     begin, end = begin_days * DAY, (begin_days + days) * DAY
     jobs = tuple(job for job in trace.jobs if begin <= job.submitted < end)[take]
+    if len(jobs) < 2:
+        raise TraceError(
+            f"{trace.name}: {len(jobs)} jobs are kept of days {begin_days:g} to "
+            f"{begin_days + days:g}; take a longer window, or keep more of its jobs"
+        )
     return made(number, replace(trace, jobs=jobs))

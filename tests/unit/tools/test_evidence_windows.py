@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.simulator.loads import gpus, made, offered_gpus
+from bireme.simulator.errors import TraceError
+from bireme.simulator.loads import gpus, made, offered_gpus, stretch
 from bireme.testing import a_node
 from evidence import windows
 from evidence.windows import knowing
@@ -26,6 +27,13 @@ def test_a_window_begins_with_its_first_job() -> None:
 def test_runs_load_the_window_only_up_to_its_last_submission() -> None:
     """8 GPUs for 50 s and 2 for 100 s of a hundred; c comes with the end."""
     assert made(0, TRACE).offered_gpus == pytest.approx(8 * 0.5 + 2)
+
+
+def test_a_window_of_one_moment_offers_no_load_and_is_refused() -> None:
+    with pytest.raises(TraceError, match="2 jobs are submitted at one moment"):
+        made(0, replace(TRACE, jobs=TRACE.jobs[:2]))
+    with pytest.raises(TraceError, match="1 jobs are kept of days 0 to 1"):
+        stretch(TRACE, 0, 0.0, 1.0, slice(0, 1))
 
 
 def test_the_cluster_is_as_small_as_the_load_asks() -> None:
