@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.registry import make_orderer
 from bireme.rl.checkpoints import Checkpoint, load
 from bireme.simulator.loads import DAY
 from bireme.training.index import cases
@@ -56,7 +57,7 @@ def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
     known = [len(each.history.to_dict()["runs"]) for each in (early, late)]
     assert 0 < known[0] < known[1]
     assert late.window.trace.jobs[-1].submitted < DAY
-    late.play(cases.registry.make_orderer("fifo"))
+    late.play(make_orderer("fifo"))
     again = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
     assert again.history.to_dict() == late.history.to_dict(), "playing teaches a copy"
 
