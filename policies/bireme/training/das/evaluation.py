@@ -83,6 +83,8 @@ def evaluate(
     sample = draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
     contenders = {**dict(_learned([checkpoint, *others], reports == "yes")), **rivals()}
+    if reports == "no":
+        del contenders["best-site-told"]
     only = options.get("only")
     names = contenders if only is None else [checkpoint.card.name, *only.split(",")]
     for name in names:
