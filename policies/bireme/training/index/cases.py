@@ -21,7 +21,8 @@ import numpy as np
 from bireme import registry
 from bireme.core.errors import SettingError
 from bireme.core.estimates import RuntimeHistory
-from bireme.core.policy import Orderer
+from bireme.core.policy import Orderer, Policy
+from bireme.core.settings import SchedulingSettings
 from bireme.simulator.arrivals import template_of
 from bireme.simulator.conduct import Conduct
 from bireme.simulator.engine import simulate
@@ -79,8 +80,8 @@ class Case:
 
 
 @cache
-def _rules() -> "registry.Policy":
-    return registry.make_policy(registry.SchedulingSettings())
+def _rules() -> Policy:
+    return registry.make_policy(SchedulingSettings())
 
 
 def philly_days(
