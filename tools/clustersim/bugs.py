@@ -136,7 +136,9 @@ BUGS: dict[str, Bug] = {
     "a history that is gone is not listed anew": Bug(
         Reflector, "_follow", _deaf_to_gone, ("job-stuck", "plan-left-over")
     ),
-    "a new start keeps its number": Bug(status, "moved", _same_attempt, ("replica-twice",)),
+    "a new start keeps its number": Bug(
+        status, "moved", _same_attempt, ("replica-twice", "job-stuck", "plan-left-over")
+    ),
     "what failed once is never tried again": Bug(
         BackOffs, "are_over", _never_again, ("job-stuck", "plan-left-over")
     ),

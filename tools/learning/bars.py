@@ -73,6 +73,8 @@ _DAS_RIVALS: Final = (
     "rifling/first-fit",
     "malo/first-fit",
     "mosa/first-fit",
+    "dl2",
+    "dl2/first-fit",
 )
 _DAS_RULES: Final = (
     *_DAS_RIVALS,
