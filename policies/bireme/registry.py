@@ -21,6 +21,7 @@ CHECKPOINT: Final = "checkpoint:"
 
 ORDERERS: Final[Mapping[str, str]] = {
     "a2c": "bireme.rl.shipped:A2c",
+    "a2c-cnn": "bireme.rl.shipped:A2cCnn",
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
     "das": "bireme.rl.shipped:DasOrder",
     "drf": "bireme.heuristics.fairness:DominantResourceFairness",

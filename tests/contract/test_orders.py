@@ -44,6 +44,7 @@ def is_alone(holder: Callable[[Gang], str]) -> Irrelevant:
 
 RELATIVE: dict[str, tuple[Irrelevant, str]] = {
     "a2c": (never, "it weighs each gang against the middle run time and the length of the list"),
+    "a2c-cnn": (never, "it sees a gang in one image with nine others"),
     "das": (never, "it sees every gang beside all others"),
     "drf": (is_alone(lambda gang: gang.user), "a user's share grows by all that is served before"),
     "fair-share": (is_alone(lambda gang: gang.queue), "the same, of queues"),

@@ -39,8 +39,8 @@ def test_every_registered_placer_can_be_made(name: str) -> None:
     ("name", "hint"),
     [
         pytest.param("fif", "no orderer is called 'fif'; did you mean 'fifo'?", id="near"),
-        pytest.param("xyz", "known: a2c, combined-priority, d", id="far"),
-        pytest.param("", "known: a2c, combined-priority, d", id="empty"),
+        pytest.param("xyz", "known: a2c, a2c-cnn, combined-", id="far"),
+        pytest.param("", "known: a2c, a2c-cnn, combined-", id="empty"),
         pytest.param("xyz", "or package.module:Class for one of yours", id="own"),
     ],
 )

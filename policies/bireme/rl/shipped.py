@@ -37,6 +37,18 @@ class A2c(LearnedOrderer):
         super().__init__(checkpoint("a2c"))
 
 
+class A2cCnn(LearnedOrderer):
+    """The paper's convolutional network on an image of the cluster and the queue, in tens.
+
+    Running gangs are never stopped; the score is the network's. It sees small gangs of a large
+    cluster as alike. Trained in DeepRM's world.
+    Source: Liang et al., PAKDD 2020 (A2cScheduler).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("a2c-cnn"))
+
+
 class DasOrder(LearnedOrderer):
     """A transformer over the queue that also sees the machines (ordering agent of DAS).
 

@@ -16,6 +16,8 @@ from bireme.testing import a_gang, a_snapshot, a_task, racks
 
 ROOT = Path(__file__).parents[3]
 MOST_BYTES = 300_000
+MOST_BYTES_OF_PAPER_SIZE = 5_000_000
+PAPER_SIZE = {"a2c-cnn"}
 MOST_TRAINING_MINUTES = 30
 FOLDERS = sorted(path for path in shipped.FOLDER.glob("*") if path.is_dir())
 LEARNED = "bireme.rl.shipped:"
@@ -37,7 +39,8 @@ def test_a_shipped_checkpoint_is_small_and_nothing_else_lies_beside_it(folder: P
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["card.json", *(part.file for part in parts)]
     )
-    assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES
+    most = MOST_BYTES_OF_PAPER_SIZE if folder.name in PAPER_SIZE else MOST_BYTES
+    assert sum(path.stat().st_size for path in folder.iterdir()) < most
 
 
 @each
