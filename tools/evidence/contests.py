@@ -22,6 +22,7 @@ from bireme.simulator.engine import simulate
 from bireme.simulator.loads import DAY, Window, gpus
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number
+from bireme.simulator.workload import knowing
 from evidence import windows
 from evidence.pages import Page
 from evidence.store import Key, Run, Store
@@ -60,7 +61,7 @@ def carry_out(window: Window, load: float, contender: str) -> Outcome:
     settings = SchedulingSettings(orderer=orderer)
     knows = contender.endswith(KNOWN)
     return simulate(
-        windows.knowing(window.at(load)) if knows else window.at(load),
+        knowing(window.at(load)) if knows else window.at(load),
         window.nodes(load),
         registry.make_policy(settings),
         settings,

@@ -21,7 +21,7 @@ from bireme.simulator.engine import simulate
 from bireme.simulator.loads import DAY, Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.markdown import number
-from bireme.simulator.workload import Trace
+from bireme.simulator.workload import Trace, knowing
 from evidence import figures, plain, windows
 from evidence.contests import kept
 from evidence.pages import Page
@@ -70,7 +70,7 @@ def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcom
     """One order under some rails."""
     settings = replace(rails.settings, orderer=orderer)
     return simulate(
-        with_urgent_jobs(windows.knowing(window.at(load))),
+        with_urgent_jobs(knowing(window.at(load))),
         window.nodes(load),
         registry.make_policy(settings),
         settings,

@@ -26,12 +26,6 @@ _OPENB_OFFERED_GPUS: Final = 50.0
 _PODS: Final = 300
 
 
-def knowing(trace: Trace) -> Trace:
-    """The jobs, their owners stating exactly how long they run."""
-    jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in trace.jobs)
-    return replace(trace, jobs=tuple(jobs))
-
-
 def philly(data: Path) -> list[Window]:
     """Three windows of a day, every tenth job of Philly."""
     return _thinned(data / PHILLY, "philly", (30, 38, 46), 1.0, every=10)

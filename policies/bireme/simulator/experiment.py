@@ -27,7 +27,7 @@ from bireme.simulator.metrics import Metrics, measure
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
-from bireme.simulator.workload import Trace
+from bireme.simulator.workload import Trace, knowing
 
 DEFAULTS: Final = SchedulingSettings()
 _PARTS: Final = ("orderer", "placer", "sizer")
@@ -239,11 +239,5 @@ def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Tra
             trace = read_trace(options.trace, gpus_per_node=gpus, seed=seed)
         with naming("--start"):
             trace = window(trace, options.start, options.limit)
-        traces[seed] = _estimated(trace) if options.estimates == "true" else trace
+        traces[seed] = knowing(trace) if options.estimates == "true" else trace
     return traces
-
-
-def _estimated(trace: Trace) -> Trace:
-    """The same with the truth as every job's estimate."""
-    jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in trace.jobs)
-    return replace(trace, jobs=tuple(jobs))

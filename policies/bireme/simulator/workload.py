@@ -1,7 +1,7 @@
 """Workloads: what was submitted when, as readers and generators hand it to the simulator."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bireme.core.gangs import Gang, RoleAffinity, Task
 from bireme.core.nodes import Node
@@ -81,3 +81,9 @@ class Trace:
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = (Queue("default"),)
     underway: tuple[Underway, ...] = ()
+
+
+def knowing(trace: Trace) -> Trace:
+    """The same jobs, their owners stating exactly how long they run."""
+    jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))

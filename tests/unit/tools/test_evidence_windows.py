@@ -7,9 +7,9 @@ import pytest
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.loads import gpus, made, offered_gpus, stretch
+from bireme.simulator.workload import knowing
 from bireme.testing import a_node
 from evidence import windows
-from evidence.windows import knowing
 from scheduling.simulations import a_job, a_trace
 
 DATA = Path(__file__).parents[4] / "shared/data"

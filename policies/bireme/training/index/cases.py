@@ -30,7 +30,7 @@ from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
 from bireme.simulator.metrics import Metrics, measure
 from bireme.simulator.physics import Physics
 from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace
+from bireme.simulator.workload import Trace, knowing
 
 FILES: Final[Mapping[str, str]] = {
     "philly": "philly/philly_2017-09-04_2017-11-14.csv.gz",
@@ -65,11 +65,12 @@ class Case:
         """What the mean completion time would be if nobody ever waited."""
         return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
 
-    def play(self, orderer: Orderer) -> Metrics:
+    def play(self, orderer: Orderer, knows_run_times: bool = False) -> Metrics:
         """All numbers of ``orderer``, with the default placement and all rails."""
         policy = replace(_rules(), orderer=orderer)
+        trace = self.window.at(self.load)
         outcome = simulate(
-            self.window.at(self.load),
+            knowing(trace) if knows_run_times else trace,
             self.window.nodes(self.load),
             policy,
             physics=self.physics,
