@@ -88,6 +88,10 @@ def test_interrupted_demo_cleans_up(tmp_path: Path, order: signal.Signals) -> No
             env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
             stdout=output,
             stderr=subprocess.STDOUT,
+            # A shell's background jobs ignore Ctrl-C, and so would all that they start.
+            preexec_fn=lambda: signal.signal(  # noqa: PLW1509  # no other thread is here
+                signal.SIGINT, signal.SIG_DFL
+            ),
         )
         try:
             eventually(log.read_text, lambda text: "Running" in text or demo.poll(), 60)
