@@ -1,12 +1,14 @@
 """A fake API server and a client connected to it, for every integration test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from bireme.kube.client import ApiClient
 from fakeapi import FakeApi
+from kubeobjects.policy_terms import train
+from smallnets import encoders
 
 
 @pytest.fixture
@@ -20,3 +22,10 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ApiClient]:
     connected = await ApiClient.connect(api.kubeconfig(tmp_path))
     yield connected
     await connected.close()
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Iterator[Path]:
+    """A folder of small checkpoints, whose encoders are known for the time of the test."""
+    with encoders.known():
+        yield train(tmp_path / "trained")

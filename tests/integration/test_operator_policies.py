@@ -1,10 +1,7 @@
 """Policies change under a running operator: swaps, failures, fallbacks, shadows, deletion."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from bireme.rl.checkpoints import read_card
 from fakeapi import FakeApi
@@ -19,24 +16,12 @@ from kubeobjects.policy_terms import (
     node_of,
     put_policy,
     said,
-    train,
     trained_by,
     words,
 )
 from kubeobjects.terms import furnish, phases, pods, submit, until
 from scenario.manifests import training_job
-from smallnets import checkpoints, encoders
-
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    with encoders.known():
-        yield
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    return train(tmp_path / "trained")
+from smallnets import checkpoints
 
 
 async def test_another_checkpoint_places_otherwise_without_a_restart(

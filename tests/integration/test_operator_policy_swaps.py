@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +25,12 @@ from kubeobjects.policy_terms import (
     node_of,
     put_policy,
     said,
-    train,
     trained_by,
     words,
 )
 from kubeobjects.terms import furnish, phases, status, submit, until, written
 from scenario.manifests import task, training_job
-from smallnets import encoders
 from smallnets.encoders import GangFacts
-
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    with encoders.known():
-        yield
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    return train(tmp_path / "trained")
 
 
 async def test_of_two_active_policies_one_counts_until_it_is_deleted(

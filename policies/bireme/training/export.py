@@ -6,6 +6,7 @@ torch on random arrays of several sizes.
 """
 
 import contextlib
+import datetime
 import io
 import logging
 import warnings
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from bireme.rl.checkpoints import AFFINITIES, SCORES, Checkpoint, load
 from bireme.rl.errors import CheckpointError
 from bireme.rl.protocols import Array, Shape
 from bireme.rl.sessions import Session
+from bireme.training.runs import TrainingRun
 
 if TYPE_CHECKING:
     import onnx
@@ -69,6 +71,45 @@ def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Check
     if checkpoint.placer is not None:
         _compare(parts["placer"], checkpoint.placer.session, checkpoint.placer.card)
     return checkpoint
+
+
+class Named(Protocol):
+    """A recipe, as far as its card speaks of it; ``paper`` is empty where there is none."""
+
+    name: str
+    summary: str
+    paper: str
+
+
+def export_run(
+    run: TrainingRun,
+    recipe: Named,
+    parts: Mapping[PartName, Trained],
+    data: str,
+    **numbers: float,
+) -> None:
+    """Write what ``run`` made of ``recipe``, in the first process.
+
+    Args:
+        data: What it was trained on, in words.
+        numbers: What the card tells of the training beside its minutes.
+    """
+    if not run.is_first:
+        return
+    today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
+    card = Card(
+        name=recipe.name,
+        summary=recipe.summary,
+        paper=recipe.paper,
+        made=today.isoformat(),
+        command=run.command or f"bireme train {recipe.name} --seed {run.seed}",
+        seeds=(run.seed,),
+        data=data,
+        training={**numbers, "minutes": round(run.seconds / 60, 1)},
+        results=(),
+        parts=Parts(),
+    )
+    export(parts, card, run.checkpoint_folder)
 
 
 def _write(name: PartName, part: Trained, folder: Path) -> PartCard:

@@ -6,7 +6,6 @@ then medium ones, where nobody waits and it matters where. The weights that do b
 on worlds of their own of both sizes, are kept. Large clusters are never seen in training.
 """
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Final
 
 import torch
 
-from bireme.rl.cards import Card, PartName, Parts
+from bireme.rl.cards import PartName
 from bireme.rl.checkpoints import Checkpoint
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
@@ -24,17 +23,13 @@ from bireme.training.das.served import ServedOrdering, ServedPlacement
 from bireme.training.das.turns import DasTurns
 from bireme.training.das.validation import METRICS, Validation
 from bireme.training.das.world import DasWorld
-from bireme.training.export import Trained, export
+from bireme.training.export import Trained, export_run
 from bireme.training.mappo import MAPPO
 from bireme.training.ppo import PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
 from bireme.training.stopping import EarlyStopping
 
-PAPER: Final = (
-    "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cloud via "
-    "reinforcement learning, KDD 2023"
-)
 REPLICAS: Final = 8
 _COPYING: Final = CloningConfig(learning_rate=2e-3)
 _LOG_STD: Final = -2.0
@@ -88,6 +83,10 @@ class DasRecipe:
 
     name = "das"
     summary = "Orders gangs and places them by two agents that learned together, for time and fee"
+    paper = (
+        "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cloud "
+        "via reinforcement learning, KDD 2023"
+    )
     settings = evaluation.SETTINGS
     primary = (METRICS[0], True)
     communicates = True
@@ -149,21 +148,7 @@ class DasRecipe:
 
     def export(self, run: TrainingRun, parts: Mapping[PartName, Trained], steps: int) -> None:
         """Write the checkpoint, in the first process."""
-        if not run.is_first:
-            return
-        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
-        plan = self.plans[run.scale]
-        seen = sorted({name for settings in plan.stages for name in settings})
-        card = Card(
-            name=self.name,
-            summary=self.summary,
-            paper=PAPER,
-            made=today.isoformat(),
-            command=run.command or f"bireme train {self.name} --seed {run.seed}",
-            seeds=(run.seed,),
-            data=f"drawn jobs on drawn clusters of the world of DAS: {', '.join(seen)}",
-            training={"steps": steps, "minutes": round(run.seconds / 60, 1)},
-            results=(),
-            parts=Parts(),
-        )
-        export(parts, card, run.checkpoint_folder)
+        stages = self.plans[run.scale].stages
+        seen = ", ".join(sorted({name for settings in stages for name in settings}))
+        data = f"drawn jobs on drawn clusters of the world of DAS: {seen}"
+        export_run(run, self, parts, data, steps=steps)

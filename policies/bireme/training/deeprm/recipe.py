@@ -5,7 +5,6 @@ arrivals. It needs no teacher: a copy of shortest-job-first is so sure of itself
 slowly from then on. The paper's networks learn by n-step A2C. Both meet all arrival rates at once.
 """
 
-import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +16,6 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import IntArray
-from bireme.rl.cards import Card, Parts
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.protocols import Array
 from bireme.rl.sessions import Session
@@ -35,14 +33,11 @@ from bireme.training.deeprm.coaching import (
 from bireme.training.deeprm.networks import ImagePolicy, ServedImages, ServedScorer, SetPolicy
 from bireme.training.deeprm.views import as_image, as_set
 from bireme.training.deeprm.world import DeepRmWorld, State
-from bireme.training.export import Trained, export
+from bireme.training.export import Trained, export_run
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
 
-PAPER: Final = (
-    "Liang et al., Data centers job scheduling with deep reinforcement learning, PAKDD 2020"
-)
 _LIMIT_SECONDS: Final = 5.0
 
 
@@ -51,6 +46,7 @@ class DeepRmRecipe(ABC):
 
     name: str
     summary: str
+    paper = "Liang et al., Data centers job scheduling with deep reinforcement learning, PAKDD 2020"
     settings = SETTINGS
     primary = PRIMARY
     setting: Setting
@@ -83,23 +79,9 @@ class DeepRmRecipe(ABC):
 
     def export(self, run: TrainingRun, part: Trained, steps: int) -> None:
         """Write the checkpoint, in the first process."""
-        if not run.is_first:
-            return
-        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
         rates = ", ".join(f"{rate:g}" for rate in RATES)
-        card = Card(
-            name=self.name,
-            summary=self.summary,
-            paper=PAPER,
-            made=today.isoformat(),
-            command=run.command or f"bireme train {self.name} --seed {run.seed}",
-            seeds=(run.seed,),
-            data=f"arrivals of DeepRM's world, drawn at rates of {rates}",
-            training={"steps": steps, "minutes": round(run.seconds / 60, 1)},
-            results=(),
-            parts=Parts(),
-        )
-        export({"orderer": part}, card, run.checkpoint_folder)
+        data = f"arrivals of DeepRM's world, drawn at rates of {rates}"
+        export_run(run, self, {"orderer": part}, data, steps=steps)
 
 
 class ScorerRecipe(DeepRmRecipe):

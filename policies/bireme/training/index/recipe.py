@@ -4,7 +4,6 @@ Judged beside every orderer of the registry that is quick to ask, all with the s
 placement and history. The traces are not shipped: ``--data FOLDER``, ``--opt data=FOLDER``.
 """
 
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,11 +12,10 @@ import torch
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.rl.cards import Card, Parts
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.orderers import LearnedOrderer
 from bireme.simulator.metrics import Metrics
-from bireme.training.export import Trained, export
+from bireme.training.export import Trained, export_run
 from bireme.training.index.cases import LOADS, judged_case
 from bireme.training.index.network import START, IndexNetwork
 from bireme.training.index.search import IndexSearch, Plan
@@ -43,6 +41,7 @@ class IndexRecipe:
 
     name = "learned-index"
     summary = "Orders a cluster's gangs by a learned index of service so far, estimate and size"
+    paper = ""
     settings: Mapping[str, str] = {
         f"{trace}-{load}{charged}": f"{what}, offered load {load}{_CHARGED if charged else ''}"
         for trace, what in _WHAT.items()
@@ -72,28 +71,12 @@ class IndexRecipe:
         return run.checkpoint_folder
 
     def _export(self, run: TrainingRun, network: IndexNetwork, search: IndexSearch) -> None:
-        if not run.is_first:
-            return
-        today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
         plan = self.plans[run.scale]
-        card = Card(
-            name=self.name,
-            summary=self.summary,
-            paper="",
-            made=today.isoformat(),
-            command=run.command or f"bireme train {self.name} --data FOLDER --seed {run.seed}",
-            seeds=(run.seed,),
-            data="Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time",
-            training={
-                "steps": search.updates * plan.population * plan.cases,
-                "minutes": round(run.seconds / 60, 1),
-                **{f"w{n}": round(w, 4) for n, w in enumerate(network.values.tolist())},
-            },
-            results=(),
-            parts=Parts(),
-        )
         part = Trained(network, "index-gangs/1", stops_others=True)
-        export({"orderer": part}, card, run.checkpoint_folder)
+        data = "Philly (Microsoft, 2017), weeks 1 to 6 of 10; week 7 to stop in time"
+        weights = {f"w{n}": round(w, 4) for n, w in enumerate(network.values.tolist())}
+        steps = search.updates * plan.population * plan.cases
+        export_run(run, self, {"orderer": part}, data, steps=steps, **weights)
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
