@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from bireme_extender.settings import ExtenderSettings
 from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.ports import free_ports
 from fakeapi import FakeApi
-from kubeobjects.policy_terms import delete_policy, put_policy, train, trained_by
-from smallnets import encoders
+from kubeobjects.policy_terms import delete_policy, put_policy, trained_by
 from smallnets.encoders import NodeFacts
 
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
@@ -27,17 +26,6 @@ ALL = ["n0", "n1", "n2"]
 RULES = [0, 0, 0]
 """Three empty nodes are all the same to the rules."""
 LAST, FIRST = [8, 9, 10], [10, 9, 8]
-
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    with encoders.known():
-        yield
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    return train(tmp_path / "trained")
 
 
 class Caller:

@@ -12,6 +12,7 @@ import numpy as np
 from bireme.core.resources import FloatArray
 from bireme.simulator import bootstrap
 from bireme.simulator.bootstrap import Estimate
+from bireme.training.das import evaluation
 from bireme.training.judgement import Judgement
 
 
@@ -64,26 +65,9 @@ def _one(found: list[Estimate | None]) -> Estimate:
     return estimate
 
 
-_DAS_RIVALS: Final = (
-    "fifo/first-fit",
-    "fifo/load-balance",
-    "drf/first-fit",
-    "drf/load-balance",
-    "tetris/tetris",
-    "rifling/first-fit",
-    "malo/first-fit",
-    "mosa/first-fit",
-    "dl2",
-    "dl2/first-fit",
-)
-_DAS_RULES: Final = (
-    *_DAS_RIVALS,
-    "fifo/packing",
-    "mosa/packing",
-    "sjf/first-fit",
-    "sjf/packing",
-    "srtf/packing",
-)
+_DL2: Final = ("dl2", "dl2/first-fit")
+_DAS_RIVALS: Final = (*evaluation.PAPERS_RULES, *_DL2)
+_DAS_RULES: Final = (*evaluation.RULES, *_DL2)
 _DAS: Final = {"small": (0.90, 0.987), "medium": (0.97, 0.982), "large": (0.99, 0.987)}
 _DAS_GROUPS: Final = (
     (_DAS_RIVALS, "the best of the slides' rivals", None),
