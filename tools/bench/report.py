@@ -67,7 +67,8 @@ def index(reports: Sequence[Report]) -> str:
         "Written by `make bench`; do not edit. Every case stands alone and may be renewed by",
         "`PYTHONPATH=tools python -m bench NAME`. Rivals are measured in the same run, on the same",
         "cluster, in alternation; medians, and a row counts as reached only if its median does.",
-        "How policies compare is no matter of time: [simulations](simulations/README.md).",
+        "How policies compare is no matter of time: [simulations](simulations/README.md), and for",
+        "learned ones [learning](learning).",
         "",
         *table(
             ("case", "", "Bireme", "aim", "reached", "date"),
