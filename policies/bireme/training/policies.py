@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bireme.core.errors import SettingError
 from bireme.training.distributions import Action, Distribution
 from bireme.training.worlds import Actions, Array, Observation
 
@@ -29,8 +30,12 @@ class ActorCritic(nn.Module, ABC):
         """What to do, for every row of ``observation``."""
 
     def values(self, observation: Tensors) -> Tensor:
-        """Expected return from every row on, shape (batch,); needed unless replicas judge."""
-        raise NotImplementedError(
+        """Expected return from every row on, shape (batch,); needed unless replicas judge.
+
+        Raises:
+            SettingError: the policy has no critic.
+        """
+        raise SettingError(
             f"{type(self).__name__} has no critic; give it values(), or train with "
             'baseline="replicas", which needs none'
         )

@@ -99,11 +99,6 @@ class TrainingRun:
         return self._clock() - self._began
 
     @property
-    def has_time(self) -> bool:
-        """Whether the time limit has not been reached; the same answer in all processes."""
-        return bool(least(float(self.seconds < self.time_limit_seconds)))
-
-    @property
     def last_numbers(self) -> Mapping[str, float]:
         """What the curves tell last of everything."""
         return self._curves.last_numbers

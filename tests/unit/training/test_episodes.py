@@ -146,5 +146,5 @@ def test_a_policy_without_a_critic_says_what_it_lacks() -> None:
     class Mute(Echoing):
         values = ActorCritic.values
 
-    with pytest.raises(NotImplementedError, match=r'Mute has no critic.*baseline="replicas"'):
+    with pytest.raises(SettingError, match=r'Mute has no critic.*baseline="replicas"'):
         rollout(Mute(), Episodes(Echo(), seed=0))

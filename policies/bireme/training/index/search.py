@@ -19,11 +19,10 @@ import numpy as np
 import torch
 
 from bireme.core.gangs import Gang
-from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import Standing, ranked
 from bireme.rl.encoders.index import IndexGangs
+from bireme.rl.orderers import ScoredOrderer
 from bireme.simulator.metrics import Metrics
 from bireme.simulator.physics import Physics
 from bireme.training.algorithm import Callback, Progress
@@ -45,27 +44,18 @@ _WAIT_WEIGHT = 0.08
 _BOUND_WEIGHT = 0.005
 
 
-class IndexOrderer:
+class IndexOrderer(ScoredOrderer):
     """Orders by a network as it is being learned, as its checkpoint will."""
 
+    stops_others = True
     keeps_kin_in_line = True
 
     def __init__(self, network: IndexNetwork) -> None:
         self._network = network
         self._encoder = IndexGangs()
 
-    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By descending score, which is also the claim."""
-        found = dict(zip((g.uid for g in gangs), self._scores(gangs, snapshot), strict=True))
-        return ranked(gangs, lambda g: Standing((-found[g.uid],), found[g.uid], found[g.uid]))
-
-    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """The lowest score; infinite of nobody."""
-        return min(self._scores(gangs, snapshot), default=math.inf)
-
-    def _scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
-        if not gangs:
-            return []
+    def scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
+        """What torch makes of what the encoder shows."""
         with torch.no_grad():
             shown = torch.from_numpy(self._encoder.encode(gangs, snapshot)["gangs"])
             scores: list[float] = self._network(shown).tolist()

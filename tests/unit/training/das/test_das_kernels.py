@@ -5,7 +5,7 @@ import pytest
 
 from bireme.core.resources import FloatArray
 from bireme.rl.encoders.das_walks import similarity, walk_precision
-from bireme.training.das.kernels import graph_kernel, walk_kernel
+from learning.kernels import graph_kernel, walk_kernel
 
 DECAY = 0.5
 
