@@ -30,15 +30,19 @@ def tenant(stack: BiremeStack) -> Iterator[Tenant]:
 
 
 def test_gang_that_fails_once_is_restarted_whole_and_succeeds(tenant: Tenant) -> None:
-    fake = annotations(duration="1s", fail_attempts="0")
+    def of_attempt(number: str) -> list[Manifest]:
+        pods = tenant.pods("retried")
+        return [p for p in pods if p["metadata"]["labels"]["bireme.dev/attempt"] == number]
+
+    # Three seconds: the first attempt must still be there when a slow machine looks.
+    fake = annotations(duration="3s", fail_attempts="0")
     tenant.create(torch_job("retried", workers=2, fake=fake))
-    tenant.await_phase("retried", "Running")
-    first = uids_of(tenant.pods("retried"))
+    found = tenant.eventually(lambda: of_attempt("0"), lambda pods: len(pods) == 3)
+    first = uids_of(found)
     done = tenant.await_phase("retried", "Succeeded")
     assert (done["restarts"], done["attempt"], done.get("interruptions", 0)) == (1, 1, 0)
-    last = tenant.pods("retried")
-    assert len(last) == 3
-    assert {p["metadata"]["labels"]["bireme.dev/attempt"] for p in last} == {"1"}
+    last = of_attempt("1")
+    assert len(last) == len(tenant.pods("retried")) == 3
     assert set(first.values()).isdisjoint(uids_of(last).values())
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from history.records import Key, Record
+from history.records import Key, Manifest, Record
 from history.violations import Violation, violation
 from history.world import ENDED, Pod, World, is_elastic, phase_of, planned_nodes
 
 GANG_KINDS: Final = ("Pod", "PodGroup", "TrainingJob")
+ON_THEIR_WAY_SECONDS: Final = 5.0
+"""How long a decision to bind a pod may take from the scheduler to the API server."""
 
 
 def gang_of(world: World, record: Record) -> Key | None:
@@ -137,15 +139,28 @@ def _plan_id(group: dict[str, Any] | None) -> tuple[Any, ...] | None:
 
 
 class OnPlan:
-    """A member is bound where the published plan puts it, and never without a plan."""
+    """A member is bound where the published plan puts it, and never without a plan.
+
+    A user may delete a job or its PodGroup while members are on their way to the API server: those
+    follow the plan it had.
+    """
 
     name: Final = "off-plan"
 
+    def __init__(self) -> None:
+        self._left_behind: dict[Key, tuple[float, Manifest]] = {}
+        """Gang to when it was deleted, and the plan it had then."""
+
     def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.change == "DELETED" and record.kind in ("PodGroup", "TrainingJob"):
+            self._remember(world, record)
         pod = world.newly_bound(record)
         if pod is None or not pod.is_ours or not pod.gang[1]:
             return
         plan = world.plan(pod.gang)
+        if plan is None and pod.gang in self._left_behind:
+            deleted, left = self._left_behind[pod.gang]
+            plan = left if record.seconds - deleted <= ON_THEIR_WAY_SECONDS else None
         if plan is None:
             yield violation(self.name, record, pod.gang, f"{pod.name} was bound without a plan")
             return
@@ -154,6 +169,11 @@ class OnPlan:
         if plan["mode"] == "Pinned" and planned != pod.node:
             message = f"{pod.name} is on {pod.node}, its plan says {planned}"
             yield violation(self.name, record, pod.gang, message)
+
+    def _remember(self, world: World, record: Record) -> None:
+        plan = world.plan(record.key) or record.manifest.get("status", {}).get("plan")
+        if plan:
+            self._left_behind[record.key] = (record.seconds, plan)
 
 
 class RoleAffinityHeld:

@@ -232,6 +232,16 @@ def test_replica_may_come_back_with_a_new_plan(story: Story) -> None:
     assert story.broken() == set()
 
 
+def test_member_on_its_way_follows_the_plan_that_its_deleted_gang_had(story: Story) -> None:
+    story.plan({"0": "n0", "1": "n1"})
+    story.tell("PodGroup", story.records[-1].manifest, "DELETED")
+    story.pod("0", "n0")
+    assert story.broken() == set()
+    story.wait(10)
+    story.pod("1", "n1")
+    assert story.broken() == {"off-plan"}, "too late to have been on its way"
+
+
 def test_pods_of_other_controllers_are_found_in_the_plan_by_uid(story: Story) -> None:
     story.plan({})
     group = story.records[-1].manifest
