@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from bireme.core.constraints import ANYWHERE, NodeConstraints
+from bireme.core.progress import Progress
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
@@ -124,6 +125,7 @@ class Gang:
             last changed.
         done_steps: How many steps it had done by then, over all its runs.
         loss: How its training loss falls with the steps done; None when nobody knows.
+        progress: What it last told about its training; None when it told nothing.
     """
 
     uid: str
@@ -152,6 +154,7 @@ class Gang:
     remaining_steps: float | None = None
     done_steps: float = 0.0
     loss: LossCurve | None = None
+    progress: Progress | None = None
 
     @cached_property
     def flaw(self) -> str:
