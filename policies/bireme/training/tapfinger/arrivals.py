@@ -1,0 +1,46 @@
+"""What happens to TapFinger's pools: jobs that arrive and the pools they can reach, by seed.
+
+A sample is drawn once and read twice: by the batched world, and as a trace by the simulator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bireme.core.resources import BoolArray, IntArray
+from bireme.training.tapfinger.settings import Setting
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """The jobs of several worlds, in order of arrival.
+
+    Attributes:
+        arrival: The step before which each arrives, int64, shape (worlds, jobs).
+        kind: Index into the kinds of the law, int64, same shape.
+        reaches: Which pools can run it, shape (worlds, pools, jobs).
+    """
+
+    arrival: IntArray
+    kind: IntArray
+    reaches: BoolArray
+
+
+def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
+    """The jobs of one world per seed; equal seeds give equal jobs."""
+    parts = [_draw(setting, seed) for seed in seeds]
+    arrival, kind, reaches = (np.stack(part) for part in zip(*parts, strict=True))
+    return Jobs(arrival, kind, reaches)
+
+
+def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray]:
+    """A job reaches k pools, k and the pools drawn uniformly [authors' program]."""
+    rng, jobs, pools = np.random.default_rng(seed), setting.jobs, len(setting.capacity)
+    counts = rng.poisson(setting.arrivals_per_step, jobs)
+    while counts.sum() < jobs:
+        counts = np.append(counts, rng.poisson(setting.arrivals_per_step, jobs))
+    arrival = np.repeat(np.arange(len(counts)), counts)[:jobs]
+    kind = rng.integers(len(setting.law.kinds), size=jobs)
+    rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
+    return arrival, kind, rank < rng.integers(1, pools + 1, size=jobs)
