@@ -1,0 +1,76 @@
+"""RLPTO's network: one small judge of tasks, shared over all of them.
+
+Every task is read by the same layers, which also know the mean over tasks and the context, and is
+given two scores: for one node more and for one node less. Doing nothing has a score of its own. So
+the number of tasks may vary, their order does not matter, and one network serves every beta, which
+is part of the context.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bireme.rl.encoders.rlpto_features import CONTEXT_FEATURES, TASK_FEATURES
+from bireme.training.distributions import MaskedCategorical
+from bireme.training.layers import mean_over
+from bireme.training.policies import ActorCritic, Tensors
+
+WIDTH = 48
+
+
+class Allocator(nn.Module):
+    """Scores of the moves: none, a node more to each task, a node less."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.each = nn.Sequential(
+            nn.Linear(TASK_FEATURES + CONTEXT_FEATURES, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+        )
+        self.own = nn.Linear(width, width, bias=False)
+        self.whole = nn.Linear(width + CONTEXT_FEATURES, width)
+        self.more_and_less = nn.Linear(width, 2)
+        self.none = nn.Linear(width, 1)
+
+    def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
+        """Logits, shape (..., 2 * tasks + 1): none first, then more by task, then less by task.
+
+        Args:
+            tasks: Shape (..., tasks, TASK_FEATURES).
+            context: Shape (..., CONTEXT_FEATURES).
+            present: bool: False for padding, shape (..., tasks).
+        """
+        around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
+        seen = self.each(torch.cat([tasks, around], dim=-1))
+        whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
+        moves = self.more_and_less(torch.relu(self.own(seen) + whole.unsqueeze(-2)))
+        none = self.none(torch.relu(whole))
+        return torch.cat([none, moves[..., 0], moves[..., 1]], dim=-1)
+
+
+class ServedAllocator(nn.Module):
+    """The network as it is served: one cluster, no padding."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        super().__init__()
+        self.allocator = allocator
+
+    def forward(self, tasks: Tensor, context: Tensor) -> Tensor:
+        """Logits, shape (moves,), of tasks, shape (gangs, TASK_FEATURES)."""
+        present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
+        return torch.as_tensor(self.allocator(tasks, context, present))
+
+
+class RlptoPolicy(ActorCritic):
+    """The network as a policy; replicas judge it, so it has no critic."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.allocator = Allocator(width)
+
+    def distribution(self, observation: Tensors) -> MaskedCategorical:
+        """Over the moves, of what ``views.seen`` shows."""
+        tasks, context = observation["tasks"], observation["context"]
+        logits = self.allocator(tasks, context, observation["present"])
+        return MaskedCategorical(logits, observation["mask"])

@@ -1,0 +1,65 @@
+"""What a period is worth: the paper's reward, and the one that training goes by.
+
+Equation (5), over all running tasks:
+
+    gain + sign(gain - beta) * T * w * kw
+
+gain: what the period added to the accuracy; T: its length, in minutes (in seconds the second term
+dwarfs the first, and the paper states no unit); w: the workers; kw = 0.000625. The sign looks at
+the gain per iteration, which is what beta bounds. While a task gains, this pays for every minute
+of every worker, so that slow pays too, and a policy that maximises it is slow.
+
+:func:`priced` is what was gained, less the time at a price that grows with beta, as the user means
+it who names a larger one.
+
+Lu et al., "RLPTO", IEEE TPDS 2023, section VI.B.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bireme.core.resources import FloatArray, IntArray
+
+POWER: Final = 0.000625
+"""kw: mean power of a worker in a period."""
+BETAS_A_MINUTE: Final = 3.0
+"""What a minute of the whole run is worth: from one beta to the next the simple rule gives up 2.4
+to 3.4 betas of accuracy, added up over the twelve tasks, for every minute that it saves."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Period:
+    """What happened in one.
+
+    Attributes:
+        added: To the accuracy of each task, shape (worlds, tasks).
+        gain: The same per iteration, shape (worlds, tasks).
+        nodes: Workers of each task, shape (worlds, tasks).
+        minutes: Its length, shape (worlds,).
+        beta: The least gain, shape (worlds,).
+    """
+
+    added: FloatArray
+    gain: FloatArray
+    nodes: IntArray
+    minutes: FloatArray
+    beta: FloatArray
+
+
+Reward: TypeAlias = Callable[[Period], FloatArray]
+"""Of a period, shape (worlds,)."""
+
+
+def equation_5(period: Period) -> FloatArray:
+    """The paper's, summed over tasks."""
+    sign = np.sign(period.gain - period.beta[:, None])
+    spent = sign * period.minutes[:, None] * period.nodes * POWER
+    return np.asarray((period.added + spent).sum(axis=1))
+
+
+def priced(period: Period) -> FloatArray:
+    """What was gained, less what the time was worth."""
+    return np.asarray(period.added.sum(axis=1) - BETAS_A_MINUTE * period.beta * period.minutes)
