@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Final, cast
 
 from bireme.core.errors import SettingError
@@ -69,18 +70,18 @@ SIZERS: Final[Mapping[str, str]] = {
 class _Kind:
     """One part of a policy: what it is called, who is known, what each must be able to do.
 
-    ``learned`` makes one from the folder of a checkpoint; empty where no checkpoint has any.
+    ``learned`` is the function that makes one of a checkpoint.
     """
 
     name: str
     known: Mapping[str, str]
     method: str
-    learned: str = ""
+    learned: str
 
 
-_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.shipped:OrdererAt")
-_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.shipped:PlacerAt")
-_SIZER = _Kind("sizer", SIZERS, "sizes")
+_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.parts:orderer_of")
+_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.parts:placer_of")
+_SIZER = _Kind("sizer", SIZERS, "sizes", "bireme.rl.parts:sizer_of")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
@@ -159,9 +160,11 @@ def _make(kind: _Kind, name: str) -> object:
 
 
 def _from_folder(kind: _Kind, name: str) -> object:
-    if not kind.learned:
-        raise SettingError(f"no checkpoint has a {kind.name}, and {name!r} is one; name a rule")
-    return _load(kind, kind.learned)(name.removeprefix(CHECKPOINT))
+    from bireme.rl.checkpoints import load
+
+    module, _, function = kind.learned.partition(":")
+    checkpoint = load(Path(name.removeprefix(CHECKPOINT)))
+    return getattr(import_module(module), function)(checkpoint)
 
 
 def _made(kind: _Kind, name: str) -> object:

@@ -10,13 +10,14 @@ import onnx
 
 from bireme.rl import cards, encoders
 from bireme.rl.cards import Card, PartCard, Parts
-from bireme.rl.checkpoints import AFFINITIES, SCORES
+from bireme.rl.checkpoints import AFFINITIES, LOGITS, SCORES
 from bireme.rl.protocols import Shape
-from smallnets.encoders import GANG_FACTS, NODE_FACTS, GangFacts
+from smallnets.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, GangFacts
 from smallnets.graphs import weighted_sum
 
 ORDERER: Final = "orderer.onnx"
 PLACER: Final = "placer.onnx"
+SIZER: Final = "sizer.onnx"
 
 
 def write(
@@ -24,8 +25,10 @@ def write(
     *,
     orderer: Sequence[float] = (),
     placer: Sequence[float] = (),
+    sizer: Sequence[float] = (),
     order_encoder: str = GANG_FACTS,
     place_encoder: str = NODE_FACTS,
+    size_encoder: str = SIZE_FACTS,
     stops_others: bool = False,
     name: str = "small",
 ) -> Path:
@@ -43,6 +46,10 @@ def write(
         shapes = encoders.place_encoder(place_encoder).inputs
         made = weighted_sum(shapes, AFFINITIES, placer)
         parts["placer"] = write_part(folder / PLACER, made, place_encoder, shapes, AFFINITIES)
+    if sizer:
+        shapes = encoders.size_encoder(size_encoder).inputs
+        made = weighted_sum(shapes, LOGITS, sizer)
+        parts["sizer"] = write_part(folder / SIZER, made, size_encoder, shapes, LOGITS)
     write_card(folder, card(name, Parts(**parts)))
     return folder
 

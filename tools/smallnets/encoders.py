@@ -1,4 +1,4 @@
-"""Two encoders of few facts, for tests alone: no checkpoint that is shipped can ask for them."""
+"""Encoders of few facts, for tests alone: no checkpoint that is shipped can ask for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,14 +8,18 @@ import numpy as np
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.policy import Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
+from bireme.heuristics.sizing import bounds
 from bireme.rl import encoders
-from bireme.rl.protocols import Array, Shape
+from bireme.rl.protocols import Array, Ask, Choices, Shape
 
 GANG_FACTS = "small-gangs/1"
 NODE_FACTS = "small-nodes/1"
+SIZE_FACTS = "small-sizes/1"
+CHOICE_FACTS = "small-choices/1"
 
 
 class GangFacts:
@@ -45,16 +49,60 @@ class NodeFacts:
         return {"facts": facts.astype(np.float32)}
 
 
+class SizeFacts:
+    """Of every size that a gang may have: its replicas, its estimate in hours, its priority.
+
+    A move sets one size of one gang; each gang is asked about by itself, and the highest logit
+    wins, ties to the smallest size.
+    """
+
+    inputs: Mapping[str, Shape] = {"facts": ("moves", 3)}
+
+    def sizes(
+        self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> dict[str, dict[str, int]]:
+        return {entry.gang.uid: best_size(ask, entry.gang) for entry in ranked}
+
+
+class ChoiceFacts:
+    """Of every gang: its devices, its estimate in hours, its priority; the highest starts first.
+
+    Each gets the size that ``SizeFacts`` would give it, and the pools by turns.
+    """
+
+    inputs = SizeFacts.inputs
+
+    def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
+        logits = ask(GangFacts().encode(gangs, snapshot), len(gangs))
+        order = [gangs[place].uid for place in np.argsort(-logits, kind="stable")]
+        pools = snapshot.node_pools
+        count = int(pools.max()) + 1
+        return Choices(
+            order=tuple(order),
+            sizes={gang.uid: best_size(ask, gang) for gang in gangs},
+            pools={uid: pools == turn % count for turn, uid in enumerate(order)},
+        )
+
+
+def best_size(ask: Ask, gang: Gang) -> dict[str, int]:
+    """The size of ``gang``'s first task that the network likes best; other tasks as asked."""
+    low, high = bounds(gang)
+    name = gang.tasks[0].name
+    tried = np.arange(low[name], high[name] + 1)
+    known = (gang.estimated_seconds or 0.0) / 3600, gang.priority
+    facts = np.column_stack([tried, *(np.full(len(tried), fact) for fact in known)])
+    logits = ask({"facts": facts.astype(np.float32)}, len(tried))
+    return {task.name: task.replicas for task in gang.tasks} | {name: int(tried[logits.argmax()])}
+
+
 @contextmanager
 def known() -> Iterator[None]:
     """Inside, checkpoints may ask for these encoders."""
     tables = (
         (encoders.ORDER_ENCODERS, GANG_FACTS, GangFacts),
-        (
-            encoders.PLACE_ENCODERS,
-            NODE_FACTS,
-            NodeFacts,
-        ),
+        (encoders.PLACE_ENCODERS, NODE_FACTS, NodeFacts),
+        (encoders.SIZE_ENCODERS, SIZE_FACTS, SizeFacts),
+        (encoders.SIZE_ENCODERS, CHOICE_FACTS, ChoiceFacts),
     )
     for table, name, found in tables:
         cast(dict[str, str], table)[name] = f"{__name__}:{found.__name__}"

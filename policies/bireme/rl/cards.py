@@ -21,7 +21,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.onnx$")]
 Size = Annotated[int, Meta(ge=1)] | Text
 Shapes = dict[Text, tuple[Size, ...]]
-PartName = Literal["orderer", "placer"]
+PartName = Literal["orderer", "placer", "sizer"]
 _T = TypeVar("_T")
 
 
@@ -73,15 +73,16 @@ class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     orderer: PartCard | None = None
     placer: PartCard | None = None
+    sizer: PartCard | None = None
 
     def by_name(self) -> dict[PartName, PartCard]:
         """Those that there are."""
-        found: dict[PartName, PartCard] = {}
-        if self.orderer is not None:
-            found["orderer"] = self.orderer
-        if self.placer is not None:
-            found["placer"] = self.placer
-        return found
+        every: dict[PartName, PartCard | None] = {
+            "orderer": self.orderer,
+            "placer": self.placer,
+            "sizer": self.sizer,
+        }
+        return {name: part for name, part in every.items() if part is not None}
 
 
 class Card(_Struct, frozen=True, kw_only=True):
@@ -131,7 +132,7 @@ def decode(text: bytes, where: object) -> Card:
         )
     card = _decoded(text, Card, where)
     if not card.parts.by_name():
-        raise CheckpointError(f"{where}: parts is empty; give an orderer or a placer, or both")
+        raise CheckpointError(f"{where}: parts is empty; give an orderer, a placer or a sizer")
     for key in ("steps", "minutes"):
         if key not in card.training:
             raise CheckpointError(f"{where}: training has no {key!r}; state how many")

@@ -16,13 +16,24 @@ import numpy as np
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import cards, encoders
 from bireme.rl.cards import Card, PartCard
 from bireme.rl.errors import AnswerError, CheckpointError
 from bireme.rl.graphs import inspect
-from bireme.rl.protocols import GANGS, NODES, OrderEncoder, PlaceEncoder, Shape
+from bireme.rl.protocols import (
+    GANGS,
+    MOVES,
+    NODES,
+    ChoiceEncoder,
+    Choices,
+    OrderEncoder,
+    PlaceEncoder,
+    Shape,
+    SizeEncoder,
+)
 from bireme.rl.rehearsal import rehearsals
 from bireme.rl.sessions import Session
 
@@ -30,6 +41,8 @@ SCORES: Final = ("scores", GANGS)
 """Name and axis of an orderer's answer: the highest starts first."""
 AFFINITIES: Final = ("affinities", NODES)
 """Name and axis of a placer's answer: the highest is taken first."""
+LOGITS: Final = ("logits", MOVES)
+"""Name and axis of a sizer's answer; what a logit is worth is for its encoder to say."""
 _REHEARSAL_SECONDS: Final = 5.0
 
 
@@ -71,18 +84,48 @@ class PlacePart:
 
 
 @dataclass(frozen=True, slots=True)
+class SizePart:
+    """A network that sizes gangs, or chooses them, with its encoder."""
+
+    card: PartCard
+    encoder: SizeEncoder | ChoiceEncoder
+    session: Session
+
+    @property
+    def is_chooser(self) -> bool:
+        """Whether it also says who starts, in which order and in which node pool."""
+        return isinstance(self.encoder, ChoiceEncoder)
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot, limit_seconds: float
+    ) -> Mapping[str, Mapping[str, int]]:
+        """As :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError as the session does."""
+        assert isinstance(self.encoder, SizeEncoder)  # noqa: S101  # choosers are asked to choose
+        return self.encoder.sizes(self.session.within(limit_seconds), ranked, snapshot)
+
+    def choices(
+        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
+    ) -> Choices:
+        """What a chooser does with ``gangs``, which wait; raises AnswerError as the session."""
+        assert isinstance(self.encoder, ChoiceEncoder)  # noqa: S101  # nobody else is asked
+        in_line = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
+        return self.encoder.chooses(self.session.within(limit_seconds), in_line, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A loaded checkpoint.
 
     Attributes:
         sha256: Of the card, which holds that of every part: the checkpoint's name in records.
-        orderer, placer: Its parts; at least one.
+        orderer, placer, sizer: Its parts; at least one.
     """
 
     card: Card
     sha256: str
     orderer: OrderPart | None
     placer: PlacePart | None
+    sizer: SizePart | None
 
 
 def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, str]:
@@ -120,14 +163,17 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
 
 
 def _loaded(folder: Path, card: Card, digest: str) -> Checkpoint:
-    orderer = placer = None
+    orderer = placer = sizer = None
     if part := card.parts.orderer:
         gangs = encoders.order_encoder(part.encoder)
         orderer = OrderPart(part, gangs, _session(folder, card, part, gangs.inputs, SCORES))
     if part := card.parts.placer:
         nodes = encoders.place_encoder(part.encoder)
         placer = PlacePart(part, nodes, _session(folder, card, part, nodes.inputs, AFFINITIES))
-    return Checkpoint(card, digest, orderer, placer)
+    if part := card.parts.sizer:
+        moves = encoders.size_encoder(part.encoder)
+        sizer = SizePart(part, moves, _session(folder, card, part, moves.inputs, LOGITS))
+    return Checkpoint(card, digest, orderer, placer, sizer)
 
 
 def _session(
@@ -181,14 +227,25 @@ def _rehearse(checkpoint: Checkpoint) -> None:
             if checkpoint.orderer is not None:
                 checkpoint.orderer.scores(gangs, snapshot, _REHEARSAL_SECONDS)
             if checkpoint.placer is not None:
-                capacity = FreeCapacity(snapshot.nodes, snapshot.used)
-                for task in gangs[0].tasks:
-                    peers = {Role.PS: np.zeros(1, dtype=np.int64)}
-                    checkpoint.placer.affinities(
-                        gangs[0], task, capacity, peers, _REHEARSAL_SECONDS
-                    )
+                _try_places(checkpoint.placer, gangs[0], snapshot)
+            if checkpoint.sizer is not None:
+                _try_sizes(checkpoint.sizer, gangs, snapshot)
         except Exception as error:
             kind = "" if isinstance(error, AnswerError) else f"{type(error).__name__}: "
             raise CheckpointError(
                 f"the trial run failed: {kind}{error}; train or export it again"
             ) from error
+
+
+def _try_places(part: PlacePart, gang: Gang, snapshot: ClusterSnapshot) -> None:
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    for task in gang.tasks:
+        peers = {Role.PS: np.zeros(1, dtype=np.int64)}
+        part.affinities(gang, task, capacity, peers, _REHEARSAL_SECONDS)
+
+
+def _try_sizes(part: SizePart, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> None:
+    if part.is_chooser:
+        part.choices(snapshot.waiting, snapshot, _REHEARSAL_SECONDS)
+    else:
+        part.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot, _REHEARSAL_SECONDS)

@@ -12,11 +12,9 @@ import msgspec
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.records.lines import Source
-from bireme.rl import checkpoints, shipped
+from bireme.rl import checkpoints, parts, shipped
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.errors import CheckpointError
-from bireme.rl.orderers import LearnedOrderer
-from bireme.rl.placers import LearnedPlacer
 
 
 def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoint:
@@ -41,7 +39,7 @@ def policy_of(
     one, else as in ``settings``; ``make_policy`` is :func:`bireme.registry.make_policy`.
 
     Raises:
-        CheckpointError: the checkpoint cannot be used.
+        CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
         SettingError: as ``make_policy``.
     """
     chosen = replace(
@@ -54,10 +52,18 @@ def policy_of(
     if not source.checkpoint:
         return policy, source
     checkpoint = load(source.checkpoint, directory, source.sha256 or None)
-    if checkpoint.orderer is not None and not source.orderer:
-        policy = replace(policy, orderer=LearnedOrderer(checkpoint))
-    if checkpoint.placer is not None and not source.placer:
-        policy = replace(policy, placer=LearnedPlacer(checkpoint))
+    free = [part for part in parts.served(checkpoint.card) if not getattr(source, part)]
+    if not free:
+        raise CheckpointError(
+            f"checkpoint {source.checkpoint!r} would not be used: what it has "
+            f"({', '.join(parts.served(checkpoint.card))}) is named beside it; leave that out"
+        )
+    if "orderer" in free:
+        policy = replace(policy, orderer=parts.orderer_of(checkpoint))
+    if "placer" in free:
+        policy = replace(policy, placer=parts.placer_of(checkpoint))
+    if "sizer" in free:
+        policy = replace(policy, sizer=parts.sizer_of(checkpoint))
     return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 

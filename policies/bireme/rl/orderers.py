@@ -58,7 +58,7 @@ class LearnedOrderer(ScoredOrderer):
         """Raises CheckpointError: ``checkpoint`` orders nothing."""
         if checkpoint.orderer is None:
             raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no orderer; it can only be a placer"
+                f"checkpoint {checkpoint.card.name!r} has no orderer; name one that has, or a rule"
             )
         self.checkpoint = checkpoint
         self._part = checkpoint.orderer

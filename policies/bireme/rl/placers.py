@@ -30,7 +30,7 @@ class LearnedPlacer:
         """Raises CheckpointError: ``checkpoint`` places nothing."""
         if checkpoint.placer is None:
             raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no placer; it can only be an orderer"
+                f"checkpoint {checkpoint.card.name!r} has no placer; name one that has, or a rule"
             )
         self.checkpoint = checkpoint
         self._part = checkpoint.placer

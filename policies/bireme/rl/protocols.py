@@ -8,15 +8,17 @@ Every array is float32. Its shape is that of ``inputs``: a number where the size
 where it varies; axes of one name have one size in a call. Encoders are pure and loop over no nodes.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
-from bireme.core.resources import IntArray
+from bireme.core.policy import Ranked
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 
 Array: TypeAlias = NDArray[np.float32]
@@ -27,6 +29,13 @@ GANGS = "gangs"
 """The axis of an orderer's answer."""
 NODES = "nodes"
 """The axis of a placer's answer."""
+MOVES = "moves"
+"""The axis of a sizer's answer; how many there are the encoder says with every question."""
+
+Ask: TypeAlias = Callable[[Mapping[str, Array], int], FloatArray]
+"""Asks the network of a sizer: arrays by name of ``inputs`` and the number of moves in, logits out,
+finite, float64, shape (moves,). It raises AnswerError where the network gives no valid answer, and
+once all questions of a cycle have taken too long together."""
 
 
 class OrderEncoder(Protocol):
@@ -60,5 +69,50 @@ class PlaceEncoder(Protocol):
         ``peers`` are node rows that members of the same gang have taken, by role, int64, shape
         (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
         else that is known of it is in ``peers``.
+        """
+        ...
+
+
+@runtime_checkable
+class SizeEncoder(Protocol):
+    """Sizes gangs by asking a network, as often as it has moves to make.
+
+    What a move is, and what is done with its logit, is the encoder's own.
+    """
+
+    inputs: Mapping[str, Shape]
+
+    def sizes(
+        self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """As :meth:`bireme.core.policy.Sizer.sizes`, of at least one gang and one node."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Who is started, with how many replicas, and where.
+
+    Attributes:
+        order: Uids of waiting gangs, first to start first; those left out come after them.
+        sizes: Replicas by uid and task name, of any gang; those left out go by the general rule.
+        pools: The nodes that a gang should be on, by uid, bool, shape (nodes,).
+    """
+
+    order: tuple[str, ...] = ()
+    sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pools: Mapping[str, BoolArray] = field(default_factory=dict)
+
+
+@runtime_checkable
+class ChoiceEncoder(Protocol):
+    """Chooses gangs, sizes and node pools together, by asking a network (a sizer's part)."""
+
+    inputs: Mapping[str, Shape]
+
+    def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
+        """What to do with ``gangs``, which wait, sorted by arrival and uid; there are nodes.
+
+        Running gangs are those of ``snapshot``.
         """
         ...

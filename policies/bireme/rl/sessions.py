@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.core.resources import FloatArray
 from bireme.rl.errors import AnswerError, CheckpointError
-from bireme.rl.protocols import Array, Shape
+from bireme.rl.protocols import Array, Ask, Shape
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -88,6 +88,21 @@ class Session:
         self._inputs, self._where = dict(inputs), where
         self._output, self._axis = output
         self._session = _make_session(model, where)
+
+    def within(self, limit_seconds: float) -> Ask:
+        """Asks the network as :meth:`answer` does, for ``limit_seconds`` from now on.
+
+        What is not answered until then raises AnswerError, however many questions came before.
+        """
+        until = time.monotonic() + limit_seconds
+
+        def ask(arrays: Mapping[str, Array], rows: int) -> FloatArray:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise AnswerError(f"{self._where}: answers took longer than {limit_seconds:g} s")
+            return self.answer(arrays, rows, left)
+
+        return ask
 
     def answer(self, arrays: Mapping[str, Array], rows: int, limit_seconds: float) -> FloatArray:
         """The network's answer, float64, shape (rows,), all finite.

@@ -1,10 +1,10 @@
 """How far a policy that only watches is from the one that decides, on one and the same snapshot.
 
-*Agreement* is the share of starts in common. *Kendall's tau* compares the orders: 1 for the same,
+*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Kendall's tau* compares the orders: 1 for the same,
 -1 for the reverse. *Regret* is what the deciding policy's order costs more than the other's: the
 difference of the mean job completion times that :mod:`bireme.heuristics.list_schedule` forecasts
 for the waiting gangs, by their estimates. It is positive where the watching policy would have been
-better. Stops and places are not in it.
+better. Stops, places and sizes are not in it.
 """
 
 from bisect import bisect, insort
@@ -29,12 +29,15 @@ class Difference:
     Attributes:
         agreement: Gangs that both start, over gangs that any of them starts; 1 where none does.
         same_places: Of the gangs that both start, the share on the same nodes; 1 of none.
+        same_sizes: Of the elastic gangs that both start or any of both resizes, the share that
+            have the same size then; None of none.
         tau: Kendall's tau-a of the orders, from -1 to 1; 1 with fewer than two gangs.
         regret_seconds: How much longer gangs would take on average than under the other.
     """
 
     agreement: float
     same_places: float
+    same_sizes: float | None
     tau: float
     regret_seconds: float
 
@@ -48,6 +51,7 @@ def compare(active: Decision, shadow: Decision, snapshot: ClusterSnapshot) -> Di
     return Difference(
         agreement=_share(len(both), len(mine.keys() | other.keys())),
         same_places=_share(same, len(both)),
+        same_sizes=_same_sizes(active, shadow),
         tau=kendall_tau(*orders),
         regret_seconds=_regret(*orders, snapshot),
     )
@@ -78,6 +82,24 @@ def _places(admit: Admit) -> Mapping[str, list[tuple[int, int]]]:
     return {
         task.task: list(zip(task.rows.tolist(), task.counts.tolist(), strict=True))
         for task in admit.placement.tasks
+    }
+
+
+def _same_sizes(active: Decision, shadow: Decision) -> float | None:
+    """Gangs that one of them alone starts are left out: they have no size in the other."""
+    mine, other = _sizes(active), _sizes(shadow)
+    before = {each.gang.uid: each.running.sizes for d in (active, shadow) for each in d.resized}
+    pairs = [(mine.get(u, before.get(u)), other.get(u, before.get(u))) for u in {*mine, *other}]
+    same = [one == two for one, two in pairs if one is not None and two is not None]
+    return sum(same) / len(same) if same else None
+
+
+def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
+    """Replicas by task of the elastic gangs that it starts or resizes, by uid."""
+    return {
+        action.gang.uid: {task.task: int(task.counts.sum()) for task in action.placement.tasks}
+        for action in (*decision.admitted, *decision.resized)
+        if action.gang.is_elastic
     }
 
 

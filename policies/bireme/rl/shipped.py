@@ -80,17 +80,3 @@ class LearnedIndex(LearnedOrderer):
 
     def __init__(self) -> None:
         super().__init__(checkpoint("learned-index"))
-
-
-class OrdererAt(LearnedOrderer):
-    """The orderer of the checkpoint in a folder."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(load(Path(folder)))
-
-
-class PlacerAt(LearnedPlacer):
-    """The placer of the checkpoint in a folder."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(load(Path(folder)))

@@ -50,7 +50,7 @@ def test_a_folder_without_that_part_or_without_checkpoint_is_refused(
         registry.make_placer(orderer)
     with pytest.raises(SettingError, match=r"orderer 'checkpoint:.*nowhere': .* cannot be read"):
         registry.make_orderer(f"checkpoint:{tmp_path}/nowhere")
-    with pytest.raises(SettingError, match="no checkpoint has a sizer, and 'checkpoint:"):
+    with pytest.raises(SettingError, match=r"sizer 'checkpoint:.*ordering': .* has no sizer"):
         registry.make_sizer(orderer)
 
 

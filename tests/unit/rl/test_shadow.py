@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
+from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.fits import BestFit, FirstFit
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.plain_sizers import Maximum, Minimum
 from bireme.heuristics.shortest import ShortestJob
 from bireme.rl.shadow import Difference, compare, kendall_tau
-from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from scheduling import strategies
 from scheduling.strategies import Case
 
@@ -56,7 +58,31 @@ def test_equal_starts_on_other_nodes_are_equal_starts_elsewhere() -> None:
 
 @given(strategies.cases())
 def test_a_policy_agrees_with_itself_and_regrets_nothing(case: Case) -> None:
-    assert difference(case.snapshot, FIFO, FIFO) == Difference(1.0, 1.0, 1.0, 0.0)
+    found = difference(case.snapshot, FIFO, FIFO)
+    assert found.same_sizes in (None, 1.0)
+    assert found == Difference(1.0, 1.0, found.same_sizes, 1.0, 0.0)
+
+
+RULE, LARGEST, SMALLEST = (Policy(Fifo(), Packing(), s) for s in (None, Maximum(), Minimum()))
+
+
+def elastic(name: str) -> Gang:
+    return a_gang(name, a_task(2, min_replicas=1, max_replicas=4), is_elastic=True)
+
+
+def test_sizes_are_compared_of_elastic_gangs_that_both_start() -> None:
+    snapshot = a_snapshot([a_node("n")], elastic("starts"), a_gang("rigid"))
+    assert difference(snapshot, RULE, RULE).same_sizes == 1.0
+    assert difference(snapshot, RULE, LARGEST).same_sizes == 0.0
+    assert difference(a_snapshot([a_node("n")], a_gang("rigid")), RULE, LARGEST).same_sizes is None
+
+
+def test_sizes_are_compared_of_running_gangs_that_any_of_both_resizes() -> None:
+    empty = a_snapshot([a_node("n", gpus=4)], now=99.0)
+    snapshot = with_running(empty, a_running(elastic("runs"), empty.nodes, {"n": 4}))
+    assert difference(snapshot, SMALLEST, SMALLEST).same_sizes == 1.0
+    assert difference(snapshot, SMALLEST, RULE) == Difference(1.0, 1.0, 0.0, 1.0, 0.0)
+    assert difference(snapshot, LARGEST, RULE).same_sizes is None
 
 
 @given(strategies.cases())
@@ -66,9 +92,11 @@ def test_all_shares_lie_between_their_bounds_and_regret_changes_sides(case: Case
     assert 0 <= one.agreement <= 1
     assert 0 <= one.same_places <= 1
     assert -1 <= one.tau <= 1
-    assert (one.agreement, one.same_places, one.tau) == (
+    assert 0 <= (one.same_sizes or 0) <= 1
+    assert (one.agreement, one.same_places, one.same_sizes, one.tau) == (
         other.agreement,
         other.same_places,
+        other.same_sizes,
         other.tau,
     )
     assert one.regret_seconds == -other.regret_seconds

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final, cast
 
 from bireme.rl.errors import CheckpointError
-from bireme.rl.protocols import OrderEncoder, PlaceEncoder
+from bireme.rl.protocols import ChoiceEncoder, OrderEncoder, PlaceEncoder, SizeEncoder
 
 ORDER_ENCODERS: Final[Mapping[str, str]] = {
     "a2c-image/1": "bireme.rl.encoders.a2c_image:A2cImages",
@@ -20,6 +20,9 @@ PLACE_ENCODERS: Final[Mapping[str, str]] = {
     "das-machines/1": "bireme.rl.encoders.das:DasMachines",
     "das-machines-unaware/1": "bireme.rl.encoders.das:UnawareDasMachines",
 }
+SIZE_ENCODERS: Final[Mapping[str, str]] = {
+    "rlpto-tasks/1": "bireme.rl.encoders.rlpto:RlptoTasks",
+}
 
 
 def order_encoder(name: str) -> OrderEncoder:
@@ -30,6 +33,11 @@ def order_encoder(name: str) -> OrderEncoder:
 def place_encoder(name: str) -> PlaceEncoder:
     """The encoder of nodes called ``name``. Raises CheckpointError: there is none."""
     return cast(PlaceEncoder, _make("nodes", PLACE_ENCODERS, name))
+
+
+def size_encoder(name: str) -> SizeEncoder | ChoiceEncoder:
+    """The encoder of moves called ``name``. Raises CheckpointError: there is none."""
+    return cast(SizeEncoder | ChoiceEncoder, _make("moves", SIZE_ENCODERS, name))
 
 
 def _make(of: str, known: Mapping[str, str], name: str) -> object:

@@ -1,0 +1,219 @@
+"""What TapFinger's agents see, as formulas that training and serving share.
+
+An agent is a node pool. It sees the first tasks of its queue, the tasks that run in it, and itself;
+what a task gains by more resources is told by the time it takes at each size it may have. Amounts
+are shares of the pool's capacity in two columns (devices last, before them the scarcest of all
+else), times are relative to those of the tasks there are: the same weights serve pools of any size
+and tasks of any length. The leading dimensions (...) are those of worlds; a cluster has none.
+
+Source: Li et al., "Task placement and resource allocation for edge machine learning", section 4.2;
+the paper has the kind of a task as a one-hot vector, these are what the kind stands for.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+
+SLOTS: Final = 10
+"""Tasks of its queue that an agent sees (Li et al., section 5.1)."""
+PENDING_FEATURES: Final = 15
+RUNNING_FEATURES: Final = 5
+POOL_FEATURES: Final = 9
+SIZE_FEATURES: Final = 9
+
+NONE: Final = -1
+"""Of an empty slot."""
+_LEAST: Final = 1e-9
+_MOST_LOG: Final = 4.0
+"""Ratios and times beyond this many e-foldings are as good as it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """All pools at one moment. Amounts are shares of the pool's capacity.
+
+    Attributes:
+        kind: Which of the kinds of tasks waits in each slot, NONE for nobody, int64, shape
+            (..., pools, slots).
+        waited: How long it has waited, in the unit of ``times``, same shape.
+        meets: In which pools it waits, its own among them, bool, (..., pools, slots, pools).
+        queued: Tasks in line, (..., pools).
+        free: (..., pools, 2).
+        shares: What each kind takes at each size, the smallest first, (..., pools, kinds, sizes,
+            2).
+        fits: Whether that is free now, bool, (..., pools, kinds, sizes).
+        times: How long it takes then, (..., kinds, sizes); infinite where there is no such size.
+        run_shares: What runs, (..., pools, runs, 2).
+        run_left: How much longer, (..., pools, runs); below 0 where nothing runs.
+        is_single: Whether each pool starts one task at a time only.
+    """
+
+    kind: IntArray
+    waited: FloatArray
+    meets: BoolArray
+    queued: IntArray
+    free: FloatArray
+    shares: FloatArray
+    fits: BoolArray
+    times: FloatArray
+    run_shares: FloatArray
+    run_left: FloatArray
+    is_single: bool = False
+
+    def inputs(self) -> dict[str, NDArray[np.float32]]:
+        """What enters the network: ``pending``, ``running``, ``pools``, and ``sizes`` by kind.
+
+        Features are the last dimension; the first of them tells whether there is something.
+        """
+        # the middle time of a task at its smallest size
+        unit = np.exp(np.log(np.maximum(self.times[..., 0], _LEAST)).mean(-1))
+        arrays = {
+            "pending": self._pending(unit),
+            "running": self._running(unit),
+            "pools": self._pools(unit),
+            "sizes": self._sizes(unit),
+        }
+        return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+    def room(self) -> FloatArray:
+        """How many times the smallest size of each kind is free, (..., pools, kinds)."""
+        found: FloatArray = (
+            self.free[..., None, :] / np.maximum(self.shares[..., 0, :], _LEAST)
+        ).min(-1)
+        return np.maximum(found, 0.0)
+
+    def of_slots(self, by_kind: NDArray[Any]) -> NDArray[Any]:
+        """Rows of ``by_kind``, (..., pools, kinds, *), for every slot; any row for empty ones."""
+        at = np.maximum(self.kind, 0)
+        at = at.reshape(*at.shape, *[1] * (by_kind.ndim - at.ndim))
+        return np.take_along_axis(by_kind, at, axis=self.kind.ndim - 1)
+
+    def contention(self) -> tuple[FloatArray, FloatArray]:
+        """Of every slot: in how many pools its task waits, and how many of these have more room.
+
+        Equal room counts for the pool that is listed first. Shapes (..., pools, slots).
+        """
+        rooms = np.moveaxis(self.room(), -1, -2)  # (..., kinds, pools)
+        at = np.maximum(self.kind, 0)[..., None]
+        there = np.take_along_axis(rooms[..., None, :, :], at, axis=-2)
+        pools = np.arange(self.kind.shape[-2])
+        mine = np.broadcast_to(pools[:, None, None], (*self.kind.shape, 1))
+        own = np.take_along_axis(there, mine, axis=-1)
+        ahead = self.meets & ((there > own) | ((there == own) & (pools < mine)))
+        return np.maximum(self.meets.sum(-1), 1.0), ahead.sum(-1).astype(np.float64)
+
+    def _pending(self, unit: FloatArray) -> FloatArray:
+        contenders, ahead = self.contention()
+        waits = self.kind != NONE
+        own = _stacked(
+            waits,
+            np.log1p(self.waited / unit[..., None, None]),
+            np.arange(self.kind.shape[-1]) / SLOTS,
+            np.log2(contenders) / 2,
+            ahead == 0,
+            ahead / np.maximum(contenders - 1, 1),
+            contenders == 1,
+        )
+        seen = np.concatenate([own, self.of_slots(self._kinds(unit))], axis=-1)
+        return np.where(waits[..., None], seen, 0.0)
+
+    def _kinds(self, unit: FloatArray) -> FloatArray:
+        """Features of tasks that follow from their kind and the pool, (..., pools, kinds, 8)."""
+        times = self.times[..., None, :, :]
+        least = times[..., 0]
+        free_times = np.where(self.fits, times, np.inf)
+        best = np.where((self.shares <= 1).all(-1), times, np.inf).min(-1)
+        quickest = free_times.argmin(-1)[..., None]
+        taken = np.take_along_axis(self.shares.max(-1), quickest, axis=-1)[..., 0]
+        can_start = self.fits[..., 0]
+        return _stacked(
+            can_start,
+            _log(least / unit[..., None, None]),
+            _ratio(free_times.min(-1), least),
+            _ratio(best, least),
+            self.shares[..., 0, 0],
+            self.shares[..., 0, 1],
+            np.where(can_start, taken, 0.0),
+            np.log2(1 + self.room()) / 4,
+        )
+
+    def _running(self, unit: FloatArray) -> FloatArray:
+        left = np.maximum(self.run_left, 0.0) / unit[..., None, None]
+        seen = _stacked(
+            1.0,
+            self.run_shares[..., 0],
+            self.run_shares[..., 1],
+            np.log1p(left),
+            np.minimum(left, _MOST_LOG),
+        )
+        return np.where((self.run_left >= 0)[..., None], seen, 0.0)
+
+    def _pools(self, unit: FloatArray) -> FloatArray:
+        runs = self.run_left >= 0
+        least = self.shares[..., 0, :].max(-1).mean(-1)  # of a middle task, (..., pools)
+        soonest = np.where(runs, self.run_left, np.inf).min(-1, initial=np.inf)
+        return _stacked(
+            1.0,
+            self.free[..., 0],
+            self.free[..., 1],
+            np.log1p(self.queued) / 4,
+            (self.kind != NONE).sum(-1) / SLOTS,
+            runs.sum(-1) * least,
+            np.log2(1 + 1 / np.maximum(least, 1e-3)) / 5,
+            np.minimum(soonest / unit[..., None], _MOST_LOG),
+            self.is_single,
+        )
+
+    def _sizes(self, unit: FloatArray) -> FloatArray:
+        times = self.times[..., None, :, :]
+        least = times[..., :1]
+        known = np.where(np.isfinite(times), times, least)
+        of_free = np.minimum(self.shares / np.maximum(self.free[..., None, None, :], _LEAST), 1.0)
+        share = self.shares.max(-1)
+        work = share * known
+        return _stacked(
+            self.fits,
+            self.shares[..., 0],
+            self.shares[..., 1],
+            of_free[..., 0],
+            of_free[..., 1],
+            known / least,
+            _log(known / unit[..., None, None, None]),
+            _log(work / np.maximum(work[..., :1], _LEAST)),
+            np.log2(1 + 1 / np.maximum(share, 1e-3)) / 5,
+        )
+
+
+def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Amounts of two resources than which no smaller ones are as fast, with their times.
+
+    The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
+    Shapes (sizes, 2) and (sizes,).
+    """
+    best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
+    below = np.full(times.shape, np.inf)
+    below[1:] = best[:-1]
+    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
+    amounts = np.argwhere(times < below)
+    found = times[tuple(amounts.T)]
+    order = np.lexsort((amounts.sum(-1), -found))
+    return amounts[order], found[order]
+
+
+def _stacked(*features: Any) -> FloatArray:
+    return np.stack(np.broadcast_arrays(*features), axis=-1).astype(np.float64)
+
+
+def _log(ratios: FloatArray) -> FloatArray:
+    """Half the natural logarithm, bounded: of the order of one."""
+    found: FloatArray = np.log(np.maximum(ratios, _LEAST))
+    return np.clip(found, -_MOST_LOG, _MOST_LOG) / 2
+
+
+def _ratio(times: FloatArray, least: FloatArray) -> FloatArray:
+    """Times relative to those at the smallest size; 1 where there is none."""
+    return np.where(np.isfinite(times), times / least, 1.0)
