@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import Ranked
 from bireme.core.resources import Request
-from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import EfficiencyLaw
 from bireme.heuristics.parameters import require
 from bireme.heuristics.plain_sizers import share_equally
-from bireme.heuristics.sizing import Allotment, Pool, Sizes, hand_out, resized
+from bireme.heuristics.sizing import Allotment, Pool, Sizes, hand_out, resized, settling
 
 _LEAST_GAIN = 1e-9
 """Smaller improvements are rounding, and climbing them might never end."""
@@ -57,12 +56,7 @@ class Goodput:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Gangs of unknown speed get what they ask for; lately changed ones keep their size."""
-
-        def is_settling(running: RunningGang) -> bool:
-            since = max(running.started, running.resized)
-            return snapshot.now - since < snapshot.settings.resize_settle_seconds
-
-        pool = Pool(ranked, snapshot, is_settling)
+        pool = Pool(ranked, snapshot, settling(snapshot))
         worth = _Worth(self, pool, snapshot)
         measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
         ends = []
@@ -140,7 +134,7 @@ class _Worth:
 
     def _restart_factor(self, allotment: Allotment, sizes: Sizes) -> float:
         running = allotment.running
-        if running is None or sizes == _present(allotment):
+        if running is None or sizes == allotment.present:
             return 1.0
         age = max(0.0, self.snapshot.now - running.gang.arrived)
         cost = self.parameters.restart_seconds
@@ -163,18 +157,8 @@ def _from_minimum(pool: Pool, measured: Sequence[Allotment]) -> None:
 def _from_present(pool: Pool, measured: Sequence[Allotment]) -> None:
     """Running gangs as they are, where that is within their bounds and fits."""
     for allotment in measured:
-        if present := _present(allotment):
+        if present := allotment.present:
             pool.resize_if_it_fits(allotment, present)
-
-
-def _present(allotment: Allotment) -> dict[str, int]:
-    """What a running gang holds; empty for others, and where it is not within its bounds."""
-    if allotment.running is None:
-        return {}
-    held = allotment.running.sizes
-    sizes = {task.name: held.get(task.name, 0) for task in allotment.gang.tasks}
-    low, high = allotment.low, allotment.high
-    return sizes if all(low[n] <= size <= high[n] for n, size in sizes.items()) else {}
 
 
 def _move(pool: Pool, measured: Sequence[Allotment], worth: _Worth) -> bool:

@@ -42,6 +42,16 @@ class Allotment:
         }
 
     @property
+    def present(self) -> dict[str, int]:
+        """What it holds if it runs; empty for others, and where it is not within its bounds."""
+        if self.running is None:
+            return {}
+        held = self.running.sizes
+        sizes = {task.name: held.get(task.name, 0) for task in self.gang.tasks}
+        is_within = all(self.low[n] <= size <= self.high[n] for n, size in sizes.items())
+        return sizes if is_within else {}
+
+    @property
     def growable(self) -> list[Task]:
         """Tasks that may have more replicas than they have."""
         return [task for task in self.gang.tasks if self.sizes[task.name] < self.high[task.name]]
@@ -178,6 +188,16 @@ def demand_of(gang: Gang, sizes: Sizes) -> dict[str, int]:
 def resized(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
     """``sizes`` with ``change`` more replicas of ``task``."""
     return {**sizes, task.name: sizes[task.name] + change}
+
+
+def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
+    """Whether a gang started or changed its size so lately that it is left as it is."""
+
+    def is_settling(running: RunningGang) -> bool:
+        since = max(running.started, running.resized)
+        return snapshot.now - since < snapshot.settings.resize_settle_seconds
+
+    return is_settling
 
 
 def hand_out(

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked, Sizer
 from bireme.core.settings import SchedulingSettings
-from bireme.core.speed import SpeedLaw
+from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.heuristics.goodput import Goodput
 from bireme.heuristics.plain_sizers import FairSharing
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.simulator.physics.optimus import DL2_LAWS
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 

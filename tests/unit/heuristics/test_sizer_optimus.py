@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked
-from bireme.core.speed import SpeedLaw
+from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.heuristics.optimus import Optimus
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.simulator.physics.optimus import DL2_LAWS, OptimusLaw
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 

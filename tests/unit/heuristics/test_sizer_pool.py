@@ -12,6 +12,7 @@ from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked, Sizer
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LinearSpeed
 from bireme.heuristics.dolphin import Dolphin
 from bireme.heuristics.goodput import Goodput
 from bireme.heuristics.optimus import Optimus
@@ -19,7 +20,6 @@ from bireme.heuristics.plain_sizers import FairSharing, Maximum, Minimum
 from bireme.heuristics.sizing import Pool, bounds, hand_out, steps_done, steps_left
 from bireme.heuristics.slaq import Slaq
 from bireme.heuristics.tradl import TradlSizer
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.simulator.physics.optimus import DL2_LAWS
 from bireme.testing import (
     GPU,

@@ -8,9 +8,8 @@ import pytest
 
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
-from bireme.core.speed import LossCurve
+from bireme.core.speed import LinearSpeed, LossCurve
 from bireme.heuristics.tradl import TradlOrder, TradlSizer, steps_to_target
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 

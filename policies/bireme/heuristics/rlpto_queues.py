@@ -1,0 +1,83 @@
+"""RLPTO's three queues: interrupted gangs first, then urgent ones, then the normal ones.
+
+Each gang has a priority from 1 to 5, and its owner may ask for another (equation 4):
+
+    pr_t = pr_{t-1} + 0.1 N        N requests to raise it, less those to lower it
+
+A normal gang whose priority passes 5 becomes urgent, an urgent one below 5 normal; either way its
+priority is set anew. The paper leaves threshold and new values open. Here urgent is what its
+table V calls so, 5; who becomes urgent enters with 5, who becomes normal with 4.
+
+In a cluster a PriorityClass tells the first priority, and waiting is what asks: one request in ten
+minutes. So waiting makes a gang urgent, and gives it no claim to the places of others, which only
+those have that are urgent by their class. The paper stops the task that started last. Here those
+stop that come later in the order and have a lower claim, the last started first
+(:mod:`bireme.core.victims`), which is the paper's rule among normal gangs: urgent ones, and those
+that were stopped before, are left alone.
+
+Lu et al., "RLPTO", IEEE TPDS 2023, section V.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.policy import Ranked
+from bireme.core.resources import BoolArray, FloatArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.parameters import require
+from bireme.heuristics.ranking import Standing, ranked
+
+CHANGE: Final = 0.1
+"""What one request changes, mu in the paper."""
+URGENT: Final = 5.0
+"""The lowest priority of an urgent task."""
+DEMOTED: Final = 4.0
+"""The priority of a task that is no longer urgent."""
+
+
+def changed(
+    priority: FloatArray, is_urgent: BoolArray, requests: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Priorities and who is urgent after ``requests``, all of one shape (Lu et al., equation 4)."""
+    after = priority + CHANGE * requests
+    is_raised, is_lowered = ~is_urgent & (after > URGENT), is_urgent & (after < URGENT)
+    reset = np.where(is_raised, URGENT, np.where(is_lowered, DEMOTED, after))
+    return reset, (is_urgent | is_raised) & ~is_lowered
+
+
+class RlptoQueues:
+    """Interrupted gangs, then urgent, then normal ones, each by a priority that grows by waiting.
+
+    The score is the priority. Class values from ``urgent_priority`` on are urgent, which gives a
+    claim to the places of gangs that are not; below they are scaled to priorities from 1.
+    Source: Lu et al., "RLPTO: A Reinforcement Learning-Based Performance-Time Optimized Task and
+    Resource Scheduling Mechanism for Distributed Machine Learning", IEEE TPDS 2023, section V.
+    """
+
+    keeps_kin_in_line = True
+
+    def __init__(self, urgent_priority: int = 1000, request_seconds: float = 600.0) -> None:
+        """SettingError unless both are at least 1."""
+        require("urgent_priority", urgent_priority, 1)
+        require("request_seconds", request_seconds, 1)
+        self._urgent_priority, self._request_seconds = urgent_priority, request_seconds
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By queue, then by priority, then by arrival."""
+        waits = np.array([snapshot.wait_seconds(gang) for gang in gangs])
+        value = np.clip([gang.priority for gang in gangs], 0, self._urgent_priority)
+        first = 1 + (URGENT - 1) * value / self._urgent_priority
+        is_born_urgent = first >= URGENT
+        now, is_urgent = changed(first, is_born_urgent, np.floor(waits / self._request_seconds))
+        rows = zip(now.tolist(), is_urgent.tolist(), is_born_urgent.tolist(), strict=True)
+        found = {gang.uid: row for gang, row in zip(gangs, rows, strict=True)}
+
+        def standing(gang: Gang) -> Standing:
+            priority, urgent, has_claim = found[gang.uid]
+            key = (not gang.interrupted, not urgent, -priority)
+            return Standing(key, priority, float(has_claim))
+
+        return ranked(gangs, standing)
