@@ -23,6 +23,7 @@ from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_manifests import PodFactory
 from bireme.kube.pods import PodFacts
+from bireme.kube.progress_access import ProgressAccess
 from bireme.kube.training_jobs import JobFacts, Key
 from bireme_operator.back_offs import BackOffs
 from bireme_operator.lifecycle import Chore
@@ -51,6 +52,7 @@ class Actuator:
     back_offs: BackOffs
     on_done: Callable[[], None]
     on_refused: Callable[[Key, GangRefused], None]
+    progress: ProgressAccess | None = None
     busy: dict[Key, Promise | None] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -126,7 +128,7 @@ class Actuator:
         status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
         written = await self.writes.write_group_status(job.key, version, status)
         try:
-            await self.create_pods(job, plan, PodFactory(job, plan).in_order())
+            await self.create_pods(job, plan, self._factory(job, plan).in_order())
         except (ApiError, GangRefused):
             # Or pods would be taken for leftovers where the cache does not have their plan yet.
             await self.watches.wait_past(self.watches.groups, written)
@@ -139,7 +141,7 @@ class Actuator:
         Raises:
             GangRefused: the API server will not take one of them.
         """
-        factory = PodFactory(job, plan)
+        factory = self._factory(job, plan)
         creations = [self._create_pod(job, plan, factory.manifest(m)) for m in members]
         if rendezvous.Rendezvous(job, plan).needs_service:
             creations.insert(0, self._create_service(job))
@@ -149,6 +151,9 @@ class Actuator:
             raise error
         newest = max((r for r in results if isinstance(r, int)), default=0)
         await self.watches.wait_past(self.watches.members, newest)
+
+    def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
+        return PodFactory(job, plan, self.progress)
 
     async def _create_service(self, job: JobFacts) -> int:
         try:
@@ -188,7 +193,7 @@ class Actuator:
             GangRefused: it would refuse one.
             ApiError: it gave no verdict; ask again.
         """
-        factory = PodFactory(job, plan)
+        factory = self._factory(job, plan)
         for member in plan.members:
             try:
                 await self.writes.try_pod(job.key[0], factory.manifest(member))
@@ -206,7 +211,7 @@ class Actuator:
         await self.delete_pods(chore.delete_pods, evicts=chore.evicts)
         if chore.create and plan is not None:
             wanted = {(member.task, member.index) for member in chore.create}
-            in_order = PodFactory(job, plan).in_order()
+            in_order = self._factory(job, plan).in_order()
             await self.create_pods(job, plan, [m for m in in_order if (m.task, m.index) in wanted])
         if chore.clear_plan:
             await self.clear_plan(job.key, job)

@@ -23,6 +23,8 @@ from bireme_operator.endpoint import Endpoint
 from bireme_operator.leadership import Term
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import Metrics
+from bireme_operator.progress_desk import ProgressDesk
+from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
@@ -50,6 +52,7 @@ class Operator:
         self._lease: Lease | None = None
         self._clients: list[ApiClient] = []
         self._endpoint = Endpoint(self._metrics.registry, self.unhealthy, self.unready)
+        self._progress = ProgressEndpoint(self._desk, self._metrics)
 
     def registry(self) -> kopf.OperatorRegistry:
         """kopf's handlers, bound to this operator."""
@@ -103,6 +106,19 @@ class Operator:
         self._metrics.show_writes(client.write_counts)
         if self._settings.metrics_port:
             await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
+        if self._settings.progress_url:
+            await self._serve_progress(self._settings)
+
+    async def _serve_progress(self, settings: OperatorSettings) -> None:
+        files = (settings.progress_cert_file, settings.progress_key_file)
+        certificate = Certificate(*files, time.monotonic) if all(files) else None
+        await self._progress.start(settings.progress_host, settings.progress_port, certificate)
+
+    def _desk(self) -> ProgressDesk | None:
+        """Where reports go; None until this process leads and has filled its caches."""
+        if self._term is None or not self._term.watches.are_synced:
+            return None
+        return self._term.progress
 
     def _login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_via_client(**kwargs)
@@ -120,6 +136,7 @@ class Operator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._endpoint.stop()
+        await self._progress.stop()
         for client in self._clients:
             await client.close()
 
@@ -175,6 +192,6 @@ class Operator:
         """Why this process is not ready; a standby is ready, a leader once it has decided."""
         if self._lease is None:
             return "starting"
-        if self._term is not None and not all(r.synced.is_set() for r in self._term.watches.all):
+        if self._term is not None and not self._term.watches.are_synced:
             return "filling caches"
         return self.unhealthy()

@@ -19,6 +19,7 @@ from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.metrics import Metrics
+from bireme_operator.progress_desk import ProgressDesk
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
@@ -37,6 +38,7 @@ class Jobs:
         actuator: Actuator,
         resizes: Resizes,
         reports: Reports,
+        progress: ProgressDesk,
         events: Events,
         metrics: Metrics,
         settings: OperatorSettings,
@@ -48,6 +50,7 @@ class Jobs:
         self._writes = actuator.writes
         self._resizes = resizes
         self._reports = reports
+        self._progress = progress
         self._events = events
         self._metrics = metrics
         self._settings = settings
@@ -130,6 +133,7 @@ class Jobs:
             self._actuator.do(job, chore, view.plan if view is not None else None)
         elif view is not None and job.phase in lifecycle.ACTIVE:
             wanted = status.counted(dict(job.status), job, view)
+            wanted |= self._progress.told(job, view)
             if elastic.is_resizable(job):
                 wanted = status.sized(wanted, view, self._state.node_table)
             self._reports.offer_job(job, wanted)
@@ -162,7 +166,7 @@ class Jobs:
     async def _move(
         self, job: JobFacts, move: Transition, view: GangView | None, now: float
     ) -> None:
-        before = dict(job.status)
+        before = {**job.status, **self._progress.told(job, view, at_once=True)}
         is_current = view is not None and view.plan.attempt == job.attempt
         if view is not None and is_current and "admittedTime" not in before:
             admit = self._admitted.get(job.uid)
@@ -195,6 +199,7 @@ class Jobs:
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
+        self._progress.forget(uids)
         self._admitted = {uid: x for uid, x in self._admitted.items() if uid in uids}
         self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
         self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}

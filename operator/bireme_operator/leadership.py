@@ -13,6 +13,7 @@ import structlog
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.progress_access import ProgressAccess
 from bireme.kube.scheduling_policies import PolicyFacts
 from bireme.kube.training_jobs import Key
 from bireme.registry import make_policy
@@ -26,6 +27,8 @@ from bireme_operator.policies import Decider, Policies
 from bireme_operator.policy_loading import decider_of
 from bireme_operator.policy_reports import PolicyReports
 from bireme_operator.preemptions import Preemptions
+from bireme_operator.progress_desk import ProgressDesk
+from bireme_operator.progress_tokens import Tokens
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
 from bireme_operator.reports import Reports
@@ -69,6 +72,13 @@ class Term:
         self._actuator = Actuator(
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
+        if settings.progress_url:
+            self._actuator.progress = ProgressAccess(
+                settings.progress_url, settings.progress_ca_config_map
+            )
+        self.progress = ProgressDesk(
+            self.state, Tokens(client, clock), settings.progress_write_seconds, clock, now
+        )
         self._reports = self._make_reports(writes, events, settings)
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = self._make_jobs(events, settings, metrics)
@@ -99,6 +109,7 @@ class Term:
             self._actuator,
             self._resizes,
             self._reports,
+            self.progress,
             events,
             metrics,
             settings,

@@ -42,6 +42,9 @@ class Metrics:
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
         self.policies = PolicyMetrics(r)
+        self.reports = Counter(
+            "bireme_progress_reports", "Progress reports, by HTTP status", ["status"], registry=r
+        )
         self.recorded = Counter(
             "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
         )
@@ -69,6 +72,9 @@ class PolicyMetrics:
         self.agreement = self._by_policy("shadow_agreement", "Share of starts in common, lately")
         self.regret = self._by_policy(
             "shadow_regret_seconds", "Forecast time saved by its order per gang, lately"
+        )
+        self.size_agreement = self._by_policy(
+            "shadow_size_agreement", "Share of elastic gangs that get the same size, lately"
         )
         self.compared = self._by_policy("shadow_decisions", "Cycles compared since it was loaded")
         self.shadow_cycles = Counter(

@@ -16,7 +16,7 @@ from bireme_operator.events import Events
 from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.policies import Policies
 from bireme_operator.status import Status, cleaned, with_condition
-from bireme_operator.tallies import Tally
+from bireme_operator.tallies import Likeness, Tally
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
@@ -72,12 +72,20 @@ def _add_tally(said: Status, policy: PolicyFacts, tally: Tally, now: float) -> N
     said["fallbacks"] = tally.fallbacks
     if not policy.is_shadow:
         said["decisions"] = tally.decisions
-    elif tally.likeness.cycles:
-        said["shadow"] = {
-            "decisions": tally.likeness.cycles,
-            "agreement": round(tally.likeness.agreement, 4),
-            "regret": round(tally.likeness.regret_seconds, 1),
-        }
+    elif likeness := _shown(tally.likeness):
+        said["shadow"] = likeness
+
+
+def _shown(likeness: Likeness) -> Status:
+    """What is known of a shadow; empty before anything is."""
+    shown: Status = {}
+    if likeness.cycles:
+        shown["decisions"] = likeness.cycles
+        shown["agreement"] = round(likeness.agreement, 4)
+        shown["regret"] = round(likeness.regret_seconds, 1)
+    if likeness.size_agreement is not None:
+        shown["sizeAgreement"] = round(likeness.size_agreement, 4)
+    return shown
 
 
 def is_news(before: Status, said: Status) -> bool:
@@ -163,7 +171,9 @@ class PolicyReports:
         policies, metrics = self._policies, self._metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         tallies = {name: each.tally for name, each in deciders.items() if each is not None}
-        compared = {n: t.likeness for n, t in tallies.items() if t.likeness.cycles}
+        likeness = {name: tally.likeness for name, tally in tallies.items()}
+        compared = {name: found for name, found in likeness.items() if found.cycles}
+        sizes = {name: found.size_agreement for name, found in likeness.items()}
         metrics.show(
             {
                 metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
@@ -171,5 +181,6 @@ class PolicyReports:
                 metrics.agreement: {n: found.agreement for n, found in compared.items()},
                 metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
                 metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
+                metrics.size_agreement: {n: f for n, f in sizes.items() if f is not None},
             }
         )

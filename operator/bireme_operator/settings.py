@@ -64,6 +64,29 @@ class OperatorSettings:
     record_files: int = 16
     """The most files kept; the oldest is deleted for a new one."""
 
+    progress_url: str = ""
+    """Address under which pods reach the progress endpoint, such as
+    https://bireme-progress.bireme-system:8082; empty for no endpoint at all."""
+
+    progress_host: str = "127.0.0.1"
+    """Address on which it is served; 0.0.0.0 where pods are to reach it by a Service."""
+
+    progress_port: int = 8082
+    """Port of the same."""
+
+    progress_cert_file: str = ""
+    """Its TLS certificate, with those between it and the authority; empty for plain HTTP."""
+
+    progress_key_file: str = ""
+    """The private key of the certificate. Both files are read again when they change."""
+
+    progress_ca_config_map: str = ""
+    """ConfigMap in the namespaces of jobs whose ca.crt vouches for the certificate; empty where
+    the usual authorities do."""
+
+    progress_write_seconds: float = 30.0
+    """How often the progress of one job is written into its status."""
+
     checkpoint_directory: str = ""
     """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
     alone."""
@@ -79,6 +102,11 @@ class OperatorSettings:
         for name in ("lease_duration_seconds", "write_concurrency", "record_files"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if bool(self.progress_cert_file) != bool(self.progress_key_file):
+            raise SettingError(
+                f"progress_cert_file is {self.progress_cert_file!r} and progress_key_file "
+                f"{self.progress_key_file!r}; set both for TLS, or neither for plain HTTP"
+            )
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise SettingError(
                 f"log_level is {self.log_level!r}; use debug, info, warning or error"

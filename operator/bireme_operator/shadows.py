@@ -65,6 +65,7 @@ class Shadows:
             decider.tally.add(theirs)
             if decision.admitted or theirs.admitted:  # else nobody could start anything
                 decider.tally.likeness.add(found)
+            decider.tally.likeness.add_sizes(found)
             self._metrics.shadow_cycles.labels("compared").inc()
         self._rest_until = self._clock() + _REST * (self._clock() - began)
 

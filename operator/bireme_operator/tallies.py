@@ -24,11 +24,17 @@ class Likeness:
 
     cycles: int = 0
     _lately: deque[Difference] = field(default_factory=lambda: deque(maxlen=LATELY))
+    _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
 
     def add(self, found: Difference) -> None:
-        """One more cycle."""
+        """One more cycle in which either of them started a gang."""
         self.cycles += 1
         self._lately.append(found)
+
+    def add_sizes(self, found: Difference) -> None:
+        """One more cycle; it counts where both gave elastic gangs a size."""
+        if found.same_sizes is not None:
+            self._sizes.append(found.same_sizes)
 
     @property
     def agreement(self) -> float:
@@ -39,6 +45,11 @@ class Likeness:
     def regret_seconds(self) -> float:
         """The mean likewise; positive where the shadow would have done better."""
         return fmean(each.regret_seconds for each in self._lately)
+
+    @property
+    def size_agreement(self) -> float | None:
+        """The share of elastic gangs with the same size, likewise; None before there were any."""
+        return fmean(self._sizes) if self._sizes else None
 
 
 @dataclass(slots=True)

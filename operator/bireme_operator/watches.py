@@ -80,6 +80,11 @@ class Watches:
             self.priorities,
         )
 
+    @property
+    def are_synced(self) -> bool:
+        """Whether every collection has been listed."""
+        return all(reflector.synced.is_set() for reflector in self.all)
+
     async def run(self) -> None:
         """Mirror until cancelled; the end of any one reflector is the end of all."""
         async with asyncio.TaskGroup() as group:

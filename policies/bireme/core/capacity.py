@@ -14,7 +14,7 @@ from bireme.core import filters
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
-from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, FloatArray, IntArray
+from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, BoolArray, FloatArray, IntArray
 
 COUNT_CEILING = 2**31
 """Stands for "as many as you like" where a replica asks for nothing on a node."""
@@ -90,6 +90,13 @@ class FreeCapacity:
             self.free[task.rows] -= task.counts[:, None] * request
             self._touched.append(task.rows)
         self._tightness = None
+
+    def inside(self, mask: BoolArray) -> "FreeCapacity":
+        """The same with nothing free but on nodes of ``mask``, shape (nodes,)."""
+        if mask.all():
+            return self
+        free = np.where(mask[:, None], self.free, 0)
+        return FreeCapacity(self.nodes, self.nodes.allocatable - free)
 
     def lower(self, rows: IntArray, free: IntArray) -> None:
         """Set what is free on ``rows``, shape (rows, resources), to less than it was."""

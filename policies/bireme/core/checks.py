@@ -8,7 +8,10 @@ places, and without a sizer's answer the general rule sizes all.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
+
+import numpy as np
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
@@ -117,12 +120,20 @@ def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
         task.name: max(
             least[task.name],
             min(
-                int(sizes.get(task.name, task.replicas)),
+                _whole(gang, task.name, sizes.get(task.name, task.replicas)),
                 task.maximum if gang.is_elastic else task.replicas,
             ),
         )
         for task in gang.tasks
     }
+
+
+def _whole(gang: Gang, task: str, wanted: object) -> int:
+    """``wanted`` as replicas; ValueError where it is no whole number."""
+    if not isinstance(wanted, (int, np.integer)):
+        name = f"{gang.namespace}/{gang.name}"
+        raise ValueError(f"it wants {wanted!r} {task} replicas of {name}, no whole number")
+    return int(wanted)
 
 
 class CheckedPlacer:
@@ -135,12 +146,19 @@ class CheckedPlacer:
         fault: What was wrong with the last invalid answer; empty when none was.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, snapshot: ClusterSnapshot) -> None:
         self.fault = ""
         self.name = type(policy.placer).__qualname__
-        self._placer = policy.placer
+        self._given, self._snapshot = policy.placer, snapshot
         self._rules: Placer | None = policy.rules.placer if policy.rules else None
         self._patience = PATIENCE
+
+    @cached_property
+    def _placer(self) -> Placer:
+        """Whom to ask in this cycle; raises whatever the policy's placer does."""
+        on = getattr(self._given, "on", None)
+        placer: Placer = self._given if on is None else on(self._snapshot)
+        return placer
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """A valid placement of the whole gang, or None."""

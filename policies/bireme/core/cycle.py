@@ -31,7 +31,7 @@ def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -
 
     Without ``explain`` the decision is the same, but its actions carry no words.
     """
-    placer, sizer = CheckedPlacer(policy), CheckedSizer(policy.sizer)
+    placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
     faults: list[str] = []
     for orderer in orderers(policy):
         try:

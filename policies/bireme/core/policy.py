@@ -87,7 +87,11 @@ class Sizer(Protocol):
 
 
 class Placer(Protocol):
-    """Where a gang goes."""
+    """Where a gang goes.
+
+    A placer may have a method ``on(snapshot)``: the placer to be asked in its place while a cycle
+    decides on that snapshot, for one that depends on more than a gang and what is free.
+    """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Nodes for every replica of ``gang``, or None when they do not all fit."""

@@ -71,7 +71,7 @@ def larger(
     while sum(extra.values()):
         added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
         for inside in _nearest(running, capacity.nodes) if may_add(added) else ():
-            placement = placer.place(added, _only(inside, capacity))
+            placement = placer.place(added, capacity.inside(inside))
             if placement is not None:
                 whole = joined(running, placement, capacity.nodes)
                 if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
@@ -89,14 +89,6 @@ def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
     for codes in nodes.domains:
         yield own | ((codes >= 0) & np.isin(codes, codes[rows]))
     yield np.ones(len(nodes), dtype=np.bool_)
-
-
-def _only(inside: BoolArray, capacity: FreeCapacity) -> FreeCapacity:
-    """``capacity`` with nothing free but ``inside``."""
-    if inside.all():
-        return capacity
-    free = np.where(inside[:, None], capacity.free, 0)
-    return FreeCapacity(capacity.nodes, capacity.nodes.allocatable - free)
 
 
 def joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:

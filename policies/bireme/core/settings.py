@@ -65,6 +65,10 @@ class SchedulingSettings:
     """Node labels that name topology domains, narrowest first; a gang is packed into the first
     level that holds it. Nodes without a level's label belong to no domain of that level."""
 
+    node_pool_label: str = "bireme.dev/node-pool"
+    """The node label that names node pools, for policies that choose among them. Nodes without it
+    form one pool."""
+
     def __post_init__(self) -> None:
         weights = (self.user_weight, self.job_weight, self.wait_weight, self.parallelism_weight)
         if min(weights) < 0 or not 0 < sum(weights) < inf:

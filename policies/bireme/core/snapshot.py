@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
@@ -67,6 +69,20 @@ class ClusterSnapshot:
     def overdue_seconds(self, gang: Gang) -> float:
         """How far past its wait bound ``gang`` is, or was when it started; 0 when it is not."""
         return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))
+
+    @cached_property
+    def memo(self) -> dict[object, object]:
+        """Answers that depend on this snapshot alone, kept for as long as it is."""
+        return {}
+
+    @cached_property
+    def node_pools(self) -> IntArray:
+        """The pool of every node, shape (nodes,), from 0 on: one per value of the setting's label.
+
+        Nodes without the label form one pool.
+        """
+        codes = self.nodes.label(self.settings.node_pool_label).codes
+        return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
     @cached_property
     def total(self) -> dict[str, int]:

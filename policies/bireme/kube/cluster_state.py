@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from bireme.core.claims import believed
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.reasons import Reason
@@ -216,7 +217,7 @@ class ClusterState:
         priority, missing = self.standing.priority(class_name)
         fault = fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
         may_preempt, learned = self.standing.may_preempt(class_name), self.run_times.of_job(job)
-        return job.gang(priority, fault, may_preempt, learned)
+        return believed(job.gang(priority, fault, may_preempt, learned))
 
     def _waiting_group(
         self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None

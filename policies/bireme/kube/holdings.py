@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bireme.core.claims import believed
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
@@ -59,7 +60,10 @@ def of_job(
     is_leaving = (
         job.is_leaving or job.is_finished or job.is_suspended or view.plan.attempt != job.attempt
     )
-    return _running(gang, view, nodes, is_leaving)
+    running = _running(gang, view, nodes, is_leaving)
+    if running is None or gang.progress is None:
+        return running
+    return replace(running, gang=believed(running.gang, running))
 
 
 def _arrived(job: JobFacts, view: GangView) -> float:

@@ -60,6 +60,8 @@ KINDS: Final = (
             _REASON,
             Column("NODES", "integer", ".status.placement.nodes", wide=True),
             Column("RESTARTS", "integer", ".status.restarts", wide=True),
+            Column("PROGRESS", "number", ".status.progress.percentage", wide=True),
+            Column("LOSS", "number", ".status.progress.loss", wide=True),
             _MESSAGE,
             _AGE,
         ),

@@ -11,16 +11,20 @@ from typing import Any
 from bireme.kube import names, pods
 from bireme.kube.gang_views import pod_name
 from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.progress_access import ANNOTATION, ProgressAccess
 from bireme.kube.rendezvous import Rendezvous, owner_reference
 from bireme.kube.training_jobs import JobFacts
 
 
 class PodFactory:
-    """Makes the pods of one planned job."""
+    """Makes the pods of one planned job; ``progress`` is where they may report, if anywhere."""
 
-    def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
+    def __init__(
+        self, job: JobFacts, plan: PlanFacts, progress: ProgressAccess | None = None
+    ) -> None:
         self._job = job
         self._plan = plan
+        self._progress = progress
         self._rendezvous = Rendezvous(job, plan)
         self._templates = {task["name"]: task["template"] for task in job.raw_tasks}
         self._priority = {task.name: task.priority for task in job.tasks}
@@ -49,7 +53,7 @@ class PodFactory:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": metadata,
-            "spec": self._spec(template["spec"], member, name),
+            "spec": self._spec(template, member, name),
         }
 
     def _labels(self, member: Member) -> dict[str, str]:
@@ -65,7 +69,8 @@ class PodFactory:
         }
 
     def _spec(self, template: dict[str, Any], member: Member, name: str) -> dict[str, Any]:
-        spec = dict(template)
+        given = template["spec"]
+        spec = dict(given)
         spec["schedulerName"] = names.SCHEDULER_NAME
         spec.setdefault("restartPolicy", "Never")
         spec.setdefault("automountServiceAccountToken", False)
@@ -77,11 +82,19 @@ class PodFactory:
             spec["hostname"] = name
             spec["subdomain"] = self._job.key[1]
         environment = self._rendezvous.environment(member.task, member.index)
+        if self._progress is not None and _may_report(template):
+            spec = self._progress.mounted(spec)
+            environment |= self._progress.environment(self._job.key)
         if environment:
             spec["containers"] = [_with(c, environment) for c in spec["containers"]]
         if self._plan.mode == "Pinned":
-            spec["affinity"] = pods.pinned_affinity(template, member.node)
+            spec["affinity"] = pods.pinned_affinity(given, member.node)
         return spec
+
+
+def _may_report(template: dict[str, Any]) -> bool:
+    metadata = template.get("metadata") or {}
+    return (metadata.get("annotations") or {}).get(ANNOTATION) != "none"
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:

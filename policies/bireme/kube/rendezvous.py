@@ -5,7 +5,8 @@ torch: the variables ``torch.distributed`` reads (``MASTER_ADDR``, ``MASTER_PORT
 arguments as environment variables and let it start one process per GPU. The master, or else the
 first replica in intra-job order, is rank 0; neighbours in rank are neighbours in the cluster.
 elastic torch: agents of torchrun that come and go, between the fewest and the most replicas. They
-meet at the first replica of the plan, which stays to the end, and number themselves.
+meet at the first replica of the plan, which stays to the end and is rank 0; the others number
+themselves.
 tensorflow: ``TF_CONFIG`` with the addresses of every role.
 
 Addresses are pod host names under the job's headless Service; they exist before the pods do and
@@ -25,9 +26,19 @@ from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
 TENSORFLOW_PORT = 2222
-ELASTIC_RESTARTS = 20
+ELASTIC_RESTARTS = 100
 """How often an elastic replica's processes start anew before it counts as failed; they also do
-when others leave. A job that sets PET_MAX_RESTARTS itself decides for itself."""
+when others come or leave. A job that sets PET_MAX_RESTARTS itself decides for itself."""
+ELASTIC_TIMEOUTS = {
+    "last_call_timeout": 5,
+    "keep_alive_interval": 2,
+    "keep_alive_max_attempt": 4,
+    "read_timeout": 300,
+}
+"""Seconds (and heartbeats) of the rendezvous of elastic replicas: how long those that met wait for
+more; after how many missed heartbeats one that left is no longer waited for (torch's own 30 s and
+15 s would stop training for that long at every resize); how long one that is ready early tries to
+reach the first replica, whose image may still be on its way (torch: 60 s)."""
 
 
 class Rendezvous:
@@ -85,18 +96,23 @@ class Rendezvous:
 
     def _elastic(self, task: str, index: int) -> dict[str, str]:
         """The same for every size of the gang, so that nobody must be told of a resize."""
-        host = self._plan.members[0]
+        first = self._plan.members[0]
+        host = self._address(first.task, first.index)
         fewest = self._job.gang(0).at_minimum.replicas
-        is_host = (task, index) == (host.task, host.index)
+        is_host = (task, index) == (first.task, first.index)
         most = sum(known.maximum for known in self._tasks.values())
+        rendezvous = {"is_host": int(is_host), **ELASTIC_TIMEOUTS}
         return {
             "PET_NNODES": f"{fewest}:{most}",
             "PET_NPROC_PER_NODE": str(_devices(self._tasks[task])),
             "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
             "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": f"{self._address(host.task, host.index)}:{TORCH_PORT}",
-            "PET_RDZV_CONF": f"is_host={int(is_host)}",
+            "PET_RDZV_ENDPOINT": f"{host}:{TORCH_PORT}",
+            "PET_RDZV_CONF": ",".join(f"{name}={value}" for name, value in rendezvous.items()),
             "PET_RDZV_ID": f"{self._job.uid}-{self._plan.attempt}",
+            # Agents are ranked in the order of their addresses. Capitals come first, and are the
+            # same name to DNS.
+            "PET_LOCAL_ADDR": host.upper() if is_host else self._address(task, index),
         }
 
     def _tensorflow(self, task: str, index: int) -> str:

@@ -16,6 +16,7 @@ from bireme.core.reasons import Reason
 from bireme.kube import durations, envelope, names, pods, timestamps, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 from bireme.kube.plans import spec_digest
+from bireme.kube.progress import Told, told_by
 
 FINISHED = ("Succeeded", "Failed")
 Key = tuple[str, str]
@@ -82,6 +83,11 @@ class JobFacts:
         return float(self.status.get("runSeconds") or 0)
 
     @cached_property
+    def told(self) -> Told | None:
+        """What it has reported about its training; None when it has not."""
+        return told_by(self.status)
+
+    @cached_property
     def spec_hash(self) -> str:
         """Digest of what a plan depends on."""
         return spec_digest(list(self.raw_tasks))
@@ -117,7 +123,8 @@ class JobFacts:
     ) -> Gang:
         """The job as a waiting gang; its wait counts over all its times in the queue.
 
-        ``learned_seconds`` is how long it should run if its owner does not say so.
+        ``learned_seconds`` is how long it should run if its owner does not say so. What follows
+        from its progress is for :func:`bireme.core.claims.believed` to say.
         """
         gang = Gang(
             uid=self.uid,
@@ -136,7 +143,10 @@ class JobFacts:
             estimated_seconds=learned_seconds,
             may_preempt=may_preempt,
         )
-        return gang if self.spec is None else _as_asked(gang, self.spec)
+        gang = gang if self.spec is None else _as_asked(gang, self.spec)
+        if (told := self.told) is None:
+            return gang
+        return replace(gang, progress=told.progress, speed=told.speed, loss=told.loss)
 
 
 def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:

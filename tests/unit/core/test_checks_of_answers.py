@@ -176,6 +176,7 @@ def elastic(replicas: int, least: int, most: int, min_available: int = 0) -> Gan
         pytest.param(lambda _: {"job": None}, id="no-sizes"),
         pytest.param(lambda _: {"job": {"worker": math.nan}}, id="not-a-number"),
         pytest.param(lambda _: {"job": {"worker": "many"}}, id="a-word"),
+        pytest.param(lambda _: {"job": {"worker": 2.5}}, id="half-a-replica"),
     ],
 )
 def test_where_a_sizer_goes_wrong_the_general_rule_sizes_all(
@@ -187,11 +188,38 @@ def test_where_a_sizer_goes_wrong_the_general_rule_sizes_all(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "started"), [(-5, 2), (0, 2), (2, 2), (3, 3), (8, 8), (9, 8), (10**9, 8)]
+    ("wanted", "started"),
+    [(-5, 2), (0, 2), (2, 2), (np.int64(3), 3), (8, 8), (9, 8), (10**9, 8)],
 )
 def test_what_a_sizer_wants_is_kept_between_minimum_and_maximum(wanted: int, started: int) -> None:
     sizer = Wants(lambda _: {"job": {"worker": wanted}})
     assert starts_with(sizer, elastic(4, 2, 8)) == (started, "")
+
+
+def test_a_size_that_is_no_whole_number_is_told_with_its_gang_and_task() -> None:
+    _, fault = starts_with(Wants(lambda _: {"job": {"worker": 2.5}}), elastic(4, 1, 8))
+    assert fault.endswith("it wants 2.5 worker replicas of default/job, no whole number")
+
+
+class PerSnapshot:
+    """A placer that has another asked for each snapshot, or fails to find one."""
+
+    def __init__(self, on: Callable[[ClusterSnapshot], Placer]) -> None:
+        self.on = on
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        raise AssertionError("there is a snapshot")
+
+
+def test_a_placer_may_have_another_asked_for_a_snapshot() -> None:
+    decision = two_workers(PerSnapshot(lambda _: answers(on([0, 1], [1, 1]))), None)
+    assert (admitted(decision), decision.fallback) == (["job"], "")
+
+
+def test_where_no_placer_is_found_for_a_snapshot_the_rules_place_the_gang() -> None:
+    decision = two_workers(PerSnapshot(lambda _: fails(_)), RULES)
+    assert admitted(decision) == ["job"]
+    assert "ZeroDivisionError" in decision.fallback
 
 
 def test_what_a_sizer_wants_is_never_less_than_may_start() -> None:

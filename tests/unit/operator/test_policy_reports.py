@@ -114,10 +114,20 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert told(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
     assert "shadow" not in status
     (shadow,) = policies.shadows
-    for agreement, regret in ((1.0, 0.0), (0.5, 12.34)):
-        shadow.tally.likeness.add(Difference(agreement, 1.0, 1.0, regret))
+    found = Difference(1.0, 1.0, None, 1.0, 0.0), Difference(0.5, 1.0, 0.25, 1.0, 12.34)
+    shadow.tally.likeness.add_sizes(found[0])
+    assert "shadow" not in await said(policies, "s")
+    shadow.tally.likeness.add_sizes(found[1])
+    assert (await said(policies, "s"))["shadow"] == {"sizeAgreement": 0.25}
+    for each in found:
+        shadow.tally.likeness.add(each)
     status = await said(policies, "s")
-    assert status["shadow"] == {"decisions": 2, "agreement": 0.75, "regret": 6.2}
+    assert status["shadow"] == {
+        "decisions": 2,
+        "agreement": 0.75,
+        "regret": 6.2,
+        "sizeAgreement": 0.25,
+    }
     assert "decisions" not in status
 
 

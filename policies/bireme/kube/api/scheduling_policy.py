@@ -15,7 +15,7 @@ from bireme.kube.api.model import Model, Rule, checked_by
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
 
-_PARTS: Final = "[self.?orderer.orValue(''), self.?placer.orValue('')]"
+_PARTS: Final = "[self.?orderer.orValue(''), self.?placer.orValue(''), self.?sizer.orValue('')]"
 
 PolicyName = Annotated[str, Field(pattern=POLICY_NAME, max_length=253)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
@@ -42,9 +42,10 @@ class SchedulingPolicySpec(Model):
                 "the policy names nothing: name an orderer, a placer, a sizer or a checkpoint",
             ),
             Rule(
-                "!has(self.checkpoint) || !has(self.orderer) || !has(self.placer)",
-                "checkpoint {self.checkpoint.name} would not be used beside orderer {self.orderer}"
-                " and placer {self.placer}: leave out the one that it should be",
+                "!has(self.checkpoint) || !has(self.orderer) || !has(self.placer)"
+                " || !has(self.sizer)",
+                "checkpoint {self.checkpoint.name} would not be used beside orderer {self.orderer},"
+                " placer {self.placer} and sizer {self.sizer}: leave out what it should be",
                 field=".checkpoint",
             ),
             Rule(
@@ -74,6 +75,9 @@ class ShadowStatus(Model):
     """Cycles compared: those in which either of the two started a gang."""
     agreement: Annotated[float, Field(ge=0, le=1)] | None = None
     """The share of starts that both had in common, lately."""
+    size_agreement: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The share of elastic gangs that both gave the same size, lately: of those that both started
+    or any of both resized."""
     regret: float | None = None
     """How much longer waiting gangs are forecast to take on average in the active order than in
     the shadow's, lately, in seconds; above zero where the shadow would do better."""

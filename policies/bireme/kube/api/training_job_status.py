@@ -11,6 +11,7 @@ from pydantic import Field
 from bireme.kube.api.fields import MAX_TASKS, Count, Message, Reason, TaskName, Timestamp
 from bireme.kube.api.metadata import Conditions, keyed_by
 from bireme.kube.api.model import Model
+from bireme.kube.api.progress_status import ProgressStatus
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
@@ -92,6 +93,8 @@ class TrainingJobStatus(Model):
     gpus: Count | None = None
     """GPUs the gang asks for in total."""
     placement: PlacementSummary | None = None
+    progress: ProgressStatus | None = None
+    """What the job has told about its training; a claim, never counted on beyond a factor."""
     attempt: Count | None = None
     """How often the gang was started again; 0 is the first start."""
     restarts: Count | None = None

@@ -1,0 +1,71 @@
+"""What a gang's own reports change in what is believed about it, and by how much at most.
+
+A report is a claim of a tenant: it may be wrong, or a lie. So it moves how long a gang is expected
+to run by a factor of at most ``MOST_SHIFT`` against what was known without it: the owner's
+estimate or the history of run times or, where neither exists, what the gang said first. Whatever it
+says, the rails treat a gang that outruns its expected end like any other that does, no size leaves
+the bounds of its tasks, and nobody is shrunk below theirs.
+"""
+
+from dataclasses import replace
+
+from bireme.core.gangs import Gang
+from bireme.core.progress import Progress
+from bireme.core.running import RunningGang
+
+MOST_SHIFT = 2.0
+"""Factor by which reports move an expected run time at most, up or down."""
+
+
+def believed(gang: Gang, running: RunningGang | None = None) -> Gang:
+    """``gang`` with what its progress says of its run time and steps, as far as it is believed.
+
+    Args:
+        gang: With its progress, and with what is known without it.
+        running: The places it holds; None for one that waits.
+    """
+    progress = gang.progress
+    if progress is None:
+        return gang
+    told = told_seconds(progress, gang.attained_seconds, running.started if running else None)
+    if told is not None:
+        beside = (gang.estimated_seconds, progress.anchor_seconds, told)
+        known = next(seconds for seconds in beside if seconds is not None)
+        seconds = min(max(told, known / MOST_SHIFT), known * MOST_SHIFT)
+        gang = replace(gang, estimated_seconds=seconds, is_learned_estimate=False)
+    if progress.steps is None:
+        return gang
+    run = min(_steps_since(gang, progress, running), progress.steps)
+    left = gang.remaining_steps if progress.remaining_steps is None else progress.remaining_steps
+    left = None if left is None else left + run
+    return replace(gang, done_steps=progress.steps - run, remaining_steps=left)
+
+
+def told_seconds(
+    progress: Progress, attained_seconds: float, started: float | None
+) -> float | None:
+    """How long the start that began at ``started`` runs in all, by what the gang says.
+
+    For a gang that waits (None), the next one. None where it says nothing of its end.
+    """
+    elapsed = 0.0 if started is None else max(0.0, progress.reported - started)
+    if progress.remaining_seconds is not None:
+        return elapsed + progress.remaining_seconds
+    if not progress.fraction:
+        return None
+    return elapsed + (attained_seconds + elapsed) * (1 / progress.fraction - 1)
+
+
+def anchored(progress: Progress, attained_seconds: float, started: float | None) -> Progress:
+    """``progress`` with its anchor, if this is the first report to say how long the start runs."""
+    if progress.anchor_seconds is not None:
+        return progress
+    return replace(progress, anchor_seconds=told_seconds(progress, attained_seconds, started))
+
+
+def _steps_since(gang: Gang, progress: Progress, running: RunningGang | None) -> float:
+    """Steps from the start, or the last change of size, to the report, at its usual speed."""
+    if running is None or gang.speed is None or not running.sizes:
+        return 0.0
+    speed = gang.speed.steps_per_second(running.sizes, len(running.placement.node_rows()))
+    return speed * max(0.0, progress.reported - max(running.started, running.resized))

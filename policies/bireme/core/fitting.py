@@ -1,0 +1,197 @@
+"""Curves fitted to the losses and speeds a job has reported, by least squares in numpy alone.
+
+Once the asymptote is known, both families are straight lines in what remains: ``1 / (loss - d)``
+is a polynomial in ``k``, and ``log(loss - c)`` is linear in it. So many asymptotes are tried, ever
+closer to the best; for each, the coefficients come from one weighted linear fit (the weights undo
+what the transformation does to small errors), and the squared error in the loss itself decides.
+Losses count the less the older they are (SLAQ's exponentially weighted history).
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+
+from bireme.core.curves import Exponential, InverseQuadratic
+from bireme.core.errors import BiremeError
+from bireme.core.resources import FloatArray
+from bireme.core.speed import LinearSpeed
+
+_TRIALS = 32
+_ROUNDS = 4
+_LEAST_POINTS = 4
+"""One more than Optimus' curve has coefficients."""
+
+
+SERIAL_SHARE = 0.1
+"""What part of a step more replicas do not shorten, for a job seen at one size: an assumption."""
+
+
+class FitError(BiremeError, ValueError):
+    """No curve can be fitted to these losses; the text says why, and the remedy."""
+
+
+def fit_inverse(
+    steps: Sequence[float], losses: Sequence[float], *, degree: int = 2, decay: float = 1.0
+) -> InverseQuadratic:
+    """SLAQ's sublinear curve, or with ``degree`` 1 the curve of Optimus.
+
+    Args:
+        steps: Shape (points,), ascending.
+        losses: Shape (points,), at least 0.
+        decay: Weight of a loss relative to the next one; 1 weighs all alike.
+
+    Raises:
+        FitError: Fewer than four points, or losses that do not fall.
+    """
+    points, values, weights = _checked(steps, losses, decay)
+    scale = points[-1]
+    powers = np.stack([(points / scale) ** power for power in range(degree + 1)], axis=1)
+
+    def fit(asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        rest = values - asymptotes[:, None]
+        found = nonnegative_least_squares(powers, 1 / rest, weights * rest**4)
+        with np.errstate(divide="ignore"):
+            return found, 1 / (found @ powers.T)
+
+    found, asymptote = _best(fit, values, weights)
+    c, b, a = (*found / scale ** np.arange(degree + 1), 0.0)[:3]
+    return InverseQuadratic(float(a), float(b), float(c), asymptote)
+
+
+def fit_exponential(
+    steps: Sequence[float], losses: Sequence[float], *, decay: float = 1.0
+) -> Exponential:
+    """SLAQ's superlinear curve; arguments and errors as for :func:`fit_inverse`."""
+    points, values, weights = _checked(steps, losses, decay)
+    scale = points[-1]
+    # The slope may not be positive, the intercept may have any sign: two columns for it.
+    lines = np.stack([-points / scale, np.ones_like(points), -np.ones_like(points)], axis=1)
+
+    def fit(asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        rest = values - asymptotes[:, None]
+        found = nonnegative_least_squares(lines, np.log(rest), weights * rest**2)
+        return found, np.exp(found @ lines.T)
+
+    (slope, above, below), asymptote = _best(fit, values, weights)
+    if slope <= 0:
+        raise FitError("losses do not fall; fit again once they do")
+    return Exponential(
+        float(np.exp(-slope / scale)), float((above - below) / slope * scale), asymptote
+    )
+
+
+def fit_slaq(
+    steps: Sequence[float], losses: Sequence[float], *, decay: float = 0.9
+) -> InverseQuadratic | Exponential:
+    """Whichever of SLAQ's two families is nearer to the (weighted) losses."""
+    _, values, weights = _checked(steps, losses, decay)
+    curves: list[InverseQuadratic | Exponential] = [
+        fit_inverse(steps, losses, decay=decay),
+        fit_exponential(steps, losses, decay=decay),
+    ]
+
+    def error(curve: InverseQuadratic | Exponential) -> float:
+        predicted = np.array([curve.loss(step) for step in steps])
+        return float(weights @ (predicted - values) ** 2)
+
+    return min(curves, key=error)
+
+
+def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
+    """The law ``1 / speed = a + b / replicas`` with ``a, b`` >= 0 nearest to measured speeds.
+
+    That is Amdahl's (AFIPS 1967): ``a / (a + b)`` is the serial share. One size alone does not
+    tell it; :data:`SERIAL_SHARE` is taken.
+
+    Args:
+        speeds: Steps a second, above 0, by number of replicas; at least one.
+    """
+    sizes = np.array(list(speeds), dtype=np.float64)
+    paces = np.array(list(speeds.values()), dtype=np.float64)
+    if not (len(speeds) and (sizes >= 1).all() and (paces > 0).all() and np.isfinite(paces).all()):
+        raise FitError(
+            f"speeds are {dict(speeds)}; give at least one, above 0, each by a number of replicas"
+        )
+    if len(speeds) == 1:
+        share = SERIAL_SHARE
+        return LinearSpeed(float(paces[0] * (share + (1 - share) / sizes[0])), share)
+    columns = np.stack([np.ones_like(sizes), 1 / sizes], axis=1)
+    # An error of 1 / speed weighs as much as the speed's own.
+    found = nonnegative_least_squares(columns, 1 / paces[None], paces[None] ** 4)[0]
+    serial, parallel = found.tolist()
+    return LinearSpeed(1 / (serial + parallel), serial / (serial + parallel))
+
+
+def nonnegative_least_squares(
+    columns: FloatArray, targets: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Coefficients >= 0 that bring ``columns @ coefficients`` nearest to each row of ``targets``.
+
+    Exact: the best non-negative fit is the free fit on the columns it uses, so that all sets of
+    columns are tried. Meant for a handful of columns.
+
+    Args:
+        columns: Shape (points, columns).
+        targets, weights: Shape (fits, points); weights of the squared errors.
+
+    Returns:
+        Shape (fits, columns).
+    """
+    count = columns.shape[1]
+    moments = np.einsum("fp,pi,pj->fij", weights, columns, columns)
+    products = np.einsum("fp,fp,pi->fi", weights, targets, columns)
+    best = np.zeros((len(targets), count))
+    gains = np.zeros(len(targets))
+    for used in (list(s) for n in range(1, count + 1) for s in combinations(range(count), n)):
+        inverse = np.linalg.pinv(moments[:, used][:, :, used], hermitian=True)
+        found = np.einsum("fij,fj->fi", inverse, products[:, used])
+        # What the fit takes off the squared error, for the solution of the normal equations.
+        gain = np.where((found >= 0).all(axis=1), (found * products[:, used]).sum(axis=1), -1.0)
+        better = np.flatnonzero(gain > gains)
+        gains[better] = gain[better]
+        best[better] = 0.0
+        best[better[:, None], used] = found[better]
+    return best
+
+
+class _Fit(Protocol):
+    def __call__(self, asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Coefficients, shape (trials, coefficients), and losses above them, (trials, points)."""
+        ...
+
+
+def _best(fit: _Fit, values: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:
+    """Coefficients and asymptote with the least squared error in the loss."""
+    low = 1e-3 * float(np.ptp(values))
+    # A loss is never negative, nor is what it tends to: only a last loss near 0 allows a little.
+    high = max(float(values.min()), 2 * low)
+    for _ in range(_ROUNDS):
+        gaps = np.geomspace(low, high, _TRIALS)
+        asymptotes = values.min() - gaps
+        found, above = fit(asymptotes)
+        errors = ((above + asymptotes[:, None] - values) ** 2) @ weights
+        best = int(np.nanargmin(errors))
+        low, high = gaps[max(best - 1, 0)], gaps[min(best + 1, _TRIALS - 1)]
+    return found[best], float(asymptotes[best])
+
+
+def _checked(
+    steps: Sequence[float], losses: Sequence[float], decay: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    points, values = np.array(steps, dtype=np.float64), np.array(losses, dtype=np.float64)
+    if len(points) != len(values) or len(points) < _LEAST_POINTS:
+        raise FitError(
+            f"there are {len(points)} steps and {len(values)} losses; "
+            f"give equally many, at least {_LEAST_POINTS}"
+        )
+    if not (np.diff(points) > 0).all() or points[0] < 0:
+        raise FitError("steps must ascend from 0 or more; sort them, each once")
+    if not (np.isfinite(values).all() and values.min() >= 0):
+        raise FitError("losses must be finite numbers from 0 on; fit 1 - accuracy for accuracies")
+    if values[-1] >= values[0]:
+        raise FitError("losses do not fall; fit again once they do")
+    if not 0 < decay <= 1:
+        raise FitError(f"decay is {decay}; it must be above 0 and at most 1")
+    return points, values, decay ** np.arange(len(points) - 1, -1, -1.0)

@@ -1,0 +1,96 @@
+"""What a gang says of itself moves what is believed about it, within a factor."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.claims import MOST_SHIFT, anchored, believed
+from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
+from bireme.core.progress import Progress
+from bireme.core.running import RunningGang
+from bireme.core.speed import LinearSpeed
+from bireme.testing import a_gang, a_node, a_running_gang, a_task
+
+NODES = NodeTable((a_node("n0"),), ())
+
+
+def reporting(estimate: float | None, **said: float) -> Gang:
+    told = Progress(**{"reported": 1000.0, **said})
+    return replace(a_gang("job", a_task(2), estimated_seconds=estimate), progress=told)
+
+
+def running(gang: Gang, **given: float) -> RunningGang:
+    return a_running_gang(gang, NODES, **given)  # type: ignore[arg-type]  # started, resized
+
+
+def test_silent_gang_is_as_it_was() -> None:
+    gang = a_gang("job", estimated_seconds=100.0)
+    assert believed(gang) is gang
+
+
+def test_what_is_left_is_added_to_what_has_passed() -> None:
+    gang = reporting(1000.0, remaining_seconds=300.0)
+    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 600 + 300
+
+
+def test_waiting_gang_is_expected_to_run_for_what_was_left() -> None:
+    assert believed(reporting(1000.0, remaining_seconds=700.0)).estimated_seconds == 700
+
+
+def test_a_share_of_the_whole_tells_what_is_left() -> None:
+    """A quarter took 600 s, so that three quarters take 1800 s."""
+    gang = reporting(2000.0, fraction=0.25)
+    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 2400
+
+
+def test_a_gang_that_has_done_nothing_yet_tells_nothing_of_its_end() -> None:
+    gang = reporting(1000.0, fraction=0.0)
+    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 1000
+
+
+@given(
+    known=st.floats(1, 1e7),
+    remaining=st.floats(0, 1e12),
+    started=st.floats(0, 2000),
+    fraction=st.none() | st.floats(0, 1),
+)
+def test_no_report_moves_an_estimate_by_more_than_the_factor(
+    known: float, remaining: float, started: float, fraction: float | None
+) -> None:
+    gang = reporting(known)
+    said = Progress(1000.0, fraction=fraction, remaining_seconds=remaining)
+    gang = replace(gang, progress=said)
+    seconds = believed(gang, running(gang, started=started)).estimated_seconds
+    assert seconds is not None
+    assert known / MOST_SHIFT <= seconds <= known * MOST_SHIFT
+
+
+def test_where_nobody_knows_the_first_report_bounds_the_later_ones() -> None:
+    first = Progress(1000.0, remaining_seconds=400.0)
+    held = running(a_gang("job"), started=900.0)
+    kept = anchored(first, 0.0, held.started).anchor_seconds
+    later = Progress(1100.0, remaining_seconds=90_000.0, anchor_seconds=kept)
+    assert anchored(later, 0.0, held.started) is later
+    gang = replace(a_gang("job"), progress=later)
+    assert believed(gang, held).estimated_seconds == MOST_SHIFT * 500
+
+
+def test_estimate_that_was_moved_no_longer_speaks_for_runs_like_it() -> None:
+    gang = replace(reporting(1000.0, remaining_seconds=300.0), is_learned_estimate=True)
+    assert not believed(gang).is_learned_estimate
+
+
+@pytest.mark.parametrize(("resized", "run"), [(-1.0, 2 * 600.0), (700.0, 2 * 300.0)])
+def test_steps_are_those_when_the_present_size_began(resized: float, run: float) -> None:
+    """Two replicas do two steps a second; 5000 are done and 3000 left at the report."""
+    gang = replace(reporting(None, steps=5000.0, remaining_steps=3000.0), speed=LinearSpeed(1.0))
+    seen = believed(gang, running(gang, started=400.0, resized=resized))
+    assert (seen.done_steps, seen.remaining_steps) == (5000 - run, 3000 + run)
+
+
+def test_steps_of_a_gang_that_waits_are_as_told() -> None:
+    seen = believed(reporting(None, steps=5000.0, remaining_steps=3000.0))
+    assert (seen.done_steps, seen.remaining_steps) == (5000, 3000)

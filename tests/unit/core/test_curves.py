@@ -1,0 +1,202 @@
+"""Loss curves: their values, the way back, and fits that find them again."""
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bireme.core.curves import Exponential, InverseQuadratic, MeasuredCurve
+from bireme.core.errors import SettingError
+from bireme.core.fitting import (
+    SERIAL_SHARE,
+    FitError,
+    fit_exponential,
+    fit_inverse,
+    fit_slaq,
+    fit_speed,
+    nonnegative_least_squares,
+)
+from bireme.core.speed import LinearSpeed, LossCurve
+
+STEPS = [float(step) for step in range(1, 101, 5)]
+
+
+def losses(curve: LossCurve, steps: Sequence[float] = STEPS) -> list[float]:
+    return [curve.loss(step) for step in steps]
+
+
+def test_curves_have_the_values_of_their_formulas() -> None:
+    assert InverseQuadratic(0.01, 0.1, 2.0, 0.3).loss(10) == pytest.approx(1 / 4 + 0.3)
+    assert Exponential(0.5, 3.0, 0.25).loss(5) == pytest.approx(0.25 + 0.25)
+    assert MeasuredCurve((1.0, 3.0), (0.5, 0.9)).loss(2) == pytest.approx(0.7)
+
+
+def test_a_curve_without_a_constant_starts_from_infinite_loss() -> None:
+    assert InverseQuadratic(0.0, 1.0, 0.0).loss(0) == inf
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        InverseQuadratic(1e-4, 0.02, 0.5, 0.3),
+        InverseQuadratic(0, 0.05, 0.4),
+        Exponential(0.9, 5, 1),
+    ],
+)
+@given(st.floats(0, 500))
+def test_steps_to_a_loss_undo_the_loss_after_steps(
+    curve: InverseQuadratic | Exponential, steps: float
+) -> None:
+    loss = curve.loss(steps)
+    floor = curve.d if isinstance(curve, InverseQuadratic) else curve.c
+    assume(loss - floor > 1e-9)  # nearer to its floor, a float cannot tell the steps apart
+    assert curve.steps_to(loss) == pytest.approx(steps, rel=1e-3, abs=1e-6)
+
+
+def test_a_loss_below_the_floor_is_never_reached_and_one_above_the_start_at_once() -> None:
+    for curve in (InverseQuadratic(0, 0.05, 0.4, 0.1), Exponential(0.9, 5, 0.1)):
+        assert curve.steps_to(0.1) == inf
+        assert curve.steps_to(1000.0) == 0.0
+    assert InverseQuadratic(0.0, 0.0, 2.0).steps_to(0.4) == inf
+
+
+@pytest.mark.parametrize(
+    ("value", "steps"), [(0.4, 10.0), (0.6, 15.0), (0.8, 36.0), (0.9, 40.0), (0.95, inf)]
+)
+def test_a_measured_accuracy_counts_from_when_it_is_first_met(value: float, steps: float) -> None:
+    curve = MeasuredCurve((10.0, 20.0, 30.0, 40.0), (0.5, 0.7, 0.65, 0.9))
+    assert curve.steps_to(value) == pytest.approx(steps)
+
+
+def test_a_measured_error_rate_falls() -> None:
+    assert MeasuredCurve((0.0, 10.0), (0.9, 0.4)).steps_to(0.65) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        InverseQuadratic(1e-4, 0.02, 0.5, 0.3),
+        InverseQuadratic(0.0, 0.05, 0.4, 0.1),
+        InverseQuadratic(0.0, 0.05, 0.4, 0.0),
+        InverseQuadratic(2e-3, 0.0, 0.1, 1.5),
+    ],
+)
+def test_an_inverse_curve_is_found_again_from_its_beginning(curve: InverseQuadratic) -> None:
+    fitted = fit_inverse(STEPS, losses(curve))
+    assert losses(fitted, [200, 400]) == pytest.approx(losses(curve, [200, 400]), rel=1e-3)
+
+
+def test_optimus_curve_is_found_again_with_its_three_numbers() -> None:
+    fitted = fit_inverse(STEPS, losses(InverseQuadratic(0, 0.05, 0.4, 0.1)), degree=1)
+    assert (fitted.a, fitted.b, fitted.c, fitted.d) == pytest.approx((0, 0.05, 0.4, 0.1), rel=1e-3)
+
+
+def test_an_exponential_curve_is_found_again() -> None:
+    fitted = fit_exponential(STEPS, losses(Exponential(0.97, 20, 0.2)))
+    assert (fitted.mu, fitted.b, fitted.c) == pytest.approx((0.97, 20, 0.2), rel=1e-3)
+
+
+@pytest.mark.parametrize("curve", [InverseQuadratic(1e-3, 0.02, 0.5, 0.3), Exponential(0.9, 5, 1)])
+def test_slaq_tells_the_two_families_apart(curve: InverseQuadratic | Exponential) -> None:
+    assert type(fit_slaq(STEPS, losses(curve))) is type(curve)
+
+
+def test_noise_leaves_the_forecast_near_the_truth() -> None:
+    truth = InverseQuadratic(0, 0.05, 0.4, 0.1)
+    noise = 1 + 0.02 * np.random.default_rng(0).standard_normal(len(STEPS))
+    fitted = fit_inverse(STEPS, (np.array(losses(truth)) * noise).tolist(), degree=1)
+    assert fitted.loss(200) == pytest.approx(truth.loss(200), rel=0.15)
+
+
+def test_old_losses_count_less() -> None:
+    """The first half is of another curve: with decay, the fit follows the second."""
+    late = Exponential(0.97, 20, 0.2)
+    seen = [2.5] * 8 + losses(late, STEPS[8:])
+    errors = [
+        abs(fit_exponential(STEPS, seen, decay=decay).loss(150) - late.loss(150))
+        for decay in (0.5, 1.0)
+    ]
+    assert errors[0] < errors[1] / 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen", "decay", "word"),
+    [
+        ([1, 2, 3], [3, 2, 1], 1.0, "3 steps and 3 losses"),
+        ([1, 2, 3, 4], [3, 2, 1], 1.0, "4 steps and 3 losses"),
+        ([1, 3, 2, 4], [4, 3, 2, 1], 1.0, "steps must ascend"),
+        ([1, 2, 3, 4], [4, 3, 2, -1], 1.0, "losses must be finite"),
+        ([1, 2, 3, 4], [4, 3, 2, inf], 1.0, "losses must be finite"),
+        ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, "do not fall"),
+        ([1, 2, 3, 4], [4, 3, 2, 1], 0.0, "decay is 0.0"),
+    ],
+)
+def test_what_no_curve_fits_is_refused(
+    steps: list[float], seen: list[float], decay: float, word: str
+) -> None:
+    for fit in (fit_inverse, fit_exponential, fit_slaq):
+        with pytest.raises(FitError, match=word):
+            fit(steps, seen, decay=decay)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_other_nonnegative_coefficients_fit_better(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    columns, target = chance.random((9, 3)), chance.standard_normal(9)
+    weights = chance.random(9) + 0.1
+    (found,) = nonnegative_least_squares(columns, target[None], weights[None])
+    assert (found >= 0).all()
+
+    def error(coefficients: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+        return float(weights @ (columns @ coefficients - target) ** 2)
+
+    for scale in (1e-3, 1e-2, 0.1, 1.0):
+        nearby = np.maximum(found + scale * chance.standard_normal((50, 3)), 0)
+        assert all(error(other) >= error(found) - 1e-9 for other in nearby)
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: InverseQuadratic(-1, 1, 1), "none may be below 0"),
+        (lambda: InverseQuadratic(0, 0, 0), "one must be above"),
+        (lambda: Exponential(1.0, 0, 0), "mu is 1.0"),
+        (lambda: MeasuredCurve((), ()), "at least one"),
+        (lambda: MeasuredCurve((1.0,), (1.0, 2.0)), "steps has 1 entries"),
+        (lambda: MeasuredCurve((2.0, 1.0), (1.0, 2.0)), "must ascend"),
+    ],
+)
+def test_numbers_that_make_no_curve_are_refused(make: object, word: str) -> None:
+    assert callable(make)
+    with pytest.raises(SettingError, match=word):
+        make()
+
+
+@given(share=st.floats(0, 1), speed=st.floats(1e-3, 1e3))
+def test_speed_law_is_found_again_from_two_sizes(share: float, speed: float) -> None:
+    law = LinearSpeed(speed, share)
+    paces = {n: law.steps_per_second({"worker": n}, 1) for n in (2, 8)}
+    fitted = fit_speed(paces)
+    for replicas in (1, 4, 16):
+        sizes = {"worker": replicas}
+        expected = law.steps_per_second(sizes, 1)
+        assert fitted.steps_per_second(sizes, 1) == pytest.approx(expected, rel=1e-6)
+
+
+def test_one_size_is_scaled_by_the_usual_serial_share() -> None:
+    law = fit_speed({4: 10.0})
+    assert law.serial_share == SERIAL_SHARE
+    assert law.steps_per_second({"worker": 4}, 1) == pytest.approx(10.0)
+
+
+def test_speed_that_falls_with_size_gains_nothing_by_it() -> None:
+    assert fit_speed({1: 3.0, 4: 2.0}).serial_share == 1.0
+
+
+@pytest.mark.parametrize("speeds", [{}, {0: 1.0}, {2: 0.0}, {2: inf}, {1: 1.0, 2: float("nan")}])
+def test_speeds_that_cannot_be_are_refused(speeds: dict[int, float]) -> None:
+    with pytest.raises(FitError, match="speeds are"):
+        fit_speed(speeds)
