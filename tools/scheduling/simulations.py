@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
-from bireme.core.speed import SpeedLaw
+from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.simulator.outcome import JobRecord, Outcome
-from bireme.simulator.physics.laws import LinearSpeed
+from bireme.simulator.reporting import Reporting
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 
@@ -35,6 +35,7 @@ def a_job(
     is_elastic: bool = False,
     speed: SpeedLaw | None = None,
     steps: float | None = None,
+    reporting: Reporting | None = None,
 ) -> TraceJob:
     """A job of one worker that arrives at 0 and runs for ten seconds."""
     return TraceJob(
@@ -49,6 +50,7 @@ def a_job(
         is_elastic=is_elastic,
         speed=speed,
         steps=steps,
+        reporting=reporting,
     )
 
 

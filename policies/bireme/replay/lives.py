@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.running import RunningGang
+from bireme.core.speed import LinearSpeed
 from bireme.records.outlines import places_of
 from bireme.simulator.arrivals import job_of
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.simulator.workload import TraceJob, Underway
 
 _SHORTEST_SECONDS = 0.001

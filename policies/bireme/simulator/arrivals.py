@@ -66,6 +66,7 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
         is_elastic=job.is_elastic,
         speed=job.speed,
         remaining_steps=job.steps,
+        loss=job.reporting.loss if job.reporting else None,
     )
 
 

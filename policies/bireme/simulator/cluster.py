@@ -96,6 +96,11 @@ class Cluster:
             self._tenants[row].pop(running.gang.uid, None)
         self._charge(running, -1)
 
+    def retell(self, told: Iterable[RunningGang]) -> None:
+        """Gangs go on where they are, with something new to know about them."""
+        self.running |= {running.gang.uid: running for running in told}
+        self._running = RunningTable.of(self.running.values(), self.table.axis)
+
     def _charge(self, running: RunningGang, times: int) -> None:
         queue = running.gang.queue
         held = self.queue_usage.get(queue, {})

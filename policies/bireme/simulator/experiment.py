@@ -21,6 +21,7 @@ from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU
 from bireme.rl.checkpoints import read_card
+from bireme.rl.parts import served
 from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.metrics import Metrics, measure
@@ -194,11 +195,11 @@ def _named(name: str) -> list[str]:
 
 
 def _parts_at(name: str) -> Collection[str]:
-    """Which parts the checkpoint called ``name`` has; none if it is no name of a checkpoint."""
+    """Which parts the checkpoint called ``name`` can be; none if it is no name of a checkpoint."""
     if not name.startswith(registry.CHECKPOINT):
         return ()
     card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT)))
-    return card.parts.by_name()
+    return served(card)
 
 
 @contextmanager

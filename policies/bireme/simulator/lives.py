@@ -9,12 +9,14 @@ it takes to restore that checkpoint, and so does a change of size, which begins 
 import math
 from dataclasses import dataclass, field, replace
 
+from bireme.core.claims import anchored, believed
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.running import RunningGang
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord, Span
+from bireme.simulator.reporting import Work
 from bireme.simulator.workload import TraceJob
 
 LEAST_ESTIMATE = 0.1
@@ -30,6 +32,7 @@ class Life:
             long as nothing happens to it.
         work_seconds: What is left, at a rate of 1, as of the last word about its progress.
         first_estimate: How long its first start was expected to run; None when nobody knew.
+        known_seconds: How long its present or next start is, leaving aside what it reports.
         running: The places it holds; None while it waits.
         straggler: How slow its slowest replica happens to be in this start.
         version: Grows when its finish moves, so that an event for the old one is known as stale.
@@ -42,6 +45,7 @@ class Life:
     wait_bound_seconds: float
     work_seconds: float = field(init=False)
     first_estimate: float | None = field(init=False)
+    known_seconds: float | None = field(init=False)
     running: RunningGang | None = None
     rate: float = 0.0
     straggler: float = 1.0
@@ -62,7 +66,7 @@ class Life:
 
     def __post_init__(self) -> None:
         self.work_seconds = self.job.duration_seconds
-        self.first_estimate = self.gang.estimated_seconds
+        self.first_estimate = self.known_seconds = self.gang.estimated_seconds
 
     def start(self, running: RunningGang, now: float, delay_seconds: float) -> None:
         """It holds places from ``now``, and works after ``delay_seconds``."""
@@ -119,6 +123,7 @@ class Life:
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
         is_lost = ended_by == "node lost"
+        self.known_seconds = self._estimate(restart_seconds)
         self.gang = replace(
             self.gang,
             arrived=self.gang.arrived + attained,
@@ -126,9 +131,10 @@ class Life:
             displaced=is_lost,
             evictions=self.gang.evictions + (not is_lost),
             attained_seconds=self.gang.attained_seconds + attained,
-            estimated_seconds=self._estimate(restart_seconds),
+            estimated_seconds=self.known_seconds,
         )
         self.count_steps()
+        self.gang = believed(self.gang)
 
     def finish(self, now: float, nodes: NodeTable) -> float:
         """It is done; how long it would have run in one undisturbed start, seconds."""
@@ -167,6 +173,24 @@ class Life:
         if whole is None:
             return None
         return max(LEAST_ESTIMATE * whole, whole - self.kept_seconds) + restart_seconds
+
+    def report(self, now: float) -> RunningGang | None:
+        """It tells how far it is, if it does and it is time; it, as it is seen from then on."""
+        reporting, running, before = self.job.reporting, self.running_now, self.gang.progress
+        if reporting is None or not reporting.is_due(before, now):
+            return None
+        left = max(0.0, self.work_seconds - max(0.0, now - self._since) * self.rate)
+        work = Work(
+            left=left / self.job.duration_seconds if self.job.duration_seconds else 0.0,
+            seconds=left / self.rate if self.rate > 0 else math.inf,
+            steps=self.job.steps,
+        )
+        told = reporting.told(before, now, work)
+        told = anchored(told, self.gang.attained_seconds, running.started)
+        told_gang = replace(self.gang, progress=told, estimated_seconds=self.known_seconds)
+        self.gang = believed(told_gang, running)
+        self.running = replace(running, gang=self.gang)
+        return self.running
 
     def count_steps(self) -> None:
         """The gang knows how many steps it has done and has left, as of the last word."""

@@ -7,6 +7,7 @@ from bireme.core.gangs import Gang, RoleAffinity, Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import SpeedLaw
+from bireme.simulator.reporting import Reporting
 
 _AFFINITY = RoleAffinity()
 
@@ -27,6 +28,7 @@ class TraceJob:
             (a fixed run time at its own size).
         steps: Work in the unit of ``speed``; None where ``speed`` is.
         application: What it trains, where the trace says so; for reports.
+        reporting: What it tells about its training while it runs; None for a job that is silent.
         gang: The gang it waits as, for jobs that an operator has seen; None to make one of what
             is said above. It may have arrived before the trace starts.
     """
@@ -44,6 +46,7 @@ class TraceJob:
     speed: SpeedLaw | None = None
     steps: float | None = None
     application: str = ""
+    reporting: Reporting | None = None
     gang: Gang | None = None
 
 

@@ -58,6 +58,7 @@ class World:
         self._physics = physics
         self._seed = seed
         self._estimator = estimator
+        self._reporting = any(job.reporting is not None for job in trace.jobs)
         there = {found.job for found in trace.underway}
         arrivals = [
             Event(job.submitted, Kind.ARRIVAL, job.name)
@@ -76,7 +77,22 @@ class World:
 
     def snapshot(self, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
         """What the cycle may know, of those that wait only ``waiting``."""
+        if self._reporting:
+            self._hear_reports()
         return self.cluster.snapshot(self.now, waiting)
+
+    def _hear_reports(self) -> None:
+        """Those who run and have not reported for a while do."""
+        found = (
+            (held, self.lives[uid].report(self.now))
+            for uid, held in tuple(self.cluster.running.items())
+        )
+        told = [(held, now) for held, now in found if now is not None]
+        for held, now in told:
+            self.unforeseen -= held.gang.estimated_seconds is None
+            self.unforeseen += now.gang.estimated_seconds is None
+        if told:
+            self.cluster.retell(now for _, now in told)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
         """Every job in order of submission; ``verdicts`` say why those that wait do so."""

@@ -22,7 +22,7 @@ import torch
 
 from bireme.rl import cards, encoders
 from bireme.rl.cards import Card, PartCard, PartName, Parts
-from bireme.rl.checkpoints import AFFINITIES, SCORES, Checkpoint, load
+from bireme.rl.checkpoints import AFFINITIES, LOGITS, SCORES, Checkpoint, load
 from bireme.rl.errors import CheckpointError
 from bireme.rl.protocols import Array, Shape
 from bireme.rl.sessions import Session
@@ -45,7 +45,7 @@ class Trained:
 
     Attributes:
         module: Called with one float32 tensor per input of the encoder, in their order; answers
-            with one number per gang or node, shape (rows,).
+            with one number per gang, node or move, shape (rows,).
         encoder: Name and version of the encoder of its inputs.
         stops_others: As in :class:`~bireme.rl.cards.PartCard`.
     """
@@ -70,6 +70,8 @@ def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Check
         _compare(parts["orderer"], checkpoint.orderer.session, checkpoint.orderer.card)
     if checkpoint.placer is not None:
         _compare(parts["placer"], checkpoint.placer.session, checkpoint.placer.card)
+    if checkpoint.sizer is not None:
+        _compare(parts["sizer"], checkpoint.sizer.session, checkpoint.sizer.card)
     return checkpoint
 
 
@@ -132,6 +134,8 @@ def _write(name: PartName, part: Trained, folder: Path) -> PartCard:
 def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[str, str]]:
     if name == "orderer":
         return encoders.order_encoder(encoder).inputs, SCORES
+    if name == "sizer":
+        return encoders.size_encoder(encoder).inputs, LOGITS
     return encoders.place_encoder(encoder).inputs, AFFINITIES
 
 
@@ -171,14 +175,15 @@ def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
 def _compare(trained: Trained, session: Session, card: PartCard) -> None:
     """CheckpointError unless torch and ONNX Runtime answer alike on arrays of several sizes."""
-    ((axis,),) = card.outputs.values()
     axes = {size for shape in card.inputs.values() for size in shape if isinstance(size, str)}
-    for seed, rows in enumerate(_TRIED):
-        sizes = {**dict.fromkeys(sorted(axes), _TRIED[-seed - 1]), str(axis): rows}
+    for seed in range(len(_TRIED)):
+        sizes = {a: _TRIED[(seed + at) % len(_TRIED)] for at, a in enumerate(sorted(axes))}
         arrays = _drawn(card.inputs, sizes, seed)
         with _evaluating(trained.module), torch.no_grad():
             answer = trained.module(*map(torch.from_numpy, arrays.values()))
-        found, expected = session.answer(arrays, rows, limit_seconds=10.0), answer.numpy()
+        expected = answer.numpy()
+        # As many rows as torch has: a sizer's moves need not be an axis of its inputs.
+        found = session.answer(arrays, len(expected), limit_seconds=10.0)
         if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
             worst = float(np.abs(found - expected).max())
             raise CheckpointError(

@@ -14,13 +14,13 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LinearSpeed
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.records.decoding import Decoder, Moment
 from bireme.records.encoding import Encoder
 from bireme.records.errors import RecordError
 from bireme.records.outlines import outline_of
-from bireme.simulator.physics.laws import LinearSpeed
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from scheduling.recorded import told
 from scheduling.strategies import Case, cases

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.simulator.physics.laws import ConstantSpeed, LinearSpeed, MeasuredSpeed
+from bireme.core.speed import LinearSpeed
+from bireme.simulator.physics.laws import ConstantSpeed, MeasuredSpeed
 
 MEASURED = MeasuredSpeed((1, 2, 4, 8), (10.0, 18.0, 30.0, 40.0), (10.0, 9.0, 12.0, 0.0), 4)
 

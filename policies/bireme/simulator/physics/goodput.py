@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bireme.core.curves import MeasuredCurve
 from bireme.core.resources import FloatArray
 from bireme.simulator.errors import TraceError
-from bireme.simulator.physics.curves import MeasuredCurve
 from bireme.simulator.physics.files import read_numbers
 from bireme.simulator.physics.pollux import Places, PolluxTable
 

@@ -1,4 +1,4 @@
-"""Speed laws with few numbers: constant, linear with a serial share, measured at some sizes.
+"""Speed laws with few numbers: constant, and measured at some sizes.
 
 Every law answers :class:`~bireme.core.speed.SpeedLaw`. Its unit of work, the step, is its own: a
 job that has a law states its work in the same unit. ``knows_spread`` says that the law itself
@@ -8,10 +8,11 @@ slows down on more nodes, so that no general penalty is added to it.
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil
 from typing import Protocol, runtime_checkable
 
 from bireme.core.errors import SettingError
+from bireme.core.speed import require_positive
 
 
 @runtime_checkable
@@ -35,36 +36,6 @@ class ConstantSpeed:
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         """Steps a second; 0 without replicas."""
         return self.per_second if any(sizes.values()) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LinearSpeed:
-    """Proportional to the replicas, but for a serial share of every step.
-
-    ``n`` replicas take ``serial_share + (1 - serial_share) / n`` of the time one takes (Amdahl,
-    AFIPS 1967).
-
-    Attributes:
-        per_second: Steps a second of one replica.
-        serial_share: From 0 (linear) to 1 (more replicas gain nothing).
-        tasks: The tasks whose replicas count; all when empty.
-    """
-
-    per_second: float
-    serial_share: float = 0.0
-    tasks: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        require_positive("per_second", self.per_second)
-        if not 0 <= self.serial_share <= 1:
-            raise SettingError(f"serial_share is {self.serial_share}; it must be from 0 to 1")
-
-    def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Steps a second; 0 without replicas that count."""
-        replicas = sum(sizes.get(task, 0) for task in self.tasks or sizes)
-        if not replicas:
-            return 0.0
-        return self.per_second / (self.serial_share + (1 - self.serial_share) / replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +91,3 @@ class MeasuredSpeed:
             return 0.0
         share = (gpus - self.gpus[above - 1]) / (self.gpus[above] - self.gpus[above - 1])
         return low + share * (high - low)
-
-
-def require_positive(name: str, value: float) -> None:
-    """SettingError unless ``value`` is a finite number above 0."""
-    if not 0 < value < inf:
-        raise SettingError(f"{name} is {value}; it must be a number above 0")

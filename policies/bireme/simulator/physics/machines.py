@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bireme.core.errors import SettingError
+from bireme.core.speed import require_positive
 from bireme.simulator.physics.disturbances import PER_NEIGHBOUR, interference
-from bireme.simulator.physics.laws import require_positive
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bireme.core.errors import SettingError
-from bireme.simulator.physics.laws import require_positive
+from bireme.core.speed import require_positive
 
 
 @dataclass(frozen=True, slots=True)

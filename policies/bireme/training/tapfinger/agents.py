@@ -1,9 +1,12 @@
 """The agents of TapFinger as one policy: a pool each, with layers that all of them share.
 
-The ablations of the paper (section 5.4 and figure 8): ``has_graph=False`` encodes every task by
-itself beside its pool (No-HAN), ``points=False`` takes tasks at random (No-pointer), and
-``in_line=True`` the one that came first (vanilla, together with no graph).
+The ablations of the paper (section 5.4 and figure 8): without a graph every task is encoded by
+itself beside its pool (No-HAN), without a pointer tasks are taken at random (No-pointer), without
+both in the order of the queue (vanilla).
 """
+
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,70 +22,82 @@ from bireme.training.tapfinger.networks import (
     SizeHead,
     Sizes,
 )
-from bireme.training.tapfinger.turns import VOID
 
-_FIRST: float = 50.0
+_CERTAIN: Final = 50.0
 """Difference of scores that makes a choice as good as certain."""
+_NOISE: Final = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What the agents are made of.
+
+    Attributes:
+        has_graph: Whether nodes attend to each other; else each task is seen beside its pool.
+        selects: How a pool chooses a task of its queue.
+    """
+
+    sizes: Sizes = Sizes()
+    has_graph: bool = True
+    selects: Literal["pointer", "random", "first"] = "pointer"
 
 
 class TapNetwork(nn.Module):
     """Graph, pointer and size head: all that is served."""
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        *,
-        has_graph: bool = True,
-        points: bool = True,
-        in_line: bool = False,
-    ) -> None:
+    def __init__(self, design: Design) -> None:
         super().__init__()
-        self.points, self.in_line = points, in_line
-        self.encode = Graph(sizes) if has_graph else Perceptron(sizes)
+        sizes = design.sizes
+        self.selects = design.selects
+        self.encode = Graph(sizes) if design.has_graph else Perceptron(sizes)
         self.pointer = Pointer(sizes)
         self.size_head = SizeHead(sizes)
 
-    def look(self, pending: Tensor, running: Tensor, pools: Tensor) -> tuple[Tensor, ...]:
-        """Scores of slots (..., pools, slots), their states, and those of pools."""
-        waits = pending[..., 0] > 0
-        states, of_pools = self.encode(pending, running, pools)
+    def point(self, states: Tensor, waits: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of slots, (..., slots), and states (..., slots, width)."""
         scores, states = self.pointer(states, waits)
-        if self.in_line:
-            scores = -_FIRST * torch.arange(waits.shape[-1]).expand(waits.shape)
-        elif not self.points:
-            scores = torch.zeros_like(scores)
-        return scores, states, of_pools
+        if self.selects == "first":
+            slots = torch.arange(waits.shape[-1], dtype=scores.dtype)
+            scores = (-_CERTAIN * slots).expand_as(scores)
+        if self.selects == "random":
+            # of digits that mean nothing, so that equal questions have equal answers
+            scores = _CERTAIN * torch.frac(states.detach().sum(-1).abs() * _NOISE)
+        return scores, states
 
 
 class TapAgents(ActorCritic):
     """What acts in a :class:`~bireme.training.tapfinger.turns.TapTurns`."""
 
-    def __init__(self, sizes: Sizes = Sizes(), **ablations: bool) -> None:  # noqa: B008  # frozen
+    def __init__(self, design: Design = Design()) -> None:  # it never changes
         super().__init__()
-        self.network = TapNetwork(sizes, **ablations)
-        self.critic = Critic(sizes)
+        self.network = TapNetwork(design)
+        self.critic = Critic(design.sizes)
 
     def distribution(self, observation: Tensors) -> PoolChoices:
-        """Of all pools."""
+        """Of all pools; the networks look only at pools that can start something."""
         seen = (observation[name] for name in ("pending", "running", "pools"))
-        scores, states, of_pools = self.network.look(*seen)
+        states, of_pools = self.network.encode(*seen)
         can_start = _can_start(observation)
-        idle = ~can_start.any(-1)
-        # a distribution must allow something, also where nobody asks
-        slots = MaskedCategorical(scores, can_start | idle.unsqueeze(-1))
+        busy = can_start.any(-1)
+        waits = observation["pending"][..., 0] > 0
+        scores, states = self.network.point(states[busy], waits[busy])
+        allowed = can_start | ~busy.unsqueeze(-1)  # a distribution must allow something
+        slots = MaskedCategorical(_spread(scores, busy), allowed)
+        kinds, sizes = observation["kind"][busy].clamp(min=0), observation["sizes"][busy]
+        can_void = observation["can_void"][:, None].expand_as(busy)[busy]
+        pools, rows = of_pools[busy], torch.arange(len(scores))
 
         def sizes_of(slot: Tensor) -> MaskedCategorical:
-            task = _at(states, slot)
-            kind = observation["kind"].gather(-1, slot.unsqueeze(-1)).clamp(min=0)
-            sizes = _rows(observation["sizes"], kind)
-            logits = self.network.size_head(task, of_pools, sizes)
-            is_void = torch.arange(logits.shape[-1]) == VOID
-            may = torch.cat([torch.ones_like(kind, dtype=torch.bool), sizes[..., 0] > 0], dim=-1)
-            must = ~observation["can_void"][:, None] & ~idle
-            return MaskedCategorical(logits, may & ~(must.unsqueeze(-1) & is_void))
+            chosen = slot[busy]
+            known = sizes[rows, kinds[rows, chosen]]
+            logits = self.network.size_head(states[rows, chosen], pools, known)
+            may = torch.cat([can_void.unsqueeze(-1), known[..., 0] > 0], dim=-1)
+            return MaskedCategorical(
+                _spread(logits, busy), _spread(may, busy) | ~busy.unsqueeze(-1)
+            )
 
         job, room = observation["job"], observation["room"]
-        return PoolChoices(slots, sizes_of, job=job, room=room, idle=idle)
+        return PoolChoices(slots, sizes_of, job=job, room=room, idle=~busy)
 
     def values(self, observation: Tensors) -> Tensor:
         """The sum of what all agents expect, of what waits with each; shape (batch,)."""
@@ -101,13 +116,7 @@ def _can_start(observation: Tensors) -> Tensor:
     return fits & (kind >= 0)
 
 
-def _at(states: Tensor, slot: Tensor) -> Tensor:
-    """Of (batch, pools, slots, width) the rows of ``slot``, (batch, pools)."""
-    width = states.shape[-1]
-    return states.gather(-2, slot[..., None, None].expand(*slot.shape, 1, width)).squeeze(-2)
-
-
-def _rows(sizes: Tensor, kind: Tensor) -> Tensor:
-    """Of (batch, pools, kinds, sizes, features) the rows of ``kind``, (batch, pools, 1)."""
-    at = kind[..., None, None].expand(*kind.shape, *sizes.shape[-2:])
-    return sizes.gather(-3, at).squeeze(-3)
+def _spread(rows: Tensor, busy: Tensor) -> Tensor:
+    """``rows`` of busy pools, (busy, choices), among all, (batch, pools, choices); 0 elsewhere."""
+    whole = rows.new_zeros((*busy.shape, rows.shape[-1]))
+    return whole.masked_scatter(busy.unsqueeze(-1), rows)

@@ -41,7 +41,7 @@ class Sizes:
     """
 
     width: int = 32
-    heads: int = 4
+    heads: int = 2
     graph_layers: int = 1
     pending_layers: int = 1
     grid: int = 0
@@ -92,9 +92,10 @@ class SemanticAttention(nn.Module):
             nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False)
         )
 
-    def forward(self, states: Tensor) -> Tensor:
-        """(..., nodes, width) from (..., nodes, types, width)."""
-        weights = torch.softmax(self.judge(states).mean(-3, keepdim=True), dim=-2)
+    def forward(self, states: Tensor, is_node: Tensor) -> Tensor:
+        """(..., nodes, width) from (..., nodes, types, width) and bool (..., nodes)."""
+        found = mean_over(self.judge(states).squeeze(-1), is_node)
+        weights = torch.softmax(found, dim=-1)[..., None, :, None]
         return (weights * states).sum(-2)
 
 
@@ -125,7 +126,7 @@ class GraphLayer(nn.Module):
         return States(
             states.pending + self.edges["pool-pending"](pending, beside, one.unsqueeze(-1)),
             states.running + self.edges["pool-running"](running, beside, one.unsqueeze(-1)),
-            states.pools + self.mix(torch.stack(seen, dim=-2)),
+            states.pools + self.mix(torch.stack(seen, dim=-2), is_pool),
             states.shortcut + self.edges["pool-shortcut"](shortcut, pools, is_pool),
         )
 
