@@ -5,7 +5,7 @@ itself beside its pool (No-HAN), without a pointer tasks are taken at random (No
 both in the order of the queue (vanilla).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import torch
@@ -37,7 +37,7 @@ class Design:
         selects: How a pool chooses a task of its queue.
     """
 
-    sizes: Sizes = Sizes()
+    sizes: Sizes = field(default_factory=Sizes)
     has_graph: bool = True
     selects: Literal["pointer", "random", "first"] = "pointer"
 

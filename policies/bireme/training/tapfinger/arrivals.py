@@ -5,11 +5,14 @@ A sample is drawn once and read twice: by the batched world, and as a trace by t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from bireme.core.resources import BoolArray, IntArray
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.training.tapfinger.settings import Setting
+
+LUCK_STEPS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,21 +23,23 @@ class Jobs:
         arrival: The step before which each arrives, int64, shape (worlds, jobs).
         kind: Index into the kinds of the law, int64, same shape.
         reaches: Which pools can run it, shape (worlds, pools, jobs).
+        luck: In each step of its run, -1 to 1, shape (worlds, jobs, LUCK_STEPS); then as at first.
+            Without steps where the law has no noise.
     """
 
     arrival: IntArray
     kind: IntArray
     reaches: BoolArray
+    luck: FloatArray
 
 
 def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
     """The jobs of one world per seed; equal seeds give equal jobs."""
     parts = [_draw(setting, seed) for seed in seeds]
-    arrival, kind, reaches = (np.stack(part) for part in zip(*parts, strict=True))
-    return Jobs(arrival, kind, reaches)
+    return Jobs(*(np.stack(part) for part in zip(*parts, strict=True)))
 
 
-def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray]:
+def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray, FloatArray]:
     """A job reaches k pools, k and the pools drawn uniformly [authors' program]."""
     rng, jobs, pools = np.random.default_rng(seed), setting.jobs, len(setting.capacity)
     counts = rng.poisson(setting.arrivals_per_step, jobs)
@@ -43,4 +48,6 @@ def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray]:
     arrival = np.repeat(np.arange(len(counts)), counts)[:jobs]
     kind = rng.integers(len(setting.law.kinds), size=jobs)
     rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
-    return arrival, kind, rank < rng.integers(1, pools + 1, size=jobs)
+    reaches = rank < rng.integers(1, pools + 1, size=jobs)
+    steps = LUCK_STEPS if setting.law.noise.any() else 0
+    return arrival, kind, reaches, rng.uniform(-1, 1, (jobs, steps))

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from bireme.rl.encoders.tapfinger_choice import winners
+from bireme.rl.encoders.tapfinger_moves import LOST
 from bireme.training.distributions import Action, Distribution, MaskedCategorical
-from bireme.training.tapfinger.turns import LOST, SIZE, SLOT
+from bireme.training.tapfinger.turns import SIZE, SLOT
 
 SizesOf: TypeAlias = Callable[[Tensor], MaskedCategorical]
 """From a slot of every pool, (batch, pools), to its sizes, (batch, pools, 1 + sizes)."""

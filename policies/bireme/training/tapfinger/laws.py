@@ -37,6 +37,7 @@ class Law:
         scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds what the
             curve is worth one step after the one at which it is worth the progress so far. That
             is more than its increase, and what the authors' program does.
+        noise: By kind, how far chance moves what a step adds, either way; shape (kinds,).
     """
 
     kinds: tuple[str, ...]
@@ -45,30 +46,35 @@ class Law:
     weight: FloatArray
     scale: FloatArray
     power: FloatArray
+    noise: FloatArray
 
     @property
     def most(self) -> tuple[int, int]:
         """The largest allocation to one job, CPUs and GPUs."""
         return self.base.shape[1] - 1, self.base.shape[2] - 1
 
-    def gains(self, kind: IntArray, amount: IntArray, progress: FloatArray) -> FloatArray:
+    def gains(
+        self, kind: IntArray, amount: IntArray, progress: FloatArray, luck: FloatArray | float = 0.0
+    ) -> FloatArray:
         """What one step adds, shape (...).
 
         Args:
             kind: Shape (...).
             amount: CPUs and GPUs, shape (..., 2), at most :attr:`most`.
             progress: Shape (...), 0 to 1.
+            luck: How much of the noise, -1 to 1, shape (...).
         """
         at = kind, amount[..., 0], amount[..., 1]
         scale, power = self.scale[at], self.power[at]
         known = np.where(scale > 0, scale, 1.0)
         ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
         gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(_AHEAD - progress, 0)) + ahead
+        gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
         return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
 
     @cached_property
     def steps(self) -> IntArray:
-        """Steps from start to end by allocation; LONGEST_STEPS where there is no end."""
+        """Steps from start to end by allocation, without noise; LONGEST_STEPS: there is no end."""
         kind, cpus, gpus = np.indices(self.base.shape)
         amount, progress = np.stack([cpus, gpus], axis=-1), np.zeros(self.base.shape)
         steps = np.full(self.base.shape, LONGEST_STEPS)
@@ -82,11 +88,15 @@ class Law:
         return steps
 
 
-def synthetic() -> Law:
-    """Kinds "insensitive", 4 steps however large, and "sensitive", 17 down to 2."""
+def synthetic(noise: float = 0.0) -> Law:
+    """Kinds "insensitive", 4 steps however large, and "sensitive", 21 down to 2.
+
+    Args:
+        noise: The paper says 0.1; its figures on single mode are with it, the others without.
+    """
     gpus = np.tanh(np.arange(17) / _SCALE_GPUS) * np.ones((17, 1))
     none = np.zeros_like(gpus)
-    return plain(("insensitive", "sensitive"), (2, 1), [none + 0.25, none], [none, gpus])
+    return plain(("insensitive", "sensitive"), (2, 1), [none + 0.25, none], [none, gpus], noise)
 
 
 def pointer() -> Law:
@@ -100,7 +110,9 @@ def plain(
     least: tuple[int, int],
     base: list[FloatArray],
     weight: list[FloatArray],
+    noise: float = 0.0,
 ) -> Law:
     """A law without curves; tables of shape (most CPUs + 1, most GPUs + 1), by kind."""
     tables = np.stack(base)
-    return Law(kinds, least, tables, np.stack(weight), np.zeros_like(tables), np.ones_like(tables))
+    no_curve = np.zeros_like(tables), np.ones_like(tables)
+    return Law(kinds, least, tables, np.stack(weight), *no_curve, np.full(len(kinds), noise))

@@ -33,6 +33,7 @@ _MOST: Final = (16, 8)
 _AUDIO: Final = KINDS.index("audio")
 _AUDIO_SHARE: Final = 5.0
 """Progress of an audio job per step, times its completion time in seconds [authors' program]."""
+_NOISE: Final = 0.1
 _POWERS: Final = np.linspace(0.05, 5.0, 991)
 
 
@@ -52,7 +53,8 @@ def doubling(data: Path | None) -> Law:
     for kind, cpus, gpus, row in _rows(data):
         if kind != _AUDIO:
             scale[kind, cpus, gpus], power[kind, cpus, gpus] = _fit(row)
-    return Law(KINDS, LEAST, base, np.zeros_like(base), scale, power)
+    noise = np.where(np.arange(len(KINDS)) == _AUDIO, 0.0, _NOISE)
+    return Law(KINDS, LEAST, base, np.zeros_like(base), scale, power, noise)
 
 
 def _seconds(data: Path | None) -> FloatArray:

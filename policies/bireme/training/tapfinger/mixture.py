@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from bireme.rl.encoders.tapfinger_moves import LOST
 from bireme.rl.encoders.tapfinger_scene import NONE
-from bireme.training.tapfinger.turns import LOST, TapTurns
+from bireme.training.tapfinger.turns import TapTurns
 from bireme.training.worlds import Actions, Array, Observation, Step
 
 _PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, "size": LOST}

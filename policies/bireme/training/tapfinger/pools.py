@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bireme.core.resources import BoolArray, IntArray
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.training.tapfinger.arrivals import draw
 from bireme.training.tapfinger.settings import Setting
 
@@ -103,13 +103,22 @@ class Pools:
         rows, columns = np.nonzero(self.running[worlds])
         rows, jobs = worlds[rows], columns + self.window.start
         at = rows, jobs
-        gained = self.setting.law.gains(self.jobs.kind[at], self.amount[at], self.progress[at])
+        law, state = self.setting.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
+        gained = law.gains(*state, self._luck(rows, jobs))
         self.progress[at] += np.where(self._changed[at], self.setting.change_share, 1.0) * gained
         self._changed[at] = False
         self.now[worlds] += 1
         done = self.progress[at] >= 1
         self._end(rows[done], jobs[done])
         self._move_window()
+
+    def _luck(self, worlds: IntArray, jobs: IntArray) -> FloatArray | float:
+        """Of the step that passes, shape of both."""
+        steps = self.jobs.luck.shape[2]
+        if not steps:
+            return 0.0
+        age = self.now[worlds] - self.started[worlds, jobs]
+        return np.asarray(self.jobs.luck[worlds, jobs, age % steps])
 
     def _end(self, worlds: IntArray, jobs: IntArray) -> None:
         self.ended[worlds, jobs] = self.now[worlds]

@@ -58,6 +58,10 @@ def _synthetic(_: Path | None) -> Law:
     return synthetic()
 
 
+def _noisy(_: Path | None) -> Law:
+    return synthetic(noise=0.1)
+
+
 def _pointer(_: Path | None) -> Law:
     return pointer()
 
@@ -65,6 +69,8 @@ def _pointer(_: Path | None) -> Law:
 _KINDS: Final[Mapping[str, tuple[tuple[tuple[int, int], ...], _Made, float, int, bool]]] = {
     "single-3": ((_SIXTEEN,) * 3, _synthetic, 2.0, 192, False),
     "single-6": ((_SIXTEEN,) * 6, _synthetic, 4.0, 384, False),
+    "single-3-noisy": ((_SIXTEEN,) * 3, _noisy, 2.0, 192, False),
+    "single-6-noisy": ((_SIXTEEN,) * 6, _noisy, 4.0, 384, False),
     "single-6-rate-3": ((_SIXTEEN,) * 6, _synthetic, 3.0, 384, False),
     "single-6-rate-2": ((_SIXTEEN,) * 6, _synthetic, 2.0, 384, False),
     "multi-3": ((_SIXTEEN,) * 3, _synthetic, 3.0, 192, True),
@@ -79,8 +85,10 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "single-3": "3 equal pools, one start per pool and step, 2 arrivals per step",
         "single-6": "6 equal pools, one start per pool and step, 4 arrivals per step",
-        "single-6-rate-3": "the same with 3 arrivals per step",
-        "single-6-rate-2": "the same with 2 arrivals per step",
+        "single-3-noisy": "single-3 with the noise of the paper's figures",
+        "single-6-noisy": "single-6 with the noise of the paper's figures",
+        "single-6-rate-3": "single-6 with 3 arrivals per step",
+        "single-6-rate-2": "single-6 with 2 arrivals per step",
         "multi-3": "3 equal pools, any number of starts, 3 arrivals per step",
         "hetero-6": "6 pools of 4 to 32 GPUs, any number of starts, 6 arrivals per step",
         "pointer": "3 equal pools, any number of starts; jobs of 1 or 10 steps",

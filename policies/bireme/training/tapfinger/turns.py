@@ -2,7 +2,7 @@
 
 Of all CPUs and GPUs that a job may have, those remain than which none smaller are as fast
 (:func:`~bireme.rl.encoders.tapfinger_scene.efficient_sizes`): more would gain nothing. A size is a
-row of that list; :data:`VOID` gives a job nothing, and :data:`LOST` says that another pool won it.
+row of that list; VOID gives a job nothing, and LOST says that another pool won it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ import numpy as np
 
 from bireme.core.resources import IntArray
 from bireme.rl.encoders.tapfinger_choice import room
+from bireme.rl.encoders.tapfinger_moves import LOST, VOID
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene, efficient_sizes
 from bireme.training.tapfinger.laws import LONGEST_STEPS, Law
 from bireme.training.tapfinger.world import TapWorld
@@ -20,8 +21,6 @@ from bireme.training.worlds import Actions, Array, Observation, Step
 SLOT: Final = "slot"
 SIZE: Final = "size"
 """Names of actions, int64 (worlds, pools): which job, and 1 + the row of its size."""
-VOID: Final = 0
-LOST: Final = -1
 
 
 class SizeTable:
@@ -99,7 +98,8 @@ class TapTurns:
         """What is seen, as shares of each pool's capacity."""
         free = raw["free"]
         exists = np.isfinite(self.table.steps)
-        fits = (self.table.amounts <= free[:, :, None, None, :]).all(-1) & exists
+        may = ~raw["is_done"][:, :, None, None] & exists
+        fits = (self.table.amounts <= free[:, :, None, None, :]).all(-1) & may
         return Scene(
             kind=raw["kind"],
             waited=raw["waited"],
@@ -127,10 +127,12 @@ def amounts(raw: Observation, table: SizeTable, slot: Array, size: Array) -> dic
 def as_sizes(raw: Observation, table: SizeTable, taken: Mapping[str, Array]) -> dict[str, Array]:
     """What a rule's actions are as slots and sizes.
 
-    A pool that starts nothing chooses the first job that it could start, and gives it nothing.
+    A pool that starts nothing chooses the first job that it could start, and gives it nothing;
+    where that is forbidden it counts as having lost.
     """
     starts = taken["won"] & (taken["amount"] > 0).any(-1)
     slot = np.where(starts, taken["slot"], raw["fits"].argmax(-1))
     kind = np.maximum(np.take_along_axis(raw["kind"], slot[..., None], axis=-1)[..., 0], 0)
     row = table.row[kind, taken["amount"][..., 0], taken["amount"][..., 1]]
-    return {SLOT: slot, SIZE: np.where(starts, row + 1, VOID)}
+    nothing = np.where(raw["may_wait"], VOID, LOST)[:, None]
+    return {SLOT: slot, SIZE: np.where(starts, row + 1, nothing)}

@@ -12,13 +12,16 @@ from bireme.training.tapfinger.settings import WINDOW
 from bireme.training.worlds import Array
 
 
-def observe(pools: Pools) -> dict[str, Array]:
-    """All arrays by name; see :class:`~bireme.training.tapfinger.world.TapWorld`."""
+def observe(pools: Pools, is_done: BoolArray) -> dict[str, Array]:
+    """All arrays by name; see :class:`~bireme.training.tapfinger.world.TapWorld`.
+
+    ``is_done`` are pools that may start nothing more in this step, shape (W, N).
+    """
     law, shape = pools.setting.law, pools.free.shape
     waiting = pools.waiting
     job = pools.first(waiting, WINDOW)
     there = job != NONE
-    has_room = (pools.free >= np.array(law.least)).all(axis=-1)
+    has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~is_done
     fits = there & has_room[:, :, None]
     return {
         "job": job,
@@ -33,6 +36,7 @@ def observe(pools: Pools) -> dict[str, Array]:
         "capacity": np.broadcast_to(pools.capacity, shape).copy(),
         "waiting": waiting.sum(axis=2),
         "can_start": fits.any(axis=2),
+        "is_done": is_done.copy(),
         "may_wait": pools.running.any(axis=1),
         **_running(pools),
     }

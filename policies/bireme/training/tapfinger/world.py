@@ -49,8 +49,9 @@ class TapWorld:
         pools: The state, for rules and metrics; agents see the observation alone.
     """
 
-    def __init__(self, count: int, setting: Setting) -> None:
-        self.count, self.setting = count, setting
+    def __init__(self, count: int, setting: Setting, *, retries: bool = False) -> None:
+        """``retries``: pools that lost a job choose again in the same step, also in single mode."""
+        self.count, self.setting, self.retries = count, setting, retries
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
@@ -58,6 +59,7 @@ class TapWorld:
         if len(seeds) != self.count:
             raise ValueError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
         self.pools = Pools(self.setting, seeds)
+        self._has_started = np.zeros(self.pools.free.shape[:2], dtype=np.bool_)
         self._look()
         self._run_on()
         return self._seen
@@ -77,7 +79,9 @@ class TapWorld:
         if (stuck := live & ~acts & ~self._seen["may_wait"]).any():
             raise ValueError(f"world {int(stuck.argmax())} starts nothing while nothing runs")
         self.pools.start(worlds, pools, jobs, amount[worlds, pools])
-        rewards = self._pass(np.flatnonzero(live & ~acts if self.setting.is_multi else live))
+        self._has_started[worlds, pools] = not self.setting.is_multi
+        goes_on = self.setting.is_multi or self.retries
+        rewards = self._pass(np.flatnonzero(live & ~acts if goes_on else live))
         self._look()
         rewards += self._run_on()
         times = self.pools.now.astype(np.float64)
@@ -88,6 +92,7 @@ class TapWorld:
         rewards = np.zeros(self.count)
         rewards[worlds] = -self.pools.present.sum(axis=1)[worlds]
         self.pools.advance(worlds)
+        self._has_started[worlds] = False
         return rewards
 
     def _run_on(self) -> FloatArray:
@@ -99,7 +104,7 @@ class TapWorld:
         return rewards
 
     def _look(self) -> None:
-        self._seen: dict[str, Array] = observe(self.pools)
+        self._seen: dict[str, Array] = observe(self.pools, self._has_started)
 
     def _check(self, worlds: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
         law, free = self.setting.law, self.pools.free[worlds, pools]
