@@ -50,7 +50,7 @@ LAST_LOSS: Final = 0.3
 
 def step_seconds(workers: IntArray) -> FloatArray:
     """Seconds of a step with so many workers, any shape; that of one where there is none."""
-    return _STEP_SECONDS[np.maximum(workers, 1) - 1]
+    return np.asarray(_STEP_SECONDS[np.maximum(workers, 1) - 1])
 
 
 def to_come(pace: FloatArray, iterations: FloatArray) -> FloatArray:

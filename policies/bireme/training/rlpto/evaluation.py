@@ -8,7 +8,6 @@ and averaged (figures 10 and 11 of the paper); the last reading falls on 7000 s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -17,7 +16,6 @@ import numpy as np
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
 from bireme.heuristics.rlpto_queues import URGENT
-from bireme.training.recipes import Results
 from bireme.training.rlpto import settings as experiments
 from bireme.training.rlpto.contenders import RIVALS, Contender, carry_out, rule
 from bireme.training.rlpto.rules import share_among_gaining

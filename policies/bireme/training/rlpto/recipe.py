@@ -1,8 +1,8 @@
-"""How RLPTO is trained: the simple rule is copied, then improved by PPO with an adaptive KL penalty.
+"""How RLPTO is trained: a simple rule is copied, then improved by PPO with an adaptive KL penalty.
 
 One network serves both clusters of the paper and every beta: worlds differ in both, and beta is an
-input. Eight replicas of every sequence of tasks are each other's baseline; a critic would have to
-know what no task tells. The weights that do best on worlds of their own are kept.
+input. Eight replicas of every sequence of tasks are each other's baseline, since how long tasks
+train is mostly their own affair. The weights that do best on worlds of their own are kept.
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
 from bireme.core.errors import SettingError
+from bireme.core.resources import IntArray
 from bireme.rl.checkpoints import Checkpoint
+from bireme.rl.sessions import Session
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.rlpto import evaluation
+from bireme.training.rlpto import elastic_jobs, evaluation
 from bireme.training.rlpto.networks import RlptoPolicy, ServedAllocator
 from bireme.training.rlpto.rewards import priced
 from bireme.training.rlpto.rules import share_among_gaining
 from bireme.training.rlpto.settings import BETAS, SETTINGS
 from bireme.training.rlpto.validation import TABLES, Validation
 from bireme.training.rlpto.views import seen, seen_and_raw
-from bireme.training.rlpto.world import RlptoWorld, View
+from bireme.training.rlpto.world import SLOTS, RlptoWorld, View
 from bireme.training.runs import TrainingRun
 from bireme.training.stopping import EarlyStopping
+from bireme.training.worlds import Observation
 
 REPLICAS: Final = 8
 _LIMIT_SECONDS: Final = 5.0
@@ -67,7 +71,7 @@ class RlptoRecipe:
         "Lu et al., RLPTO: a reinforcement learning-based performance-time optimized task and "
         "resource scheduling mechanism for distributed machine learning, IEEE TPDS 2023"
     )
-    settings = evaluation.SETTINGS
+    settings: Mapping[str, str] = {**evaluation.SETTINGS, "elastic": elastic_jobs.SUMMARY}
     primary = evaluation.PRIMARY
     plans: Mapping[str, Plan] = {"full": FULL, "smoke": SMOKE}
 
@@ -90,6 +94,19 @@ class RlptoRecipe:
         export_run(run, self, {"sizer": part}, data, steps=steps)
         return run.checkpoint_folder
 
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """In the paper's world beside its rivals, or in Bireme's own cycle beside other sizers."""
+        if options:
+            raise SettingError(f"options are {dict(options)}; there are none, leave them out")
+        if checkpoint.sizer is None:
+            raise SettingError(f"checkpoint {checkpoint.card.name!r} has no sizer to be judged")
+        if setting == "elastic":
+            return elastic_jobs.evaluate(checkpoint, seed)
+        choose = partial(chosen, checkpoint.sizer.session)
+        return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose}, seen)
+
     def _improve(self, run: TrainingRun, policy: RlptoPolicy, plan: Plan) -> int:
         """PPO; the best weights are kept. How many decisions it took."""
         config = PPOConfig(
@@ -108,6 +125,16 @@ class RlptoRecipe:
         run.learn("ppo", algorithm, plan.steps, stopping)
         stopping.restore()
         return algorithm.steps
+
+
+def chosen(session: Session, shown: Observation) -> IntArray:
+    """The best move of the served network in a single world, shape (1,)."""
+    slots = np.flatnonzero(shown["present"][0])
+    moves = np.array([0, *(1 + slots), *(1 + SLOTS + slots)])
+    arrays = {"tasks": shown["tasks"][0, slots], "context": shown["context"][0]}
+    logits = session.answer(arrays, len(moves), _LIMIT_SECONDS)
+    best = np.where(shown["mask"][0, moves], logits, -np.inf).argmax()
+    return moves[[best]]
 
 
 def _world(count: int, view: View) -> RlptoWorld:

@@ -25,9 +25,11 @@ from bireme.core.resources import FloatArray, IntArray
 
 POWER: Final = 0.000625
 """kw: mean power of a worker in a period."""
-BETAS_A_MINUTE: Final = 3.0
-"""What a minute of the whole run is worth: from one beta to the next the simple rule gives up 2.4
-to 3.4 betas of accuracy, added up over the twelve tasks, for every minute that it saves."""
+RUN_PRICE: Final = 3.0
+TASK_PRICE: Final = 0.5
+"""What a minute costs, in betas: once for the whole run, and once for every task not yet done. From
+one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the twelve
+tasks, for every minute that it saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +41,7 @@ class Period:
         gain: The same per iteration, shape (worlds, tasks).
         nodes: Workers of each task, shape (worlds, tasks).
         minutes: Its length, shape (worlds,).
+        left: Tasks that were not done when it began, shape (worlds,).
         beta: The least gain, shape (worlds,).
     """
 
@@ -46,6 +49,7 @@ class Period:
     gain: FloatArray
     nodes: IntArray
     minutes: FloatArray
+    left: IntArray
     beta: FloatArray
 
 
@@ -62,4 +66,5 @@ def equation_5(period: Period) -> FloatArray:
 
 def priced(period: Period) -> FloatArray:
     """What was gained, less what the time was worth."""
-    return np.asarray(period.added.sum(axis=1) - BETAS_A_MINUTE * period.beta * period.minutes)
+    price = period.beta * (RUN_PRICE + TASK_PRICE * period.left)
+    return np.asarray(period.added.sum(axis=1) - price * period.minutes)

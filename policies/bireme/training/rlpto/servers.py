@@ -132,24 +132,24 @@ class Cluster:
     def start(self) -> None:
         """Give servers to who is next, one by one, until none is free or nobody waits."""
         while (able := self._make_room()).any():
-            rows = np.flatnonzero(able)
-            turn = np.where(self.waiting, self._turn(self), -np.inf)
-            tasks = turn[rows].argmax(axis=1)
+            rows = np.flatnonzero(able.any(axis=1))
+            tasks = np.where(able, self._turn(self), -np.inf)[rows].argmax(axis=1)
             short = rows[self.free[rows] == 0]
             self.nodes[short, self.nodes[short].argmax(axis=1)] -= 1
             self.nodes[rows, tasks] = 1
             self.started[rows, tasks] = self.clock[rows]
 
     def _make_room(self) -> BoolArray:
-        """Where somebody waits and there is a server; urgent tasks interrupt others for one."""
+        """Who waits and can have a server, shape (W, K); urgent tasks interrupt others for one."""
         waiting, has_server = self.waiting, self.running.sum(axis=1) < self.servers
-        victims = self.running & ~self.is_urgent & ~self.interrupted
-        is_wanted = (waiting & self.is_urgent).any(axis=1) & ~has_server & victims.any(axis=1)
+        urgent, victims = waiting & self.is_urgent, self.running & ~self.is_urgent
+        victims &= ~self.interrupted
+        is_wanted = urgent.any(axis=1) & ~has_server & victims.any(axis=1)
         rows = np.flatnonzero(is_wanted)
         if len(rows):
             last = np.where(victims, self.started, -np.inf)[rows].argmax(axis=1)
             self.nodes[rows, last], self.interrupted[rows, last] = 0, True
-        return np.asarray(waiting.any(axis=1) & (has_server | is_wanted))
+        return np.asarray((waiting & has_server[:, None]) | (urgent & is_wanted[:, None]))
 
     def _period(self) -> FloatArray:
         """Seconds until the next look, shape (W,)."""

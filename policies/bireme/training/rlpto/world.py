@@ -135,10 +135,10 @@ class RlptoWorld:
         cluster, rewards = self.cluster, np.zeros(self.count)
         self._moves[worlds] = 0
         while worlds.any():
-            nodes = cluster.nodes
+            nodes, left = cluster.nodes, (~cluster.done).sum(axis=1)
             seconds, added = cluster.advance(worlds)
             minutes = seconds / _MINUTE
-            rewards += self._reward(Period(added, cluster.gain, nodes, minutes, self.beta))
+            rewards += self._reward(Period(added, cluster.gain, nodes, minutes, left, self.beta))
             self._take_back(worlds)
             cluster.start()
             able = (cluster.free > 0) & cluster.running.any(axis=1)

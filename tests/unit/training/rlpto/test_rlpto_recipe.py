@@ -1,0 +1,92 @@
+"""RLPTO from the first step to a checkpoint that is judged in its world and sizes gangs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import Checkpoint, load
+from bireme.rl.sizers import LearnedSizer
+from bireme.training.episodes import play
+from bireme.training.policies import predict, tensors
+from bireme.training.rlpto import elastic_jobs
+from bireme.training.rlpto.networks import Allocator, RlptoPolicy, ServedAllocator
+from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe, chosen
+from bireme.training.rlpto.rewards import priced
+from bireme.training.rlpto.settings import BETAS, SETTINGS
+from bireme.training.rlpto.validation import Validation
+from bireme.training.rlpto.views import seen
+from bireme.training.rlpto.world import SLOTS, RlptoWorld
+from bireme.training.runs import TrainingRun
+
+
+@pytest.fixture(scope="module")
+def rlpto(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("rlpto")
+    return load(RlptoRecipe().train(TrainingRun("rlpto", folder, seed=1, scale="smoke")))
+
+
+def test_a_policy_trained_for_seconds_is_about_as_good_as_the_rule_it_copied(
+    rlpto: Checkpoint,
+) -> None:
+    found = [RlptoRecipe().evaluate(rlpto, "table-2", seed, {}) for seed in range(2)]
+
+    def mean(name: str, metric: str) -> float:
+        return float(np.mean([one[name][metric] for one in found]))
+
+    for metric in ("mean_accuracy", "total_seconds"):
+        assert mean("rlpto", metric) == pytest.approx(mean("simple-rule-0.0003", metric), rel=0.25)
+    assert mean("rlpto-0.001", "total_seconds") < mean("rlpto-0.0001", "total_seconds")
+
+
+def test_its_checkpoint_sizes_jobs_that_report_on_a_simulated_cluster(rlpto: Checkpoint) -> None:
+    trace = elastic_jobs.drawn(0, jobs=6)
+    found = elastic_jobs.judged(trace, LearnedSizer(rlpto))
+    assert 0 < found["mean_minutes_to_accuracy"] <= found["mean_jct_minutes"]
+
+
+def test_what_is_served_chooses_as_the_trained_network_does(rlpto: Checkpoint) -> None:
+    assert rlpto.sizer is not None
+    world = RlptoWorld(1, [SETTINGS["table-2"]], BETAS, seen)
+    shown = world.reset([3])
+    while not world.cluster.is_over.all():
+        move = chosen(rlpto.sizer.session, shown)
+        assert shown["mask"][0, move[0]]
+        shown = world.step(move).observation
+
+
+def test_options_and_checkpoints_without_a_sizer_are_refused(rlpto: Checkpoint) -> None:
+    with pytest.raises(SettingError, match="there are none"):
+        RlptoRecipe().evaluate(rlpto, "table-2", 0, {"beta": "1"})
+
+
+def test_an_untrained_policy_is_judged_worse_than_the_rule() -> None:
+    torch.manual_seed(0)
+    notes: dict[str, float] = {}
+    assert Validation(RlptoPolicy(), SMOKE.validated, notes.__setitem__)() < -0.5
+    assert set(notes) == {"points_above_the_rule", "time_ratio"}
+
+
+def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -> None:
+    torch.manual_seed(0)
+    world = RlptoWorld(6, [SETTINGS["table-3"]], BETAS, seen)
+    shown = tensors(seen(world.state))
+    network = Allocator()
+    padded = network(shown["tasks"], shown["context"], shown["present"]).detach()
+    order = [2, 0, 3, 1]
+    alone = ServedAllocator(network)
+    for row in range(6):
+        found = alone(shown["tasks"][row, order], shown["context"][row]).detach()
+        moves = [0, *(1 + slot for slot in order), *(1 + SLOTS + slot for slot in order)]
+        assert found == pytest.approx(padded[row, moves], abs=1e-5)
+
+
+def test_worlds_of_the_recipe_pay_less_the_longer_they_take() -> None:
+    torch.manual_seed(0)
+    policy = RlptoPolicy()
+    world = RlptoWorld(len(BETAS), [SETTINGS["table-2"]], BETAS, seen, priced)
+    earned = play(world, range(len(BETAS)), lambda shown: predict(policy, shown))
+    unpriced = world.cluster.accuracy.sum(axis=1)
+    assert (earned < unpriced).all()
