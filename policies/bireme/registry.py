@@ -34,6 +34,7 @@ ORDERERS: Final[Mapping[str, str]] = {
     "mosa": "bireme.heuristics.mosa:Mosa",
     "random": "bireme.heuristics.lottery:RandomOrder",
     "rifling": "bireme.heuristics.rifling:Rifling",
+    "rlpto": "bireme.heuristics.rlpto_queues:RlptoQueues",
     "sjf": "bireme.heuristics.shortest:ShortestJob",
     "smallest-first": "bireme.heuristics.shortest:SmallestFirst",
     "srsf": "bireme.heuristics.shortest:ShortestRemainingService",

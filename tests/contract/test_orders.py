@@ -25,7 +25,7 @@ several = settings(max_examples=40, deadline=None)
 QUEUES = (Queue("default"), Queue("heavy", weight=5))
 BY_THEMSELVES = {
     *("combined-priority", "fcfs", "fifo", "random", "sjf", "smallest-first", "srsf", "srtf"),
-    *("learned-index", "tiresias-gittins", "tiresias-las", "tradl"),
+    *("learned-index", "rlpto", "tiresias-gittins", "tiresias-las", "tradl"),
 }
 
 

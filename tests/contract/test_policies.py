@@ -1,6 +1,7 @@
 """What every registered policy owes the cycle: pure, deterministic, complete, whole."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,18 +11,20 @@ from hypothesis import strategies as st
 from bireme.core.capacity import FreeCapacity
 from bireme.core.cycle import configuration_fault, run_cycle
 from bireme.core.gangs import Gang
-from bireme.core.policy import Orderer, Policy
+from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.registry import ORDERERS, PLACERS, make_orderer, make_placer
+from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
 from scheduling import oracles, strategies
 from scheduling.strategies import Case
 
 contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
 placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
-PAIRS = [(orderer, "packing") for orderer in sorted(ORDERERS)]
-PAIRS += [("fifo", placer) for placer in sorted(PLACERS) if placer != "packing"]
+sizers = pytest.mark.parametrize("sizer_name", sorted(SIZERS))
+POLICIES = [(orderer, "packing", "") for orderer in sorted(ORDERERS)]
+POLICIES += [("fifo", placer, "") for placer in sorted(PLACERS) if placer != "packing"]
+POLICIES += [("fifo", "packing", sizer) for sizer in sorted(SIZERS)]
 
 
 def sound(case: Case) -> list[Gang]:
@@ -115,12 +118,42 @@ def test_a_placement_names_every_task_with_all_its_replicas_in_row_order(
             assert (np.diff(placed.rows) > 0).all()
 
 
-@pytest.mark.parametrize(("orderer_name", "placer_name"), PAIRS)
+def elastic(gang: Gang) -> Gang:
+    """``gang`` with room to grow and to shrink."""
+    tasks = [
+        replace(task, min_replicas=1, max_replicas=min(task.replicas, 16) + 3)
+        for task in gang.tasks
+        if task.replicas <= 16
+    ]
+    return replace(gang, tasks=tuple(tasks) or gang.tasks, is_elastic=bool(tasks))
+
+
+@sizers
+@contract
+@given(strategies.cases())
+def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
+    sizer_name: str, case: Case
+) -> None:
+    gangs = [elastic(gang) for gang in sound(case)]
+    ranked = [Ranked(gang, 0.0) for gang in gangs]
+    before = facts(case.snapshot)
+    found = make_sizer(sizer_name).sizes(ranked, case.snapshot)
+    assert facts(case.snapshot) == before
+    known = {gang.uid: {task.name for task in gang.tasks} for gang in gangs}
+    for uid, sizes in found.items():
+        assert sizes.keys() <= known[uid]
+        assert all(isinstance(size, (int, np.integer)) for size in sizes.values())
+    fresh = replace(case.snapshot)
+    assert make_sizer(sizer_name).sizes(ranked, fresh) == found
+
+
+@pytest.mark.parametrize(("orderer_name", "placer_name", "sizer_name"), POLICIES)
 @contract
 @given(strategies.cases())
 def test_every_policy_keeps_the_promises_of_the_cycle(
-    orderer_name: str, placer_name: str, case: Case
+    orderer_name: str, placer_name: str, sizer_name: str, case: Case
 ) -> None:
-    policy = Policy(make_orderer(orderer_name), make_placer(placer_name))
+    sizer = make_sizer(sizer_name) if sizer_name else None
+    policy = Policy(make_orderer(orderer_name), make_placer(placer_name), sizer)
     decision = run_cycle(case.snapshot, policy)
     assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []

@@ -1,10 +1,10 @@
 """How far a policy that only watches is from the one that decides, on one and the same snapshot.
 
-*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Kendall's tau* compares the orders: 1 for the same,
--1 for the reverse. *Regret* is what the deciding policy's order costs more than the other's: the
-difference of the mean job completion times that :mod:`bireme.heuristics.list_schedule` forecasts
-for the waiting gangs, by their estimates. It is positive where the watching policy would have been
-better. Stops, places and sizes are not in it.
+*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Kendall's
+tau* compares the orders: 1 for the same, -1 for the reverse. *Regret* is what the deciding policy's
+order costs more than the other's: the difference of the mean job completion times that
+:mod:`bireme.heuristics.list_schedule` forecasts for the waiting gangs, by their estimates. It is
+positive where the watching policy would have been better. Stops, places and sizes are not in it.
 """
 
 from bisect import bisect, insort

@@ -10,11 +10,14 @@ from bireme import registry
 from bireme.cli import main
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
+from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
 from bireme.rl.orderers import LearnedOrderer
 from bireme.rl.placers import LearnedPlacer
+from bireme.rl.sizers import LearnedSizer
 from bireme.testing import a_gang, a_node, a_task
 from scheduling.recorded import RecordedWorld
 from smallnets import checkpoints, encoders
+from smallnets.encoders import CHOICE_FACTS
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,19 @@ def both(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def sizer(tmp_path: Path) -> str:
+    """The name of a checkpoint that makes gangs as large as they may be."""
+    return f"checkpoint:{checkpoints.write(tmp_path / 'sizing', sizer=(1, 0, 0))}"
+
+
+@pytest.fixture
+def chooser(tmp_path: Path) -> str:
+    """The name of a checkpoint that chooses the shortest estimate first."""
+    folder = tmp_path / "choosing"
+    return f"checkpoint:{checkpoints.write(folder, sizer=(0, -1, 0), size_encoder=CHOICE_FACTS)}"
+
+
+@pytest.fixture
 def orderer(tmp_path: Path) -> str:
     return f"checkpoint:{checkpoints.write(tmp_path / 'ordering', orderer=(0, -1, 0))}"
 
@@ -41,6 +57,20 @@ def test_settings_may_name_the_folder_of_a_checkpoint(both: str) -> None:
     policy = registry.make_policy(SchedulingSettings(orderer=both, placer=both))
     assert isinstance(policy.orderer, LearnedOrderer)
     assert isinstance(policy.placer, LearnedPlacer)
+
+
+def test_a_chooser_may_be_named_as_every_part_and_a_sizer_as_that_alone(
+    sizer: str, chooser: str
+) -> None:
+    policy = registry.make_policy(
+        SchedulingSettings(orderer=chooser, placer=chooser, sizer=chooser)
+    )
+    assert isinstance(policy.orderer, ChosenOrderer)
+    assert isinstance(policy.placer, ChosenPlacer)
+    assert isinstance(policy.sizer, LearnedSizer)
+    assert isinstance(registry.make_sizer(sizer), LearnedSizer)
+    with pytest.raises(SettingError, match=r"orderer 'checkpoint:.*sizing': .* has no orderer"):
+        registry.make_orderer(sizer)
 
 
 def test_a_folder_without_that_part_or_without_checkpoint_is_refused(
@@ -76,6 +106,14 @@ def test_a_checkpoint_alone_stands_for_all_its_parts_and_after_a_rule_for_the_ne
 ) -> None:
     found = simulated(capsys, f"sjf/{both},{both}")
     assert found[f"sjf/{both}"] == found[both]
+
+
+def test_a_sizer_and_a_chooser_simulate_beside_rules_and_alone(
+    sizer: str, chooser: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = simulated(capsys, f"sjf,{chooser},fifo/packing/{sizer},{sizer},fifo")
+    assert found[chooser] == found["sjf"], "nobody is elastic, and there is one pool"
+    assert found[f"fifo/packing/{sizer}"] == found["fifo"] != found[sizer]
 
 
 @pytest.mark.parametrize("name", ["fifo//checkpoint:x", "a/b/c/checkpoint:x"])

@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.records.lines import Source
+from bireme.registry import make_policy
 from bireme.rl import named, shipped
+from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
 from bireme.rl.errors import CheckpointError
+from bireme.rl.sizers import LearnedSizer
 from smallnets import checkpoints, encoders
+from smallnets.encoders import CHOICE_FACTS
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +52,36 @@ def test_another_checkpoint_than_the_one_that_was_meant_is_refused(
     checkpoints.write(tmp_path / "first", orderer=[2.0])
     with pytest.raises(CheckpointError, match=f"expected is {digest}"):
         named.load("first", str(tmp_path), digest)
+
+
+PARTS = {"orderer": "fifo", "placer": "packing", "sizer": "min"}
+
+
+def policy_of(source: Source, directory: Path) -> Policy:
+    made, found = named.policy_of(source, SchedulingSettings(), make_policy, str(directory))
+    assert len(found.sha256) == 64
+    return made
+
+
+@pytest.mark.parametrize("left_out", sorted(PARTS))
+def test_a_chooser_is_whichever_part_a_policy_leaves_out(tmp_path: Path, left_out: str) -> None:
+    checkpoints.write(tmp_path / "chooser", sizer=[1.0], size_encoder=CHOICE_FACTS)
+    named_parts = {part: name for part, name in PARTS.items() if part != left_out}
+    policy = policy_of(Source("policy", **named_parts, checkpoint="chooser"), tmp_path)
+    learned = {
+        "orderer": isinstance(policy.orderer, ChosenOrderer),
+        "placer": isinstance(policy.placer, ChosenPlacer),
+        "sizer": isinstance(policy.sizer, LearnedSizer),
+    }
+    assert [part for part, is_learned in learned.items() if is_learned] == [left_out]
+
+
+def test_a_checkpoint_beside_all_that_it_could_be_is_refused(tmp_path: Path) -> None:
+    checkpoints.write(tmp_path / "sizes", sizer=[1.0])
+    kept = policy_of(Source("policy", "fifo", "packing", checkpoint="sizes"), tmp_path)
+    assert isinstance(kept.sizer, LearnedSizer)
+    with pytest.raises(CheckpointError, match=r"'sizes' would not be used: what it has .sizer."):
+        policy_of(Source("policy", sizer="min", checkpoint="sizes"), tmp_path)
 
 
 def test_a_damaged_folder_of_ones_own_is_not_replaced_by_one_that_comes_with_bireme(

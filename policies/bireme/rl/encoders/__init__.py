@@ -22,6 +22,7 @@ PLACE_ENCODERS: Final[Mapping[str, str]] = {
 }
 SIZE_ENCODERS: Final[Mapping[str, str]] = {
     "rlpto-tasks/1": "bireme.rl.encoders.rlpto:RlptoTasks",
+    "tapfinger-pools/1": "bireme.rl.encoders.tapfinger:TapfingerPools",
 }
 
 
