@@ -1,4 +1,4 @@
-"""RLPTO's three queues: interrupted gangs first, then urgent ones, then the normal ones.
+"""RLPTO's three queues: of interrupted gangs, of urgent ones and of normal ones, in this order.
 
 Each gang has a priority from 1 to 5, and its owner may ask for another (equation 4):
 
@@ -12,8 +12,12 @@ In a cluster a PriorityClass tells the first priority, and waiting is what asks:
 minutes. So waiting makes a gang urgent, and gives it no claim to the places of others, which only
 those have that are urgent by their class. The paper stops the task that started last. Here those
 stop that come later in the order and have a lower claim, the last started first
-(:mod:`bireme.core.victims`), which is the paper's rule among normal gangs: urgent ones, and those
+(:mod:`bireme.core.victims`): among normal gangs that is the paper's rule, and urgent ones, or those
 that were stopped before, are left alone.
+
+Where a gang has a claim it goes before those that were interrupted, the other way round than in the
+paper: there the task that stops another gets its place then and there; here both wait for the next
+cycle, and the one that was stopped would take its place back.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section V.
 """
@@ -49,24 +53,25 @@ def changed(
 
 
 class RlptoQueues:
-    """Interrupted gangs, then urgent, then normal ones, each by a priority that grows by waiting.
+    """Urgent classes, then interrupted gangs, then by a priority that grows by waiting.
 
     The score is the priority. Class values from ``urgent_priority`` on are urgent, which gives a
-    claim to the places of gangs that are not; below they are scaled to priorities from 1.
+    claim to the places of gangs that are not; below they are scaled to priorities from 1. Gangs
+    that waited themselves urgent go before normal ones, without a claim.
     Source: Lu et al., "RLPTO: A Reinforcement Learning-Based Performance-Time Optimized Task and
     Resource Scheduling Mechanism for Distributed Machine Learning", IEEE TPDS 2023, section V.
     """
 
     keeps_kin_in_line = True
 
-    def __init__(self, urgent_priority: int = 1000, request_seconds: float = 600.0) -> None:
+    def __init__(self, urgent_priority: int = 500, request_seconds: float = 600.0) -> None:
         """SettingError unless both are at least 1."""
         require("urgent_priority", urgent_priority, 1)
         require("request_seconds", request_seconds, 1)
         self._urgent_priority, self._request_seconds = urgent_priority, request_seconds
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By queue, then by priority, then by arrival."""
+        """By queue, then by priority, then by arrival; who runs after an interruption is first."""
         waits = np.array([snapshot.wait_seconds(gang) for gang in gangs])
         value = np.clip([gang.priority for gang in gangs], 0, self._urgent_priority)
         first = 1 + (URGENT - 1) * value / self._urgent_priority
@@ -77,7 +82,8 @@ class RlptoQueues:
 
         def standing(gang: Gang) -> Standing:
             priority, urgent, has_claim = found[gang.uid]
-            key = (not gang.interrupted, not urgent, -priority)
+            is_back = gang.interrupted and gang.uid in snapshot.running_by_uid
+            key = (not is_back, not has_claim, not gang.interrupted, not urgent, -priority)
             return Standing(key, priority, float(has_claim))
 
         return ranked(gangs, standing)
