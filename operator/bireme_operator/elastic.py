@@ -1,9 +1,12 @@
 """Running elastic gangs that lose replicas: which are missed, and which are only given up.
 
 A pure judgement over facts. As long as the first replica of the plan (where the others meet) and
-as many as the job may start with go on, a lost replica is no reason to start again: the plan goes
-on without it, and the core may grow the gang later. A planned replica that is merely not there yet
-is created, and given up when it does not get onto its node in time.
+as many as the job may start with go on, one that is lost or fails is no reason to start again: the
+plan goes on without it, and the core may grow the gang later. A planned replica that is merely not
+there yet is created, and given up when it does not get onto its node in time.
+
+A failure of the training itself reaches the first replica too. Another one may fail alone: its
+node is bad, or it was added while the training ended and found nobody to join.
 """
 
 from collections import Counter
@@ -42,7 +45,7 @@ def _goes_on(pod: PodFacts | None, at: Situation) -> bool:
     if pod is None or not pod.node or pod.is_leaving:
         return False
     if pod.is_terminal:
-        return not (pod.phase == "Failed" and pod.is_disrupted)
+        return pod.phase == "Succeeded"
     return not at.lost_node(pod.node)
 
 

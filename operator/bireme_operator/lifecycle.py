@@ -65,7 +65,7 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
     if view is None or view.plan.attempt != job.attempt:
         return None
     return (
-        _succeeded(view)
+        _succeeded(job, view)
         or _deadline(job, at)
         or _failed(job, view)
         or _interrupted(job, view, at)
@@ -73,8 +73,17 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
     )
 
 
-def _succeeded(view: GangView) -> Transition | None:
-    """All replicas that train have ended well; parameter servers never end by themselves."""
+def _succeeded(job: JobFacts, view: GangView) -> Transition | None:
+    """All replicas that train have ended well; parameter servers never end by themselves.
+
+    Of an elastic gang the first replica is enough: it ends when the training has, and one that was
+    added too late for it never would.
+    """
+    first, pod = view.members[0]
+    is_elastic = job.spec is not None and job.spec.is_elastic
+    if is_elastic and pod is not None and pod.phase == "Succeeded":
+        message = f"replica {first.index} of {first.task}, where the others met, succeeded"
+        return Transition("Succeeded", Reason.SUCCEEDED, message)
     training = [pod for m, pod in view.members if view.plan.roles.get(m.task) != Role.PS]
     if not training or any(pod is None or pod.phase != "Succeeded" for pod in training):
         return None

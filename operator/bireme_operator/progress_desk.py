@@ -24,7 +24,10 @@ _BURST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What a job has reported since its status was written, and when it last did."""
+    """What a job has reported since its status was written, and when it last did.
+
+    ``received`` is in whole milliseconds, as the status will have it.
+    """
 
     report: Report
     received: float
@@ -55,10 +58,10 @@ class ProgressDesk:
             Refused: with status 401, 403, 404, 429 or 503.
         """
         claim = claimed(token)
-        if wait := self._senders.take((claim.uid, address)):
-            raise Refused(429, "this pod reports too often; once in a few seconds is enough", wait)
         if self._pod(claim) is None:
             raise Refused(403, f"pod {claim.pod!r} is no member of any gang")
+        if wait := self._senders.take((claim.uid, address)):
+            raise Refused(429, "this pod reports too often; once in a few seconds is enough", wait)
         sender = await self._tokens.sender(token, claim, address)
         job = self._state.jobs.get(key) if sender.namespace == key[0] else None
         if job is None:
@@ -85,8 +88,8 @@ class ProgressDesk:
         before = self._pending.get(uid)
         if before is not None:
             said = {name: value for name, value in asdict(report).items() if value is not None}
-            report = replace(before.report, remaining_seconds=None, **said)
-        self._pending[uid] = _Pending(report, self._now())
+            report = replace(before.report, **{"remaining_seconds": None, **said})
+        self._pending[uid] = _Pending(report, round(self._now(), 3))
 
     def told(
         self, job: JobFacts, view: GangView | None, *, at_once: bool = False
@@ -96,7 +99,7 @@ class ProgressDesk:
         if pending is None or view is None or view.plan.attempt != job.attempt:
             return {}
         last = job.told.progress.reported if job.told is not None else None
-        if last is not None and last >= int(pending.received):
+        if last is not None and last >= pending.received:
             del self._pending[job.uid]  # it has been written
             return {}
         if last is not None and not at_once and self._now() - last < self._write_seconds:

@@ -6,9 +6,9 @@ next connection to another pod, and a report that is lost is followed by a fresh
 
 import asyncio
 import math
-import os
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -30,7 +30,7 @@ class Certificate:
 
     def __init__(self, cert_file: str, key_file: str, clock: Callable[[], float]) -> None:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._files = (cert_file, key_file)
+        self._files = (Path(cert_file), Path(key_file))
         self._clock = clock
         self._looked = clock()
         self._loaded = self._stamp()
@@ -49,7 +49,7 @@ class Certificate:
             pass  # halfway through being replaced: the old one is good until the next look
 
     def _stamp(self) -> tuple[int, ...]:
-        return tuple(os.stat(name).st_mtime_ns for name in self._files)
+        return tuple(file.stat().st_mtime_ns for file in self._files)
 
 
 class ProgressEndpoint:

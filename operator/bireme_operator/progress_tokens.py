@@ -51,35 +51,35 @@ class Sender:
     uid: str
 
 
-class _Pod(msgspec.Struct):
+class _Pod(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
 
 
-class _Bound(msgspec.Struct):
+class _Bound(msgspec.Struct, frozen=True):
     namespace: str = ""
     pod: _Pod = _Pod()
 
 
-class _Claims(msgspec.Struct):
+class _Claims(msgspec.Struct, frozen=True):
     aud: list[str] | str = ""
-    bound: _Bound = msgspec.field(default_factory=_Bound, name="kubernetes.io")
+    bound: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
 
 
-class _User(msgspec.Struct):
+class _User(msgspec.Struct, frozen=True):
     username: str = ""
     extra: dict[str, list[str]] = {}
 
 
-class _ReviewStatus(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
     audiences: list[str] = []
-    user: _User = msgspec.field(default_factory=_User)
+    user: _User = _User()
     error: str = ""
 
 
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+class _Review(msgspec.Struct, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
 
 
 def claimed(token: str) -> Sender:
@@ -132,6 +132,8 @@ class Tokens:
         if answer is None or until <= self._clock():
             self._ration((claim.uid, address))
             answer = asyncio.ensure_future(self._reviewed(digest, token, (claim.uid, address)))
+            # Whoever waits for it may hang up before it is there.
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
             while len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
@@ -142,9 +144,11 @@ class Tokens:
 
     def _ration(self, who: tuple[str, str]) -> None:
         """Raises Refused where a TokenReview for ``who`` would be one too many."""
-        for ration, key in ((self._per_pod, who), (self._in_all, "all")):
-            if wait := ration.take(key):
-                raise Refused(429, "this pod has shown too many tokens; keep to one", wait)
+        if wait := self._per_pod.take(who):
+            raise Refused(429, "this pod has shown too many tokens; keep to one", wait)
+        if wait := self._in_all.take("all"):
+            self._per_pod.give_back(who)
+            raise Refused(429, "too many pods report for the first time; try again", wait)
 
     async def _reviewed(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
         body = {

@@ -56,6 +56,7 @@ def stack(
         "BIREME_CHECKPOINT_DIRECTORY": str(trained),
         "BIREME_RECORD_DIRECTORY": str(records),
         "BIREME_STATUS_REFRESH_SECONDS": "1",
+        "BIREME_RESIZE_SETTLE_SECONDS": "1",
     }
     with gpu_stack("learned", tmp_path_factory.mktemp("stack"), env, nodes=4) as stack:
         yield stack

@@ -1,76 +1,110 @@
-"""A real elastic training: torchrun's agents as pods of a gang that the operator resizes.
+"""A real elastic training: torchrun's agents are the pods of a gang that the operator resizes.
 
-The operator is whole; behind the fake API server, its pods are processes on this machine.
+The operator is whole; behind the fake API server, its pods are processes on this machine. The job
+is the example, its script too.
 """
 
+import asyncio
 import re
-import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
 from fakeapi import FakeApi
+from fakeapi.store import Object
 from kubeobjects.programs import ProgramKubelets, free_port
-from kubeobjects.terms import GROUPS, JOBS, furnish, leading, pods, status, submit, until
-from scenario.manifests import Manifest, pod_spec, task, training_job
+from kubeobjects.terms import PODS, furnish, leading, pods, status, submit, until
+from scenario.examples import documents
+from scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
 from scenario.tenant import uids_of
 
-EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "10-elastic-torch.yaml"
-PATIENCE_SECONDS = 90.0
+pytest.importorskip("torch", reason="the example trains with PyTorch, which is not installed")
+
+JOB = "elastic-torch"
+HOST = f"{JOB}-worker-0"
+LONGEST_SECONDS = 120.0
+SETTLED = SchedulingSettings(resize_settle_seconds=2)
+TOLD = re.compile(r"^step (\d+), loss ([\d.]+), (\d) processes$", re.MULTILINE)
 
 
-def test_x() -> None: ...
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What rank 0 says now and then."""
+
+    step: int
+    loss: float
+    world: int
 
 
-def rigid(name: str, cpus: int) -> Manifest:
-    return training_job(name, task(spec=pod_spec(0, str(cpus))))
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The example, as the operator runs it on this machine."""
+
+    api: FakeApi
+    kubelets: ProgramKubelets
+
+    def lines(self, pod: str = HOST) -> list[Line]:
+        found = TOLD.findall(self.kubelets.log(pod))
+        return [Line(int(step), float(loss), int(world)) for step, loss, world in found]
+
+    def replicas(self) -> list[Object]:
+        return [p for p in pods(self.api) if p["metadata"]["labels"][names.JOB_LABEL] == JOB]
+
+    async def trains_with(self, world: int) -> None:
+        """Return when the gang has so many pods and its processes train together."""
+        before = len(self.lines())
+        await self.until(lambda: len(self.replicas()) == world)
+        await self.until(lambda: {line.world for line in self.lines()[before:][-1:]} == {world})
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        await until(condition, LONGEST_SECONDS)
 
 
-TOLD = re.compile(r"step (\d+) of \d+, loss ([\d.]+), (\d) processes")
-
-
-async def test_training_goes_on(api: FakeApi, tmp_path: Path) -> None:
-    config, job = yaml.safe_load_all(EXAMPLE.read_text())
+@pytest.fixture
+async def training(api: FakeApi, tmp_path: Path) -> AsyncIterator[Training]:
+    """Two replicas of the example beside a job that holds the rest of the node."""
+    config, job = documents("10-elastic-torch.yaml")
     script = tmp_path / "train.py"
-    script.write_text(config["data"]["train.py"].replace("from bireme.report import finish, report", "finish = report = lambda **k: 0"))
+    script.write_text(config["data"]["train.py"])
     swapped = {
         "/workspace/train.py": str(script),
-        "/state/last.pt": str(tmp_path / "last.pt"),
+        "/state": str(tmp_path),
         ":29500": f":{free_port()}",
         "200000": "1000000000",
     }
     furnish(api, 1)
-    settled = SchedulingSettings(resize_settle_seconds=2)
-    kub = ProgramKubelets(api, tmp_path, swapped)
-
-    def told():
-        return [(int(a), float(b), int(c)) for a, b, c in TOLD.findall(kub.log("elastic-torch-worker-0"))]
-
-    t0 = time.monotonic()
-
-    async def size(n):
-        t = time.monotonic()
-        await until(lambda: [p for p in pods(api) if p["metadata"]["name"].startswith("elastic") and "deletionTimestamp" not in p["metadata"]].__len__() == n, 20)
-        t1 = time.monotonic()
-        k = len(told())
-        await until(lambda: told()[k:] and told()[-1][2] == n, PATIENCE_SECONDS)
-        print(f"size {n}: plan after {t1 - t:.1f}, trains after {time.monotonic() - t:.1f}; {told()[-1]} at {time.monotonic()-t0:.1f}")
-
-    async with kub, leading(api, tmp_path, scheduling=settled):
+    api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))
+    kubelets = ProgramKubelets(api, tmp_path, swapped)
+    async with kubelets, leading(api, tmp_path, scheduling=SETTLED):
         submit(api, rigid("first", 94))
         await until(lambda: status(api, "first").get("phase") == "Running")
         submit(api, job)
-        await size(2)
-        api.store.delete(JOBS, ("default", "first"), {})
-        api.store.delete(GROUPS, ("default", "first"), {})
-        for p in pods(api):
-            if p["metadata"]["name"].startswith("first"):
-                api.store.delete("/api/v1/pods", ("default", p["metadata"]["name"]), {}, grace_seconds=0)
-        await size(3)
-        submit(api, rigid("second", 95))
-        await size(1)
-    seen = told()
-    drops = [b[0] - a[0] for a, b in zip(seen, seen[1:]) if b[0] < a[0]]
-    print(seen[0], seen[-1], drops, len(seen))
+        yield Training(api, kubelets)
+
+
+def rigid(name: str, cpus: int, **spec: str) -> Manifest:
+    return training_job(name, task(spec=pod_spec(0, str(cpus))), **spec)
+
+
+async def test_training_goes_on_where_it_was_through_every_resize(training: Training) -> None:
+    await training.trains_with(2)
+    (host, *_) = uids_of(training.replicas()).items()
+    training.kubelets.end("first-worker-0")
+    await training.trains_with(3)
+    submit(training.api, rigid("urgent", 95, priorityClassName="high"))
+    await training.trains_with(1)
+    assert dict([host]) == uids_of(training.replicas())
+    assert (status(training.api, JOB)["phase"], status(training.api, JOB)["attempt"]) == (
+        "Running",
+        0,
+    )
+    lines = training.lines()
+    steps = [line.step for line in lines]
+    assert steps == sorted(set(steps)), "what was saved is not done again"
+    assert lines[-1].loss < lines[0].loss / 2
+    others = [training.lines(f"{JOB}-worker-{index}") for index in (1, 2)]
+    assert others == [[], []], "only the first replica ever was rank 0"

@@ -3,8 +3,15 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
+from bireme.core.cycle import run_cycle
+from bireme.records.reading import open_record
+from bireme.registry import make_policy
 from bireme.rl.checkpoints import read_card
+from bireme.rl.named import policy_of
 from fakeapi import FakeApi
+from kubeobjects.elastic_terms import SETTLED, elastic, is_whole
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.policy_terms import (
     FIRST_NODE,
@@ -19,7 +26,7 @@ from kubeobjects.policy_terms import (
     trained_by,
     words,
 )
-from kubeobjects.terms import furnish, phases, pods, submit, until
+from kubeobjects.terms import furnish, phases, pods, status, submit, until
 from scenario.manifests import training_job
 from smallnets import checkpoints
 
@@ -72,13 +79,14 @@ async def test_status_tells_what_decides_and_how_often(
     assert event["metadata"]["namespace"] == "default"
 
 
+@pytest.mark.parametrize(("name", "file"), [("last", "placer.onnx"), ("smallest", "sizer.onnx")])
 async def test_a_corrupt_checkpoint_degrades_nothing_but_itself(
-    api: FakeApi, tmp_path: Path, trained: Path
+    api: FakeApi, tmp_path: Path, trained: Path, name: str, file: str
 ) -> None:
     furnish(api, 3)
-    part = trained / "last" / "placer.onnx"
+    part = trained / name / file
     part.write_bytes(part.read_bytes()[:-1] + b"!")
-    put_policy(api, "policy", **trained_by("last"))
+    put_policy(api, "policy", **trained_by(name))
     submit(api, training_job("waits-already"))
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained) as term:
         await until(lambda: phases(api) == ["Running"])
@@ -89,6 +97,31 @@ async def test_a_corrupt_checkpoint_degrades_nothing_but_itself(
         await node_of(api, "one")
     (event,) = events(api)
     assert (event["reason"], event["type"]) == ("LoadFailed", "Warning")
+
+
+@pytest.mark.parametrize("name", ["smallest", "chooser"])
+async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
+    api: FakeApi, tmp_path: Path, trained: Path, name: str
+) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    furnish(api, 1)
+    submit(api, elastic(least=2, most=6))
+    often = {"record_directory": str(records), "scheduling": SETTLED}
+    async with FakeKubelets(api, runs), leads(api, tmp_path, trained, **often) as term:
+        await until(lambda: is_whole(api, 6))
+        put_policy(api, "policy", **trained_by(name))
+        await becomes(api, "True PolicyLoaded")
+        await until(lambda: is_whole(api, 2))
+        await until(lambda: said(api).get("decisions", 0) >= 1)
+        assert said(api)["conditions"]["Degraded"] == "False AnswersValid"
+        await until(lambda: (metric(term, "resizes_total", reason="Shrunk") or 0) == 1)
+    assert status(api, "elastic")["attempt"] == 0
+    record = open_record([records])
+    shrinks = [moment for moment in record.moments() if moment.source.checkpoint == name]
+    policy, _ = policy_of(shrinks[0].source, record.settings, make_policy, str(trained))
+    (predicted,) = run_cycle(shrinks[0].snapshot, policy).resized
+    assert predicted.placement.tasks[0].counts.tolist() == [2]
 
 
 async def test_the_last_good_policy_goes_on_when_its_new_spec_is_bad(

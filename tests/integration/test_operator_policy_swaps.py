@@ -12,7 +12,7 @@ from bireme.cli import main
 from bireme.core.gangs import Gang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl.checkpoints import read_card
-from bireme.rl.protocols import Array
+from bireme.rl.protocols import Array, Ask
 from bireme_operator.tallies import GOOD_CYCLES
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
@@ -30,7 +30,7 @@ from kubeobjects.policy_terms import (
 )
 from kubeobjects.terms import furnish, phases, status, submit, until, written
 from scenario.manifests import task, training_job
-from smallnets.encoders import GangFacts
+from smallnets.encoders import GangFacts, SizeFacts
 
 
 async def test_of_two_active_policies_one_counts_until_it_is_deleted(
@@ -67,25 +67,46 @@ async def test_swaps_under_load_lose_no_job_and_start_none_twice(
     assert kubelets.violations == []
 
 
-async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
-    api: FakeApi, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nonsense(_: GangFacts, gangs: Sequence[Gang], __: ClusterSnapshot) -> dict[str, Array]:
-        return {"facts": np.full((len(gangs), 3), np.nan, dtype=np.float32)}
+def no_facts(_: GangFacts, gangs: Sequence[Gang], __: ClusterSnapshot) -> dict[str, Array]:
+    return {"facts": np.full((len(gangs), 3), np.nan, dtype=np.float32)}
 
+
+def no_sizes(_: SizeFacts, ask: Ask, *__: object) -> dict[str, dict[str, int]]:
+    ask({"facts": np.full((1, 3), np.nan, dtype=np.float32)}, 1)
+    raise AssertionError("no answer is given")
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder", "method", "nonsense", "part"),
+    [
+        ("fewest", GangFacts, "encode", no_facts, "orderer"),
+        ("smallest", SizeFacts, "sizes", no_sizes, "sizer"),
+    ],
+)
+async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
+    api: FakeApi,
+    tmp_path: Path,
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    encoder: type,
+    method: str,
+    nonsense: object,
+    part: str,
+) -> None:
     furnish(api, 1)
-    put_policy(api, "policy", **trained_by("fewest"))
+    put_policy(api, "policy", **trained_by(name))
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained) as term:
         await becomes(api, "True PolicyLoaded")
         with monkeypatch.context() as patch:
-            patch.setattr(GangFacts, "encode", nonsense)
+            patch.setattr(encoder, method, nonsense)
             submit(api, training_job("job"))
             await until(lambda: status(api).get("phase") == "Running")
             await until(lambda: said(api)["conditions"]["Degraded"] == "True PolicyOverruled")
-        assert "the rules answered in its place: the orderer failed" in words(api, "Degraded")
+        assert f"the rules answered in its place: the {part} failed" in words(api, "Degraded")
         assert said(api)["conditions"]["Loaded"] == "True PolicyLoaded"
         assert metric(term, "policy_degraded", policy="policy") == 1.0
-        assert metric(term, "policy_fallbacks_total") == said(api)["fallbacks"] == 1
+        assert (metric(term, "policy_fallbacks_total") or 0) >= said(api)["fallbacks"] >= 1
         submit(api, training_job("waits", task("worker", 9)))  # every sweep has a cycle now
         await until(lambda: said(api)["conditions"]["Degraded"] == "False AnswersValid")
         assert term.loop.policies.deciding.tally.good_cycles >= GOOD_CYCLES

@@ -9,7 +9,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from fakeapi import FakeApi, Fault
-from fakeapi.store import Object
+from kubeobjects.elastic_terms import SETTLED, elastic, is_whole, of
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.terms import (
     GROUPS,
@@ -25,35 +25,12 @@ from kubeobjects.terms import (
 from scenario.manifests import Manifest, task, training_job
 from scenario.tenant import uids_of
 
-SETTLED = SchedulingSettings(resize_settle_seconds=0)
 SLOW = SchedulingSettings(resize_settle_seconds=3600)
 EVENTS = "/api/v1/events"
 
 
-def elastic(replicas: int = 4, least: int = 2, most: int = 8) -> Manifest:
-    workers = task("worker", replicas, minReplicas=least, maxReplicas=most)
-    return training_job("elastic", workers, rendezvous="torch")
-
-
 def rigid(replicas: int = 4) -> Manifest:
     return training_job("rigid", task("worker", replicas))
-
-
-def of(api: FakeApi, job: str) -> list[Object]:
-    """Pods of a job, by index."""
-    own = [p for p in pods(api) if p["metadata"]["labels"][names.JOB_LABEL] == job]
-    return sorted(own, key=lambda p: int(p["metadata"]["labels"][names.INDEX_LABEL]))
-
-
-def ready(api: FakeApi, job: str = "elastic") -> str:
-    return str(status(api, job).get("ready"))
-
-
-def is_whole(api: FakeApi, size: int, job: str = "elastic") -> bool:
-    """Whether plan, pods and status of a running job all say ``size``."""
-    plan = status(api, job, GROUPS).get("plan") or {"tasks": ()}
-    planned = sum(planned["replicas"] for planned in plan["tasks"])
-    return (planned, len(of(api, job)), ready(api, job)) == (size, size, f"{size}/{size}")
 
 
 def is_removal(method: str, path: str, _: bool) -> bool:

@@ -1,28 +1,20 @@
-"""Bireme's own training and evaluation as jobs of Bireme: the examples, admitted and run."""
+"""The examples that train and evaluate, admitted as jobs and run on this machine."""
 
 import csv
-import os
-import socket
-import subprocess
-import sys
+import re
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from bireme.kube import names
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.programs import free_port, start
 from kubeobjects.terms import GROUPS, furnish, leading, phases, pods, status, submit, until
+from scenario.examples import documents
 from toyworlds.recipe import UPDATES, WORLDS
 
-ROOT = Path(__file__).parents[2]
 RECIPE = "toyworlds.recipe:EchoRecipe"
 LONGEST_SECONDS = 120
-
-
-def documents(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((ROOT / "manifests" / "examples" / name).read_text()))
 
 
 async def admitted(api: FakeApi, jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -35,41 +27,22 @@ async def admitted(api: FakeApi, jobs: list[dict[str, Any]], folder: Path) -> li
     return sorted(pods(api), key=lambda pod: str(pod["metadata"]["name"]))
 
 
-def variables(pod: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
-
-
 def jobs_of(found: list[dict[str, Any]]) -> list[str]:
     return sorted({pod["metadata"]["labels"][names.JOB_LABEL] for pod in found})
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def started(pod: dict[str, Any], out: Path, port: int) -> subprocess.Popen[str]:
-    """The program of ``pod``, here, with a recipe of seconds and this machine's address."""
-    container = pod["spec"]["containers"][0]
-    words: list[str] = [*container["command"], *container["args"]]
-    here = {
-        "PYTHONPATH": str(ROOT / "tools"),
-        "PET_MASTER_ADDR": "127.0.0.1",
-        "PET_MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    swapped = {"a2c": RECIPE, "/runs/a2c": str(out)}
-    return subprocess.Popen(
-        [
-            Path(sys.executable).with_name(words[0]),
-            *(swapped.get(word, word) for word in words[1:]),
-        ],
-        env={**os.environ, **variables(pod), **here},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def train(found: list[dict[str, Any]], folder: Path, swapped: dict[str, str]) -> str:
+    """What the programs of these pods write, here and together, until all have ended well."""
+    log = folder / "log"
+    here = {**swapped, "29500": str(free_port())}
+    programs = [start(pod, here, log) for pod in found]
+    try:
+        ended = [program.wait(LONGEST_SECONDS) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    assert ended == [0] * len(found), log.read_text()
+    return log.read_text()
 
 
 async def test_replicas_of_the_training_example_start_as_a_gang_and_train_together(
@@ -79,14 +52,7 @@ async def test_replicas_of_the_training_example_start_as_a_gang_and_train_togeth
     assert [pod["metadata"]["name"] for pod in both] == ["train-a2c-master-0", "train-a2c-worker-0"]
     (plan,) = [status(api, group, GROUPS)["plan"] for group in jobs_of(both)]
     assert {place["task"] for place in plan["placements"]} == {"master", "worker"}
-    port = free_port()
-    programs = [started(pod, tmp_path / "run", port) for pod in both]
-    try:
-        said = [program.communicate(timeout=LONGEST_SECONDS)[0] for program in programs]
-    finally:
-        for program in programs:
-            program.kill()
-    assert [program.returncode for program in programs] == [0, 0], said
+    train(both, tmp_path, {"/runs/a2c": str(tmp_path / "run"), "a2c": RECIPE})
     with (tmp_path / "run" / "curves.csv").open(newline="") as lines:
         steps = [int(row["step"]) for row in csv.DictReader(lines)]
     assert steps[-1] == 2 * 2 * WORLDS * UPDATES
@@ -97,3 +63,17 @@ async def test_shares_of_a_comparison_are_jobs_of_their_own(api: FakeApi, tmp_pa
     shards = [pod["spec"]["containers"][0]["args"][1] for pod in found]
     assert shards == [f"{i}/{len(found)}" for i in range(len(found))]
     assert jobs_of(found) == ["compare-0", "compare-1", "compare-2"]
+
+
+async def test_the_elastic_example_trains_to_its_end_and_takes_less_loss(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    config, job = documents("10-elastic-torch.yaml")
+    (tmp_path / "train.py").write_text(config["data"]["train.py"])
+    found = (await admitted(api, [job], tmp_path))[:2]
+    swapped = {"/workspace": str(tmp_path), "/state": str(tmp_path), "200000": "300"}
+    said = re.findall(
+        r"^step (\d+), loss (\S+), 2 processes$", train(found, tmp_path, swapped), re.M
+    )
+    assert [int(step) for step, _ in said] == [100, 200, 300]
+    assert float(said[-1][1]) < float(said[0][1])

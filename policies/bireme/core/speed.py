@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from bireme.core.errors import SettingError
 
 
+@runtime_checkable
 class SpeedLaw(Protocol):
     """Training speed as a function of size and spread."""
 
@@ -25,6 +26,7 @@ class EfficiencyLaw(Protocol):
         ...
 
 
+@runtime_checkable
 class LossCurve(Protocol):
     """Training loss over time, as fitted to what a job has reported."""
 

@@ -28,7 +28,7 @@ from bireme.kube.api.progress_status import (
 )
 
 _SHORTEST_SECONDS: Final = 10.0
-"""Between reports whose steps are to tell a speed; times are written in whole seconds."""
+"""Between reports whose steps are to tell a speed; scripts do not report at every step."""
 _NEW_WEIGHT: Final = 0.5
 """Of a speed seen anew, against the one remembered for the same size."""
 
@@ -135,7 +135,7 @@ def with_report(before: Told | None, report: Report, now: float, run: Run) -> di
 
     What the report leaves out stays as it was told before, but for the time that is left.
     """
-    moment = datetime.fromtimestamp(int(now), UTC)
+    moment = datetime.fromtimestamp(now, UTC)
     old = before.status if before else ProgressStatus(reported_time=moment)
     said = {name: value for name, value in asdict(report).items() if value is not None}
     new = old.model_copy(

@@ -113,6 +113,9 @@ class Rendezvous:
             # Agents are ranked in the order of their addresses. Capitals come first, and are the
             # same name to DNS.
             "PET_LOCAL_ADDR": host.upper() if is_host else self._address(task, index),
+            # By default rank 0 tells its address in the first round alone (torch 2.4 to 2.15 at
+            # least), and an agent that joins a later one waits for it in vain.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
 
     def _tensorflow(self, task: str, index: int) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bireme.core.curves import InverseQuadratic
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
@@ -16,6 +17,7 @@ from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LinearSpeed, LossCurve, SpeedLaw
 from bireme.records.encoding import carried_over
 from bireme.records.errors import RecordError
 from bireme.records.lines import SETTINGS, Held, Line, Outline, Source
@@ -49,7 +51,7 @@ class Decoder:
         self._running: dict[str, RunningGang] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS
-        self._parse = msgspec.json.Decoder(Line).decode
+        self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
 
     def decode(self, text: bytes) -> Moment:
         """The cycle of the next line. Raises RecordError when it cannot be one."""
@@ -104,6 +106,11 @@ class Decoder:
         decided = (uid for uid in self._waiting if uid not in told.starts)
         self._holds = {uid: told.holds.get(uid) or self._holds[uid] for uid in decided}
         return msgspec.structs.replace(told, holds=self._holds)
+
+
+def _law(kind: type, given: object) -> object:
+    """The law of speed or loss that a report led to."""
+    return msgspec.convert(given, {SpeedLaw: LinearSpeed, LossCurve: InverseQuadratic}[kind])
 
 
 def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bireme.core.curves import InverseQuadratic
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LinearSpeed
 from bireme.records.errors import RecordError
 from bireme.records.lines import SETTINGS, Header, Held, Line, Source
 from bireme.records.outlines import outline_of, places_of
@@ -52,7 +54,7 @@ class Encoder:
         """A line for this cycle; None when nothing has changed, nor was anything done.
 
         ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
-        for a gang that no record can hold: two of one uid, or a law of speed or loss.
+        for a gang that no record can hold: two of one uid, or a law that no report leads to.
         """
         waiting = {gang.uid: gang for gang in snapshot.waiting}
         running = {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running}
@@ -115,11 +117,12 @@ def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> 
 
 def _check(*gangs: Gang) -> None:
     for gang in gangs:
-        if gang.speed is not None or gang.loss is not None:
-            raise RecordError(
-                f"gang {gang.name!r} has a law of speed or loss, which a record cannot hold yet; "
-                "turn recording off"
-            )
+        for law, held in ((gang.speed, LinearSpeed), (gang.loss, InverseQuadratic)):
+            if law is not None and type(law) is not held:
+                raise RecordError(
+                    f"gang {gang.name!r} has a {type(law).__name__}, of which a record can hold "
+                    f"{held.__name__} alone; turn recording off"
+                )
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.settings import SchedulingSettings
 from bireme.kube import rendezvous
 from bireme.kube.plans import PlanFacts
 from bireme.kube.rendezvous import Rendezvous
@@ -191,8 +192,31 @@ def test_an_elastic_gang_meets_at_its_first_replica_in_any_number_it_may_have() 
     assert {e["PET_NNODES"] for e in made} == {"2:7"}
     assert {e["PET_RDZV_ENDPOINT"] for e in made} == {"job-master-0.job.default.svc:29500"}
     assert {e["PET_RDZV_BACKEND"] for e in made} == {"c10d"}
-    assert [e["PET_RDZV_CONF"] for e in made] == ["is_host=1", *["is_host=0"] * 3]
+    assert [e["PET_RDZV_CONF"].split(",")[0] for e in made] == ["is_host=1", *["is_host=0"] * 3]
     assert [e["PET_NPROC_PER_NODE"] for e in made] == ["1", "2", "2", "2"]
+
+
+def test_the_first_replica_of_an_elastic_gang_is_rank_zero_whatever_tasks_are_called() -> None:
+    """As torchrun numbers agents: in the order of their addresses."""
+    job = a_job(
+        task("trainer", role="master"),
+        task("helper", 12, role="worker", minReplicas=1),
+        rendezvous="torch",
+    )
+    addresses = [e["PET_LOCAL_ADDR"] for e in environments(job)]
+    assert min(addresses) == addresses[0]
+    assert [address.lower() for address in addresses[:2]] == [
+        "job-trainer-0.job.default.svc",
+        "job-helper-0.job.default.svc",
+    ]
+
+
+def test_elastic_agents_have_met_again_long_before_the_next_resize_may_come() -> None:
+    (conf,) = {e["PET_RDZV_CONF"].partition(",")[2] for e in environments(elastic())}
+    told = {name: int(value) for name, value in (part.split("=") for part in conf.split(","))}
+    missed_seconds = told["keep_alive_interval"] * told["keep_alive_max_attempt"]
+    stands_still_seconds = missed_seconds + told["last_call_timeout"]
+    assert 3 * stands_still_seconds < SchedulingSettings().resize_settle_seconds
 
 
 def test_min_available_is_the_fewest_agents_of_an_elastic_gang() -> None:

@@ -128,20 +128,39 @@ def test_the_time_to_get_onto_a_node_counts_from_the_last_resize() -> None:
     assert lost(job, grown, situation(after=151.0)) == {"worker-2": "not on its node after 61 s"}
 
 
-def test_a_replica_that_fails_by_itself_fails_its_gang() -> None:
-    job, view = gang(becomes(3, "Failed"))
-    at = situation()
-    assert moved(job, view, at) is Reason.POD_FAILED
-    assert lost(job, view, at) == {}
+def test_a_gang_goes_on_without_a_replica_that_fails_alone() -> None:
+    job, view = gang(becomes(3, "Failed", status={"message": "found nobody"}))
+    assert moved(job, view, situation()) is None
+    assert lost(job, view, situation()) == {"worker-2": "found nobody"}
 
 
-def test_a_job_has_succeeded_when_all_that_go_on_have() -> None:
+@pytest.mark.parametrize(("index", "least"), [(0, 2), (3, 4)], ids=["the first", "too few left"])
+def test_a_replica_that_fails_and_cannot_be_spared_fails_its_gang(index: int, least: int) -> None:
+    job, view = gang(becomes(index, "Failed"), least=least)
+    assert moved(job, view, situation()) is Reason.POD_FAILED
+    assert lost(job, view, situation()) == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "node"), [("Pending", ""), ("Running", "n0"), ("Failed", "n0"), ("Succeeded", "n0")]
+)
+def test_a_job_has_succeeded_when_the_replica_where_the_others_met_has(
+    phase: str, node: str
+) -> None:
     def change(job: JobFacts, plan: PlanFacts, pods: list[PodFacts]) -> None:
         pods[:] = [a_pod(job, plan, member, "Succeeded") for member in plan.members]
-        pods[4] = a_pod(job, plan, plan.members[4], "Pending", node="")
+        pods[4] = a_pod(job, plan, plan.members[4], phase, node=node)
 
     job, view = gang(change)
     assert moved(job, view, situation()) is Reason.SUCCEEDED
+
+
+def test_a_job_has_not_succeeded_while_the_replica_where_the_others_met_goes_on() -> None:
+    def change(job: JobFacts, plan: PlanFacts, pods: list[PodFacts]) -> None:
+        pods[1:] = [a_pod(job, plan, member, "Succeeded") for member in plan.members[1:]]
+
+    job, view = gang(change)
+    assert moved(job, view, situation()) is None
 
 
 @pytest.mark.parametrize("phase", ["Starting", "Pending"])

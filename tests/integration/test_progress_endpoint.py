@@ -1,0 +1,195 @@
+"""Training pods report to a leading operator: who may, what he says, and what becomes of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bireme.kube.progress_access import AUDIENCE, path
+from bireme_operator.leadership import Term
+from bireme_operator.metrics import Metrics
+from bireme_operator.progress_endpoint import ProgressEndpoint
+from fakeapi import FakeApi
+from fakeapi.faults import Fault
+from fakeapi.tokens import REVIEWS, token_of
+from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.terms import PODS, furnish, leading, phases, pods, status, submit, until
+from scenario.manifests import task, training_job
+
+OURS, OTHER = training_job("job", task("worker", 2)), training_job("other", task("worker"))
+HALFWAY = {"trainerStatus": {"progressPercentage": 50, "estimatedRemainingSeconds": 90}}
+
+
+@dataclass
+class Place:
+    """A served endpoint and the running jobs that may report to it."""
+
+    api: FakeApi
+    term: Term
+    url: str
+    http: aiohttp.ClientSession
+
+    def token(self, pod: str = "job-worker-0", *audiences: str, **made: Any) -> str:
+        stored = self.api.store.get(PODS, ("default", pod))
+        return token_of(stored, *(audiences or (AUDIENCE,)), **made)
+
+    async def post(
+        self, token: str | None, body: Any = HALFWAY, job: str = "job", data: bytes | None = None
+    ) -> tuple[int, Any]:
+        """Status and answer to a report."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        sent = {"data": data} if data is not None else {"json": body}
+        at = self.url + path(("default", job))
+        async with self.http.post(at, headers=headers, **sent) as answer:
+            return answer.status, await answer.json()
+
+    @property
+    def reviews(self) -> int:
+        return self.api.requests["POST", REVIEWS]
+
+
+@asynccontextmanager
+async def served(api: FakeApi, folder: Path, **settings: Any) -> AsyncIterator[Place]:
+    """An operator that leads, with two jobs that run."""
+    async with FakeKubelets(api, runs), leading(api, folder, **settings) as term:
+        submit(api, OURS, OTHER)
+        await until(lambda: phases(api) == ["Running", "Running"])
+        endpoint = ProgressEndpoint(lambda: term.progress, Metrics())
+        port = await endpoint.start("127.0.0.1", 0, None)
+        try:
+            async with aiohttp.ClientSession() as http:
+                yield Place(api, term, f"http://127.0.0.1:{port}", http)
+        finally:
+            await endpoint.stop()
+
+
+@pytest.fixture
+async def place(api: FakeApi, tmp_path: Path) -> AsyncIterator[Place]:
+    furnish(api)
+    async with served(api, tmp_path, status_refresh_seconds=0.1, progress_write_seconds=0) as made:
+        yield made
+
+
+async def test_report_of_a_member_stands_in_the_status_of_its_job(place: Place) -> None:
+    metrics = [{"name": "loss", "value": "0.25"}, {"name": "step", "value": "40"}]
+    body = {"trainerStatus": {**HALFWAY["trainerStatus"], "metrics": metrics}}
+    assert await place.post(place.token(), body) == (200, {})
+    await until(lambda: "progress" in status(place.api))
+    said = status(place.api)["progress"]
+    assert (said["percentage"], said["remainingSeconds"]) == (50, 90)
+    assert (said["loss"], said["step"]) == (0.25, 40)
+    assert "progress" not in status(place.api, "other")
+
+
+async def test_report_reaches_decisions_within_the_bound(place: Place) -> None:
+    await place.post(place.token())
+    await until(lambda: place.term.state.jobs["default", "job"].told)
+    (running,) = (r for r in place.term.state.snapshot(0.0).running if r.gang.name == "job")
+    assert running.gang.progress is not None
+    assert running.gang.progress.fraction == 0.5
+    assert running.gang.estimated_seconds is not None
+    assert 90 <= running.gang.estimated_seconds <= 120
+
+
+async def test_only_the_token_of_a_live_member_of_the_job_is_taken(place: Place) -> None:
+    token = place.token()
+    assert (await place.post(None))[0] == 401
+    assert (await place.post("nonsense"))[0] == 401
+    wrong = place.token("job-worker-0", "https://kubernetes.default.svc")
+    code, said = await place.post(wrong)
+    assert (code, "audience" in said["message"]) == (401, True)
+    assert place.reviews == 0, "what is wrong on the face of it costs no TokenReview"
+    assert (await place.post(place.token("other-worker-0")))[0] == 403
+    assert (await place.post(token, job="nobody"))[0] == 404
+    assert (await place.post(token))[0] == 200
+
+
+async def test_forged_token_is_refused_and_no_pod_costs_a_second_review(place: Place) -> None:
+    codes = [(await place.post(place.token(signature=f"forged{n}")))[0] for n in range(3)]
+    assert codes == [401, 429, 429]
+    assert (await place.post(place.token(signature="forged0")))[0] == 401, "as remembered"
+    assert place.reviews == 1
+
+
+async def test_token_of_a_pod_that_is_gone_is_refused_though_it_was_good(place: Place) -> None:
+    token = place.token("job-worker-1")
+    assert (await place.post(token))[0] == 200
+    place.api.store.delete(PODS, ("default", "job-worker-1"), {})
+    await until(lambda: ("default", "job-worker-1") not in place.term.state.members)
+    assert (await place.post(token))[0] == 403
+
+
+async def test_many_reports_of_one_pod_cost_one_review_and_are_rationed(place: Place) -> None:
+    token = place.token()
+    codes = [(await place.post(token))[0] for _ in range(30)]
+    assert codes[:5] == [200] * 5
+    assert codes.count(429) >= 20
+    assert place.reviews == 1
+
+
+async def test_bad_bodies_are_refused_by_name(place: Place) -> None:
+    async def said(token: str, **sent: Any) -> tuple[int, str]:
+        code, answer = await place.post(token, **sent)
+        return code, answer["message"]
+
+    first, second = place.token(), place.token("job-worker-1")
+    nan = {"trainerStatus": {"metrics": [{"name": "loss", "value": "nan"}]}}
+    code, why = await said(first, body=nan)
+    assert (code, "metric 'loss' is 'nan'" in why) == (400, True)
+    code, why = await said(first, body={"trainerStatus": {"progressPercentage": "half"}})
+    assert (code, "progressPercentage" in why) == (400, True)
+    code, why = await said(first, data=b"{")
+    assert (code, "no report" in why) == (400, True)
+    code, why = await said(second, data=b" " * 20_000)
+    assert (code, "16384 bytes" in why) == (413, True)
+
+
+async def test_api_server_that_does_not_answer_is_asked_again(place: Place) -> None:
+    down = Fault(status=503, reason="ServiceUnavailable")
+    place.api.faults.add(down, lambda _, at, __: at == REVIEWS)
+    token = place.token()
+    assert (await place.post(token))[0] == 503
+    assert (await place.post(token))[0] == 200
+
+
+async def test_standby_sends_reports_away() -> None:
+    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    port = await endpoint.start("127.0.0.1", 0, None)
+    at = f"http://127.0.0.1:{port}{path(('default', 'job'))}"
+    async with aiohttp.ClientSession() as http, http.post(at, json=HALFWAY) as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    await endpoint.stop()
+
+
+async def test_progress_of_a_job_is_written_no_more_often_than_the_settings_say(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api)
+    async with served(api, tmp_path, status_refresh_seconds=0, progress_write_seconds=3600) as at:
+        await at.post(at.token())
+        await until(lambda: "progress" in status(api))
+        await at.post(at.token(), {"trainerStatus": {"progressPercentage": 60}})
+        seen = at.term.loop.finished_at
+        await until(lambda: at.term.loop.finished_at > seen + 0.5)
+        assert status(api)["progress"]["percentage"] == 50
+        for pod in pods(api):
+            done = {**pod, "status": {**pod["status"], "phase": "Succeeded"}}
+            api.put(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", done)
+        await until(lambda: status(api).get("phase") == "Succeeded")
+        assert status(api)["progress"]["percentage"] == 60, "with the end, whatever is known"
+
+
+async def test_progress_survives_a_change_of_leader(api: FakeApi, tmp_path: Path) -> None:
+    furnish(api)
+    async with served(api, tmp_path, status_refresh_seconds=0, progress_write_seconds=0) as first:
+        await first.post(first.token())
+        await until(lambda: "progress" in status(api))
+    async with leading(api, tmp_path, epoch=2) as second:
+        await until(lambda: ("default", "job") in second.state.jobs)
+        told = second.state.jobs["default", "job"].told
+        assert told is not None
+        assert told.progress.fraction == 0.5
