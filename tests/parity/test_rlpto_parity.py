@@ -67,7 +67,7 @@ def _job(cluster: Cluster, world: int, task: int) -> TraceJob:
         float(cluster.tasks.arrived[world, task]),
         (server, workers),
         steps / speed,
-        priority=int(250 * (cluster.tasks.priority[world, task] - 1)),
+        priority=int(125 * (cluster.tasks.priority[world, task] - 1)),
         speed=curves.LAW,
         steps=steps,
     )

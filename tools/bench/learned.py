@@ -1,4 +1,4 @@
-"""Learned policies beside the rules: a cycle's order and places, and the extender's scores.
+"""Learned policies beside the rules: a cycle's order, sizes and places, and the extender's scores.
 
 Both sides are asked the same questions in alternation: cycles in this process, scores by round
 trips to two extenders.
@@ -7,6 +7,7 @@ trips to two extenders.
 import asyncio
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -20,12 +21,16 @@ from bench.measurements import Pairs, Result, Row, at_most
 from bench.populated_api import PopulatedApi
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role
-from bireme.core.policy import Orderer, Placer
+from bireme.core.policy import Policy
+from bireme.core.progress import Progress
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
-from bireme.registry import ORDERERS, make_orderer, make_placer
+from bireme.registry import make_policy
 from bireme.rl import shipped
+from bireme.rl.cards import PartName
+from bireme.rl.choosers import ChosenPlacer
+from bireme.rl.parts import served
 from bireme.testing import a_gang, a_task
 from controlplane.process import Process
 from fakeapi import FakeApi
@@ -34,6 +39,7 @@ PLACER: Final = "das"
 FILLS: Final = (97, 10)
 """Percent of GPUs in use: a queue that waits, and one that starts at once."""
 _RULES: Final = SchedulingSettings()
+_PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
 _MOST_MILLISECONDS: Final = 50.0
 _MOST_RATIO: Final = 2.0
 _LOADED_SECONDS: Final = 60.0
@@ -44,12 +50,11 @@ async def measure_learned(run: Run) -> Result:
     if not shipped.folder_of(PLACER).is_dir():
         raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
     nodes, gangs = run.pick(500, 40), run.pick(256, 12)
-    learned = [name for name in ORDERERS if shipped.folder_of(name).is_dir()]
     rows = []
     for fill in FILLS:
         snapshot = queue(nodes, gangs, fill)
-        for name in learned:
-            rows += _cycles(run, name, snapshot, f"{gangs} gangs, {nodes} nodes, {fill} % in use")
+        for parts in _learned():
+            rows += _cycles(run, parts, snapshot, f"{gangs} gangs, {nodes} nodes, {fill} % in use")
     rows += await _prioritize(run, nodes)
     note = (
         "Every gang is offered to the placer; where little is in use, all of them start. "
@@ -59,52 +64,81 @@ async def measure_learned(run: Run) -> Result:
 
 
 def queue(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:
-    """Gangs of 1 to 8 replicas, every fifth with a parameter server; ``percent`` % are in use."""
+    """Gangs of 1 to 8 replicas, every fifth with a parameter server; ``percent`` % are in use.
+
+    All of them can be resized, and tell how their training goes.
+    """
     waiting = tuple(_gang(number) for number in range(gangs))
     return replace(problem(nodes, 0, percent), waiting=waiting)
 
 
 def _gang(number: int) -> Gang:
-    tasks = [a_task(2 ** (number % 4), (1, 2, 4)[number % 3])]
+    workers = 2 ** (number % 4)
+    tasks = [
+        a_task(workers, (1, 2, 4)[number % 3], min_replicas=1, max_replicas=workers + number % 3)
+    ]
     if number % 5 == 0:
         tasks.append(a_task(1, 0, role=Role.PS, cpu_millis=4000))
     hours = 1 + number % 7
     arrived = float(number % 97)
-    return a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
+    gang = a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
+    told = Progress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
+    return replace(gang, is_elastic=True, progress=told)
 
 
-def _cycles(run: Run, name: str, snapshot: ClusterSnapshot, where: str) -> list[Row]:
-    """The orderer ``name`` with the learned placer, beside the default rules."""
-    sides = {"bireme": (name, PLACER), "rules": (_RULES.orderer, _RULES.placer)}
-    policies = {s: (make_orderer(order), make_placer(place)) for s, (order, place) in sides.items()}
+def _learned() -> Iterator[dict[PartName, str]]:
+    """Names by part: all that comes with Bireme as a checkpoint, a rule where that has no part.
+
+    An orderer that places nothing is timed with the learned placer.
+    """
+    for name in sorted(path.name for path in shipped.FOLDER.iterdir() if path.is_dir()):
+        parts = dict.fromkeys(served(shipped.checkpoint(name).card), name)
+        if "orderer" in parts:
+            yield {"placer": PLACER, **parts}
+        else:
+            yield {"orderer": _RULES.orderer, "placer": _RULES.placer, **parts}
+
+
+def _cycles(
+    run: Run, parts: dict[PartName, str], snapshot: ClusterSnapshot, where: str
+) -> list[Row]:
+    """The learned ``parts``, beside the default rules."""
+    settings = SchedulingSettings(**parts)  # type: ignore[arg-type]  # fields of text
+    policies = {"bireme": make_policy(settings), "rules": make_policy(_RULES)}
     pairs, started = Pairs(), {}
     for _ in range(1 + 5 * run.repetitions):
         for side, policy in policies.items():
-            milliseconds, started[side] = _timed(*policy, snapshot)
+            # Of one snapshot a chooser is asked once.
+            milliseconds, started[side] = _timed(policy, replace(snapshot))
             pairs.add(side, milliseconds)
-    run.say(f"{name}/{PLACER}, {where}: {started}")
-    both = pairs.row("both", "ms", at_most(_MOST_MILLISECONDS))
+    name = "/".join(parts.get(part, "") for part in _PARTS).rstrip("/")
+    run.say(f"{name}, {where}: {started}")
+    what = "order, size and place" if "sizer" in parts else "order and place"
+    all_parts = pairs.row("all", "ms", at_most(_MOST_MILLISECONDS))
     return [
-        pairs.row("order", "ms").titled(f"{name}: order {where}"),
-        both.titled(f"{name}/{PLACER}: order and place {where}"),
+        pairs.row("order", "ms").titled(f"{parts['orderer']}: order {where}"),
+        all_parts.titled(f"{name}: {what} {where}"),
     ]
 
 
-def _timed(
-    orderer: Orderer, placer: Placer, snapshot: ClusterSnapshot
-) -> tuple[dict[str, float], int]:
-    """Milliseconds to order all gangs, and to order and place them; and how many were placed."""
+def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float], int]:
+    """Milliseconds to order all gangs, and to order, size and place; and how many were placed."""
     capacity, placed = FreeCapacity(snapshot.nodes, snapshot.used), 0
+    given = policy.placer
+    placer = given.on(snapshot) if isinstance(given, ChosenPlacer) else given
     began = time.perf_counter()
-    ranked = orderer.order(snapshot.waiting, snapshot)
+    ranked = policy.orderer.order(snapshot.waiting, snapshot)
     ordered = time.perf_counter()
+    sizes = policy.sizer.sizes(ranked, snapshot) if policy.sizer is not None else {}
     for entry in ranked:
-        placement = placer.place(entry.gang, capacity)
+        wanted = sizes.get(entry.gang.uid)
+        gang = entry.gang if wanted is None else entry.gang.resized(dict(wanted))
+        placement = placer.place(gang, capacity)
         if placement is not None:
-            capacity.take(entry.gang, placement)
+            capacity.take(gang, placement)
             placed += 1
-    both = time.perf_counter() - began
-    return {"order": 1000 * (ordered - began), "both": 1000 * both}, placed
+    whole = time.perf_counter() - began
+    return {"order": 1000 * (ordered - began), "all": 1000 * whole}, placed
 
 
 async def _prioritize(run: Run, nodes: int) -> list[Row]:

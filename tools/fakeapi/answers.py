@@ -15,6 +15,7 @@ import msgspec
 from fakeapi.evictions import evict
 from fakeapi.selection import Selector
 from fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, merge
+from fakeapi.tokens import REVIEWS, review
 from fakeapi.watching import Feed
 
 _PATH = re.compile(
@@ -83,6 +84,8 @@ class Answers:
         match call.method:
             case "POST" if at.subresource == "eviction":
                 return 201, evict(store, at.key, content)
+            case "POST" if at.resource == REVIEWS:
+                return 201, review(store, content)
             case "POST":
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))

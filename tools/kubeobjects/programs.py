@@ -21,8 +21,10 @@ from typing import Any, Self
 from fakeapi import FakeApi
 from fakeapi.store import Key, Object
 from kubeobjects.kubelets import PODS, FakeKubelets, runs
+from scenario.tenant import environment
 
 _POLL_SECONDS = 0.05
+_TOOLS = str(Path(__file__).parents[1])
 _HOST = re.compile(r"[a-z0-9-]+-(\d+)\.[a-z0-9-]+\.[a-z0-9-]+\.svc", re.IGNORECASE)
 """A replica's name under the headless Service, and its index."""
 
@@ -32,11 +34,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def variables(pod: Object) -> dict[str, str]:
-    """The environment that a pod's first container asks for."""
-    return {each["name"]: each["value"] for each in pod["spec"]["containers"][0].get("env", ())}
 
 
 def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
@@ -54,11 +51,11 @@ def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Pope
 
     container: dict[str, Any] = pod["spec"]["containers"][0]
     words = [*container["command"], *container.get("args", ())]
-    own = {name: here(value) for name, value in variables(pod).items()}
+    own = {name: here(value) for name, value in environment(pod).items()}
     with log.open("ab") as output:
         return subprocess.Popen(
             [Path(sys.executable).with_name(words[0]), *map(here, words[1:])],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", **own},
+            env={**os.environ, "PYTHONPATH": _TOOLS, "GLOO_SOCKET_IFNAME": "lo", **own},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -90,6 +87,10 @@ class ProgramKubelets(FakeKubelets):
             process.kill()
             process.wait()
         await super().__aexit__(kind, error, trace)
+
+    def end(self, pod: str) -> None:
+        """Have a pod of the namespace ``default``, one without a process, end well."""
+        self._say(("default", pod), "Succeeded", "False")
 
     def log(self, pod: str) -> str:
         """What the processes of a pod name have written; empty before there is one."""

@@ -21,6 +21,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
+    "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
 
 _OF_THE_EXTRA: Final = (

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.curves import InverseQuadratic
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.policy import Policy
+from bireme.core.progress import Progress
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LinearSpeed
@@ -21,6 +23,7 @@ from bireme.records.decoding import Decoder, Moment
 from bireme.records.encoding import Encoder
 from bireme.records.errors import RecordError
 from bireme.records.outlines import outline_of
+from bireme.simulator.physics.laws import ConstantSpeed
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from scheduling.recorded import told
 from scheduling.strategies import Case, cases
@@ -155,10 +158,18 @@ def test_queue_that_is_gone_is_gone_for_the_reader() -> None:
     assert read.snapshot.queue_usage == {}
 
 
-def test_law_of_speed_is_refused_by_name() -> None:
-    gang = replace(a_gang("fast"), speed=LinearSpeed(1.0))
+def test_what_a_gang_reported_and_what_follows_from_it_is_read_again() -> None:
+    progress = Progress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1)
+    laws = {"speed": LinearSpeed(2.0, 0.1), "loss": InverseQuadratic(0.0, 0.1, 2.0, 0.3)}
+    gang = replace(a_gang("told"), progress=progress, remaining_steps=9.0, **laws)
+    (read,) = through(a_snapshot([a_node("n0")], gang))
+    assert read.snapshot.waiting == (gang,)
+
+
+def test_law_that_no_report_leads_to_is_refused_by_name() -> None:
+    gang = replace(a_gang("fast"), speed=ConstantSpeed(1.0))
     snapshot = a_snapshot([a_node("n0")], gang)
-    with pytest.raises(RecordError, match="'fast' has a law of speed"):
+    with pytest.raises(RecordError, match="'fast' has a ConstantSpeed"):
         Encoder().encode(snapshot, Decision())
 
 

@@ -12,7 +12,7 @@ from bireme.rl.checkpoints import Checkpoint, load
 from bireme.rl.errors import CheckpointError
 from bireme.training.export import Trained, export
 from smallnets import checkpoints, encoders
-from smallnets.encoders import GANG_FACTS, NODE_FACTS
+from smallnets.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
 
 
 class Attentive(torch.nn.Module):
@@ -107,6 +107,28 @@ def test_an_export_carries_no_source_and_no_path(tmp_path: Path) -> None:
 class Flat(torch.nn.Module):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return rows.squeeze(-1)
+
+
+class Pairs(torch.nn.Module):
+    """One answer per pair of rows: as many moves as no input has."""
+
+    def forward(self, facts: torch.Tensor) -> torch.Tensor:
+        return (facts.sum(1)[:, None] * facts.mean(1)[None, :]).reshape(-1)
+
+
+def test_a_sizer_may_answer_with_more_moves_than_any_of_its_inputs_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SizeFacts, "inputs", {"facts": ("gangs", 3)})
+    monkeypatch.setattr(SizeFacts, "sizes", lambda *_: {})
+    found = export(
+        {"sizer": Trained(Pairs(), SIZE_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
+    )
+    assert found.sizer is not None
+    assert found.card.parts.sizer is not None
+    assert found.card.parts.sizer.outputs == {"logits": ("moves",)}
+    facts = np.ones((4, 3), dtype=np.float32)
+    assert found.sizer.session.answer({"facts": facts}, 16, 10.0).tolist() == [3.0] * 16
 
 
 def test_a_network_that_does_not_answer_as_its_export_does_is_refused(tmp_path: Path) -> None:

@@ -147,14 +147,15 @@ def das(*, cluster: str = "small", jobs: int = 1000, load: float = 0.0, seed: in
     return gpu_trace("das", times, gpus, runs, users, 4, parse_nodes(f"{machines}x4"))
 
 
-_RLPTO_PRIORITIES: Final = (
+RLPTO_PRIORITIES: Final = (
     (1, 2, 2, 3, 1, 2, 1, 3, 1, 1, 1, 3),
     (2, 3, 1, 4, 1, 2, 2, 1, 4, 1, 1, 3),
     (1, 4, 2, 3, 1, 4, 4, 3, 4, 4, 1, 4),
     (1, 4, 4, 3, 1, 2, 5, 3, 4, 4, 5, 1),
 )
-_RLPTO_IMAGES: Final = (120_000,) * 4 + (60_000,) * 4 + (40_000,) * 4
-_RLPTO_SECONDS_PER_IMAGE: Final = 3 * 8498 / sum(_RLPTO_IMAGES)
+"""The sequences of table V, of the tasks in the order of ``RLPTO_IMAGES``."""
+RLPTO_IMAGES: Final = (120_000,) * 4 + (60_000,) * 4 + (40_000,) * 4
+_RLPTO_SECONDS_PER_IMAGE: Final = 3 * 8498 / sum(RLPTO_IMAGES)
 
 
 def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
@@ -168,7 +169,7 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
     arrive at once (``interval_seconds`` 0); the class value is 100 times the priority. Nothing is
     random.
     """
-    if not 1 <= mix <= len(_RLPTO_PRIORITIES) or interval_seconds < 0:
+    if not 1 <= mix <= len(RLPTO_PRIORITIES) or interval_seconds < 0:
         raise TraceError(
             f"mix is {mix}, interval_seconds {interval_seconds}; write a mix from 1 to 4 and an "
             "interval from 0"
@@ -177,7 +178,7 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
         _worker(1, 2, role=Role.PS),
         _worker(1, 2, replicas=3),
     )
-    rows = zip(_RLPTO_PRIORITIES[mix - 1], _RLPTO_IMAGES, strict=True)
+    rows = zip(RLPTO_PRIORITIES[mix - 1], RLPTO_IMAGES, strict=True)
     jobs = [
         TraceJob(
             f"job-{i + 1}",

@@ -14,9 +14,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
-TASKS: Final = 12
-IMAGES: Final = (*[120_000] * 4, *[60_000] * 4, *[40_000] * 4)
-"""Of the data of each task: four big ones, four medium, four small (sections VII.A and VII.B.4)."""
+from bireme.simulator.traces.papers import RLPTO_PRIORITIES
+
 BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 """Least gains of accuracy per iteration, from 0 to 1, that are judged (tables II and III)."""
 MIX_BETA: Final = 3e-4
@@ -31,7 +30,7 @@ class Setting:
         servers: Parameter servers; as many tasks run at a time.
         nodes: Workers of all tasks together.
         slowdown: How much longer a step takes than where there are few nodes.
-        priorities: Of each task, 1 to 5, in the order of ``IMAGES``; without any, all have 1 and
+        priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1 and
             come in an order that the seed draws.
         spread_seconds: Tasks arrive at times drawn from the first so many seconds.
         request_seconds: How often the owner of a waiting task may ask for another priority;
@@ -47,22 +46,14 @@ class Setting:
 
 
 _TWELVE: Final = Setting()
-_MIXES: Final = (
-    (1, 2, 2, 3, 1, 2, 1, 3, 1, 1, 1, 3),
-    (2, 3, 1, 4, 1, 2, 2, 1, 4, 1, 1, 3),
-    (1, 4, 2, 3, 1, 4, 4, 3, 4, 4, 1, 4),
-    (1, 4, 4, 3, 1, 2, 5, 3, 4, 4, 5, 1),
-)
-"""The sequences of table V. Its second row says four tasks of priority 4, its sequence has two."""
-
 SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
     {
         "table-2": _TWELVE,
         # 1.12 lies between what the rows of FS (1.18) and of FCFS (1.06) say.
         "table-3": Setting(servers=4, nodes=12, slowdown=1.12),
-        **{f"mix-{n}": replace(_TWELVE, priorities=mix) for n, mix in enumerate(_MIXES, 1)},
+        **{f"mix-{n}": replace(_TWELVE, priorities=mix) for n, mix in enumerate(RLPTO_PRIORITIES, 1)},
         "arrivals": replace(
-            _TWELVE, priorities=_MIXES[3], spread_seconds=3600.0, request_seconds=600.0
+            _TWELVE, priorities=RLPTO_PRIORITIES[3], spread_seconds=3600.0, request_seconds=600.0
         ),
     }
 )

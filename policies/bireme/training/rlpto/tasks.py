@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
+from bireme.simulator.traces.papers import RLPTO_IMAGES
 from bireme.training.rlpto import curves
-from bireme.training.rlpto.settings import IMAGES, TASKS, Setting
+from bireme.training.rlpto.settings import Setting
 
 TOP_SPREAD: Final = 0.002
 """Standard deviation of the best accuracy among tasks of one size (assumed)."""
@@ -50,15 +51,16 @@ def draw(settings: Sequence[Setting], seeds: Sequence[int]) -> Tasks:
 
 def _draw(setting: Setting, seed: int) -> Tasks:
     chance = np.random.default_rng(seed)
-    mixed = chance.permutation(TASKS)
-    images = np.array(IMAGES)[np.arange(TASKS) if setting.priorities else mixed]
+    count = len(RLPTO_IMAGES)
+    mixed = chance.permutation(count)
+    images = np.array(RLPTO_IMAGES)[np.arange(count) if setting.priorities else mixed]
     tops = np.array([curves.TOPS[size] for size in images.tolist()])
     paces = np.array([curves.PACES[size] for size in images.tolist()])
     return Tasks(
         images=images,
-        top=tops + TOP_SPREAD * chance.standard_normal(TASKS),
-        pace=paces * np.exp(PACE_SPREAD * chance.standard_normal(TASKS)),
-        arrived=np.sort(chance.random(TASKS)) * setting.spread_seconds,
-        priority=np.array(setting.priorities or [1] * TASKS, dtype=np.float64),
-        asked=chance.choice(_ASKED, TASKS),
+        top=tops + TOP_SPREAD * chance.standard_normal(count),
+        pace=paces * np.exp(PACE_SPREAD * chance.standard_normal(count)),
+        arrived=np.sort(chance.random(count)) * setting.spread_seconds,
+        priority=np.array(setting.priorities or [1] * count, dtype=np.float64),
+        asked=chance.choice(_ASKED, count),
     )

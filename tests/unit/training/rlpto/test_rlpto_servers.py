@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.training.rlpto.servers import Cluster
-from bireme.training.rlpto.settings import SETTINGS, TASKS, Setting
+from bireme.training.rlpto.settings import SETTINGS, Setting
 
+TASKS = 12
 TABLE = SETTINGS["table-2"]
 EVERYWHERE = np.array([True])
 

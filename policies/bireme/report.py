@@ -1,0 +1,235 @@
+"""Tell Bireme from a training script how far it is. Standard library only; may be copied alone.
+
+    from bireme.report import report
+
+    for step, batch in enumerate(batches):
+        loss = train(batch)
+        report(step=step, total_steps=len(batches), loss=loss)
+
+It costs a call a few microseconds: a thread sends the latest numbers every ten seconds, the last
+ones when the program ends. It never raises, whatever happens, and speaks for rank 0 alone. Where
+there is no endpoint, as outside a cluster, it does nothing and says so once.
+
+Bireme sets ``BIREME_PROGRESS_URL``, ``BIREME_PROGRESS_TOKEN_FILE`` and, for an authority of its
+own, ``BIREME_PROGRESS_CA_FILE``. What is sent is the report of Kubeflow Trainer (KEP-2779).
+"""
+
+import atexit
+import json
+import logging
+import math
+import os
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, SupportsFloat
+from urllib.parse import urlsplit
+
+EVERY_SECONDS = 10.0
+"""The pause between two reports."""
+TIMEOUT_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 120.0
+"""Between attempts while reports fail."""
+
+_log = logging.getLogger(__name__)
+
+
+def report(
+    *,
+    step: SupportsFloat | None = None,
+    total_steps: SupportsFloat | None = None,
+    loss: SupportsFloat | None = None,
+    accuracy: SupportsFloat | None = None,
+    remaining_seconds: SupportsFloat | None = None,
+    **metrics: SupportsFloat | None,
+) -> bool:
+    """Have these numbers sent, unless fresher ones come first.
+
+    Args:
+        step: Steps done since training began, over all restarts.
+        total_steps: Steps of the whole training.
+        loss: Training loss.
+        accuracy: From 0 to 1.
+        remaining_seconds: How long it still takes; judged by the steps if left out.
+        metrics: More numbers, by name.
+
+    Returns:
+        Whether they were taken; never raises. False for other ranks than 0, where nobody is to be
+        told, and where there is no finite number to tell.
+    """
+    told = {
+        "step": step,
+        "total_steps": total_steps,
+        "loss": loss,
+        "accuracy": accuracy,
+        **metrics,
+    }
+    try:
+        return _reporter.take(told, remaining_seconds)
+    except Exception as error:  # noqa: BLE001  # a training must survive anything
+        _reporter.warn_once(f"progress is not reported: {error!r}")
+        return False
+
+
+def finish(seconds: float = TIMEOUT_SECONDS) -> bool:
+    """Send what has not been sent yet, within about ``seconds``; whether nothing is left."""
+    try:
+        return _reporter.finish(seconds)
+    except Exception as error:  # noqa: BLE001  # as above
+        _reporter.warn_once(f"progress is not reported: {error!r}")
+        return False
+
+
+class _Reporter:
+    """Keeps the latest report, and a thread that sends it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._changed = threading.Condition()
+        self._latest: dict[str, Any] | None = None
+        self._is_urgent = False
+        self._is_sending = False
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._warned: set[str] = set()
+        self._first: tuple[float, float] | None = None
+        self._not_before = 0.0
+
+    def take(
+        self, told: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
+    ) -> bool:
+        environment = self._environment
+        if environment.get("RANK", "0") != "0" or os.getpid() != self._process:
+            return False
+        if not environment.get("BIREME_PROGRESS_URL"):
+            self.warn_once("no progress is reported: BIREME_PROGRESS_URL is not set here")
+            return False
+        numbers = {name: _finite(value) for name, value in told.items()}
+        known = {name: value for name, value in numbers.items() if value is not None}
+        body = self._body(known, _finite(remaining))
+        if not body:
+            return False
+        with self._changed:
+            self._latest = body
+            self._start()
+            self._changed.notify_all()
+        return True
+
+    def _body(self, known: Mapping[str, float], remaining: float | None) -> dict[str, Any]:
+        body: dict[str, Any] = {}
+        if known:
+            body["metrics"] = [{"name": n, "value": repr(value)} for n, value in known.items()]
+        step, total = known.get("step"), known.get("total_steps")
+        if step is not None and total:
+            body["progressPercentage"] = min(max(100 * step / total, 0.0), 100.0)
+            remaining = self._guess(step, total) if remaining is None else remaining
+        if remaining is not None:
+            body["estimatedRemainingSeconds"] = max(0.0, remaining)
+        return body
+
+    def _guess(self, step: float, total: float) -> float | None:
+        """Seconds left at the pace since the first report of this process."""
+        now = time.monotonic()
+        if self._first is None or step < self._first[1]:
+            self._first = (now, step)
+        began, first = self._first
+        return (total - step) * (now - began) / (step - first) if step > first else None
+
+    # --- sending --------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None:
+            atexit.register(self.finish, TIMEOUT_SECONDS)
+            self._thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
+            self._thread.start()
+
+    def finish(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        with self._changed:
+            self._is_urgent = True
+            self._changed.notify_all()
+            while (self._latest or self._is_sending) and self._is_urgent:
+                if not self._changed.wait(until - time.monotonic()):
+                    break
+            self._is_urgent = False
+            return not (self._latest or self._is_sending)
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            body = self._next()
+            pause = self._sent(body)
+            with self._changed:
+                self._is_sending = False
+                failures = 0 if pause is None else failures + 1
+                if pause is None:
+                    pause = EVERY_SECONDS
+                else:  # kept, unless a fresher one has come; once more is enough at the end
+                    self._latest = self._latest or body
+                    self._is_urgent = False
+                    pause = min(max(pause, EVERY_SECONDS * 2.0**failures), LONGEST_PAUSE_SECONDS)
+                self._not_before = time.monotonic() + pause
+                self._changed.notify_all()
+
+    def _next(self) -> dict[str, Any]:
+        """The latest report, once it is there and due."""
+        with self._changed:
+            while True:
+                wait = self._not_before - time.monotonic()
+                if self._latest and (wait <= 0 or self._is_urgent):
+                    body, self._latest = self._latest, None
+                    self._is_sending = True
+                    return body
+                self._changed.wait(wait if self._latest else None)
+
+    def _sent(self, body: dict[str, Any]) -> float | None:
+        """Send it; None if it was taken, else the least pause before the next attempt."""
+        try:
+            status, said, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
+        except (OSError, HTTPException, ValueError) as error:
+            self.warn_once(f"progress could not be reported: {error!r}")
+            return 0.0
+        if status < 300:
+            return None
+        if status not in (429, 503):
+            self.warn_once(f"the progress endpoint refuses: {status} {said}")
+        return float(retry_after) if retry_after.isdecimal() else 0.0
+
+    def _post(self, body: bytes) -> tuple[int, str, str]:
+        """Status, text and Retry-After of the answer; no proxy is asked, nowhere is gone on to."""
+        at = urlsplit(self._environment["BIREME_PROGRESS_URL"])
+        token = Path(self._environment["BIREME_PROGRESS_TOKEN_FILE"]).read_text(encoding="utf-8")
+        headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
+        connection = self._connection(at.scheme, at.hostname or "", at.port)
+        try:
+            connection.request("POST", at.path, body, headers)
+            answer = connection.getresponse()
+            said = answer.read(1024).decode(errors="replace")
+            return answer.status, said, answer.headers.get("Retry-After", "")
+        finally:
+            connection.close()
+
+    def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
+        if scheme == "http":
+            return HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+        if scheme != "https":
+            raise ValueError(f"BIREME_PROGRESS_URL has scheme {scheme!r}; it must be http or https")
+        tls = ssl.create_default_context(cafile=self._environment.get("BIREME_PROGRESS_CA_FILE"))
+        return HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=tls)
+
+    def warn_once(self, text: str) -> None:
+        """Log ``text`` the first time."""
+        if text not in self._warned and len(self._warned) < 20:
+            self._warned.add(text)
+            _log.warning("%s", text)
+
+
+def _finite(value: SupportsFloat | None) -> float | None:
+    number = None if value is None else float(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+_reporter = _Reporter(os.environ)
