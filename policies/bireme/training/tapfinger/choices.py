@@ -22,7 +22,7 @@ from torch import Tensor
 from bireme.rl.encoders.tapfinger_choice import winners
 from bireme.rl.encoders.tapfinger_moves import LOST
 from bireme.training.distributions import Action, Distribution, MaskedCategorical
-from bireme.training.tapfinger.turns import SIZE, SLOT
+from bireme.training.tapfinger.sight import SIZE, SLOT
 
 SizesOf: TypeAlias = Callable[[Tensor], MaskedCategorical]
 """From a slot of every pool, (batch, pools), to its sizes, (batch, pools, 1 + sizes)."""

@@ -87,6 +87,13 @@ class Law:
             going &= progress < 1
         return steps
 
+    @cached_property
+    def frugal_gpus(self) -> IntArray:
+        """The fewest GPUs as fast as this many, with the fewest CPUs; (kinds, most GPUs + 1)."""
+        steps = self.steps[:, self.least[0]]
+        is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=LONGEST_STEPS) < 0
+        return np.maximum.accumulate(np.where(is_faster, np.arange(steps.shape[1]), 0), axis=1)
+
 
 def synthetic(noise: float = 0.0) -> Law:
     """Kinds "insensitive", 4 steps however large, and "sensitive", 21 down to 2.

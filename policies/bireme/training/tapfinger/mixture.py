@@ -12,10 +12,11 @@ import numpy as np
 
 from bireme.rl.encoders.tapfinger_moves import LOST
 from bireme.rl.encoders.tapfinger_scene import NONE
-from bireme.training.tapfinger.turns import TapTurns
+from bireme.training.tapfinger.sight import SIZE
+from bireme.training.tapfinger.turns import TAUGHT, TapTurns
 from bireme.training.worlds import Actions, Array, Observation, Step
 
-_PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, "size": LOST}
+_PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, TAUGHT + SIZE: LOST}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,17 +34,12 @@ _SLOPE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the networks are; the paper's are 256, 4, 6 and 2.
-
-    ``grid`` is the number of sizes that the paper's allocation head has one output each for; 0:
-    every size is judged by what it takes and gives.
-    """
+    """How large the networks are; the paper's are 256, 4, 6 and 2."""
 
     width: int = 32
     heads: int = 2
     graph_layers: int = 1
     pending_layers: int = 1
-    grid: int = 0
 
 
 class States(NamedTuple):
@@ -202,16 +197,13 @@ class Pointer(nn.Module):
 class SizeHead(nn.Module):
     """How good each size is for a task in a pool, by what it takes and gives; waiting comes first.
 
-    With ``grid`` it is the paper's: one output per size, whatever the size means.
+    The paper has one output for every amount of every resource; this serves pools of any size.
     """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        width, self.grid = sizes.width, sizes.grid
+        width = sizes.width
         self.of_task = nn.Linear(2 * width, width)
-        if self.grid:
-            self.every = nn.Linear(width, 1 + self.grid)
-            return
         self.of_size = nn.Linear(SIZE_FEATURES, width, bias=False)
         self.inner = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
         self.wait = nn.Sequential(nn.ReLU(), nn.Linear(width, 1))
@@ -219,8 +211,6 @@ class SizeHead(nn.Module):
     def forward(self, task: Tensor, pool: Tensor, sizes: Tensor) -> Tensor:
         """(..., 1 + sizes) from (..., width), the same, and (..., sizes, features)."""
         state = self.of_task(torch.cat([task, pool], dim=-1))
-        if self.grid:
-            return torch.as_tensor(self.every(torch.relu(state)))
         scores = self.inner(torch.relu(state.unsqueeze(-2) + self.of_size(sizes))).squeeze(-1)
         return torch.cat([self.wait(state), scores], dim=-1)
 

@@ -1,6 +1,9 @@
 """Many systems of node pools at once: jobs that wait, run and end. Nothing here decides.
 
 A job waits at all pools that it reaches, runs in one, and progresses by the law of its setting.
+A pool can choose from :data:`WINDOW` of the jobs that wait there. Who is in sight stays there; places
+that get free go to jobs that have just arrived, then to those that came first [authors' program].
+
 Only the jobs between the first that has not ended and the last that has arrived are looked at, so
 that long episodes cost no more per step than short ones.
 
@@ -13,7 +16,7 @@ import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.training.tapfinger.arrivals import draw
-from bireme.training.tapfinger.settings import Setting
+from bireme.training.tapfinger.settings import WINDOW, Setting
 
 NONE = -1
 """In place of a job, a pool, or a step that has not come."""
@@ -44,7 +47,9 @@ class Pools:
         self.progress = np.zeros(shape)
         self._changed = np.zeros(shape, dtype=np.bool_)
         self.window = slice(0, 0)
+        self._sees = np.zeros_like(self.jobs.reaches)
         self._move_window()
+        self._let_in(np.arange(shape[0]))
 
     @property
     def is_over(self) -> BoolArray:
@@ -67,6 +72,11 @@ class Pools:
         """Which jobs of the window wait, at each pool, shape (W, N, window)."""
         waits = self.present & (self.pool[:, self.window] < 0)
         return waits[:, None, :] & self.jobs.reaches[:, :, self.window]
+
+    @property
+    def in_sight(self) -> BoolArray:
+        """Which of them each pool can choose, at most WINDOW, shape (W, N, window)."""
+        return np.asarray(self.waiting & self._sees[:, :, self.window])
 
     def running_in(self) -> BoolArray:
         """Which jobs of the window run, in each pool, shape (W, N, window)."""
@@ -111,6 +121,7 @@ class Pools:
         done = self.progress[at] >= 1
         self._end(rows[done], jobs[done])
         self._move_window()
+        self._let_in(worlds)
 
     def _luck(self, worlds: IntArray, jobs: IntArray) -> FloatArray | float:
         """Of the step that passes, shape of both."""
@@ -124,6 +135,16 @@ class Pools:
         self.ended[worlds, jobs] = self.now[worlds]
         np.add.at(self.free, (worlds, self.pool[worlds, jobs]), self.amount[worlds, jobs])
         self.amount[worlds, jobs] = 0
+
+    def _let_in(self, worlds: IntArray) -> None:
+        """Fill the places that are free in sight of each pool."""
+        waits = self.waiting[worlds]
+        sees = self.in_sight[worlds]
+        is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[worlds, None, :]
+        for group in (waits & ~sees & is_new, waits & ~sees & ~is_new):
+            places = WINDOW - sees.sum(axis=2, keepdims=True)
+            sees = sees | group & (group.cumsum(axis=2) <= places)
+        self._sees[worlds, :, self.window] = sees
 
     def _move_window(self) -> None:
         going = np.flatnonzero((self.ended[:, self.window] < 0).any(axis=0))

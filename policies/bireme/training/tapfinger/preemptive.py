@@ -8,9 +8,10 @@ half a step's progress (:mod:`bireme.training.tapfinger.settings`).
 Shapes: R pools of all worlds together, L jobs of each at most, CPUs and GPUs last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -44,23 +45,56 @@ class Held:
 class Division(Protocol):
     """How pools are divided."""
 
-    def __call__(self, law: Law, held: Held) -> IntArray:
+    def __call__(self, setting: Setting, held: Held) -> IntArray:
         """Amounts, shape (R, L, 2); 0 for entries that are no jobs."""
         ...
 
 
-def optimus(law: Law, held: Held) -> IntArray:
-    """One unit after the other to whom it saves most time, over what it has of it.
+Speed: TypeAlias = Callable[[Law, IntArray, IntArray], FloatArray]
+"""From kinds (R, L) and amounts (R, L, 2) to what a step is believed to add, shape (R, L)."""
+
+_FITTED: Final = {
+    ("insensitive", "sensitive"): np.array(
+        [
+            [7.2192845, 1.80059404, 0.02472268, 0.11913512, 0.00825633],
+            [3.19917462, 1.09159214, 0.99308727, -0.02712496, -0.0435844],
+        ]
+    )
+}
+"""What least squares give for Optimus' curve in the authors' program, where CPUs and GPUs of the
+points are interchanged by mistake: their Optimus then believes in CPUs, and is twice as slow."""
+
+
+def exact_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+    """What the law has for the first step of a job."""
+    return law.gains(kind, amount, np.zeros(kind.shape))
+
+
+def authors_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+    """The authors' fit of Optimus' curve; laws that it is not known for are taken as they are.
+
+    Peng et al., Optimus, EuroSys 2018, equation 4, with CPUs as parameter servers.
+    """
+    if law.kinds not in _FITTED:
+        return exact_speed(law, kind, amount)
+    a, b, c, d, e = np.moveaxis(_FITTED[law.kinds][kind], -1, 0)
+    cpus, gpus = np.moveaxis(np.maximum(amount, 1e-3), -1, 0)
+    return np.asarray(1 / (a / gpus + b + c * gpus / cpus + d * gpus + e * cpus))
+
+
+def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntArray:
+    """One unit after the other to whom it saves most time, over what he has of it.
 
     Peng et al., Optimus, EuroSys 2018, section 4.1, with CPUs in place of parameter servers and
-    GPUs in place of workers. The speed is that of the law at the start of a job; the authors fit
-    a curve to the same numbers.
+    GPUs in place of workers.
     """
+    law = setting.law
     amount = np.where(held.there[..., None], np.array(law.least), 0)
     left, rows = held.capacity - amount.sum(axis=1), np.arange(len(amount))
     todo = np.where(held.there, 1.0 - held.progress, 0.0)
     while True:
-        worth = np.stack([_saved(law, held.kind, amount, axis) for axis in (0, 1)], axis=-1)
+        pace = partial(speed, law, held.kind)
+        worth = np.stack([_saved(law, pace, amount, axis) for axis in (0, 1)], axis=-1)
         worth *= todo[..., None] * (left > 0)[:, None, :]
         best = worth.reshape(len(amount), -1).argmax(axis=1)
         job, axis = best // 2, best % 2
@@ -71,21 +105,25 @@ def optimus(law: Law, held: Held) -> IntArray:
         left[rows[grows], axis[grows]] -= 1
 
 
-def _saved(law: Law, kind: IntArray, amount: IntArray, axis: int) -> FloatArray:
+def _saved(
+    law: Law, pace: Callable[[IntArray], FloatArray], amount: IntArray, axis: int
+) -> FloatArray:
     """What one more unit saves of a whole run, per unit that the job has; shape (R, L)."""
-    unit = np.arange(2) == axis
-    more = np.minimum(amount + unit, law.most)
-    now, then = (law.gains(kind, each, np.zeros(kind.shape)) for each in (amount, more))
-    saved = 1 / np.maximum(now, 1e-9) - 1 / np.maximum(then, 1e-9)
-    return np.asarray(np.where(now > 0, saved / np.maximum(amount[..., axis], 1), 0.0))
+    more = np.minimum(amount + (np.arange(2) == axis), law.most)
+    now, then = (np.where(amount[..., 0] > 0, pace(each), 1.0) for each in (amount, more))
+    return np.asarray((1 / now - 1 / then) / np.maximum(amount[..., axis], 1))
 
 
-def tiresias(law: Law, held: Held) -> IntArray:
+def tiresias(setting: Setting, held: Held) -> IntArray:
     """GPU after GPU to the half of the jobs with less service, in order of their starts.
 
     Gu et al., Tiresias, NSDI 2019, with two queues that are split at the median and, as the
-    authors of TapFinger have it, elastic in GPUs. CPUs are shared out evenly.
+    authors of TapFinger have it, elastic in GPUs in multi mode; CPUs are shared out evenly. In
+    single mode every job has the least.
     """
+    law = setting.law
+    if not setting.is_multi:
+        return np.where(held.there[..., None], np.array(law.least), 0)
     gpus = np.zeros(held.there.shape, dtype=np.int64)
     rows, sizes = np.arange(len(gpus)), held.there.sum(axis=1)
     for given in range(int(held.capacity[:, 1].max(initial=0))):
@@ -112,10 +150,14 @@ def _shared(law: Law, cpus: IntArray, gets: BoolArray) -> IntArray:
     return np.where(gets, np.minimum(even, law.most[0]), 0)
 
 
-DIVISIONS: Final[Mapping[str, Division]] = {"optimus": optimus, "tiresias": tiresias}
+DIVISIONS: Final[Mapping[str, Division]] = {
+    "optimus": optimus,
+    "optimus-exact": partial(optimus, speed=exact_speed),
+    "tiresias": tiresias,
+}
 
 
-def play(setting: Setting, seeds: Sequence[int], division: Division) -> Pools:
+def divide_always(division: Division, setting: Setting, seeds: Sequence[int]) -> Pools:
     """Whole episodes, one world per seed; the state at their end."""
     pools = Pools(setting, seeds)
     served = np.zeros(pools.progress.shape)
@@ -136,7 +178,7 @@ def _divide(pools: Pools, division: Division, served: FloatArray) -> BoolArray:
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
     worlds, at, _ = np.indices(jobs.shape)
     held = _held(pools, jobs, served)
-    amount = division(law, held).reshape(*jobs.shape, 2)
+    amount = division(pools.setting, held).reshape(*jobs.shape, 2)
     old, fresh = jobs != NONE, (jobs != NONE) & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False
     pools.allocate(worlds[old], jobs[old], amount[old])
@@ -146,7 +188,7 @@ def _divide(pools: Pools, division: Division, served: FloatArray) -> BoolArray:
 
 def _admitted(pools: Pools) -> IntArray:
     """What each pool admits, shape (W, N); NONE: nothing."""
-    waiting, most = pools.first(pools.waiting, WINDOW), pools.capacity // pools.setting.law.least
+    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.setting.law.least
     has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
     new = np.full(has_room.shape, NONE)
     for pool in range(new.shape[1]):

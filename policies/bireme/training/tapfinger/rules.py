@@ -13,7 +13,7 @@ import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger_choice import winners
-from bireme.training.tapfinger.laws import LONGEST_STEPS, Law
+from bireme.training.tapfinger.laws import Law
 from bireme.training.worlds import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
@@ -59,7 +59,7 @@ class Greedy:
     def __call__(self, seen: Observation) -> dict[str, Array]:
         """The actions."""
         kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
-        frugal = frugal_gpus(self.law)
+        frugal = self.law.frugal_gpus
         gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
         gpus = np.minimum(np.minimum(self.most, seen["most"][:, :, None, 1]), free)
         if self.is_frugal:
@@ -68,15 +68,6 @@ class Greedy:
         order = np.where(gains, free, -free) - 1e3 * seen["job"]
         amount = np.stack([least[..., 0], gpus], axis=-1)
         return best_pairs(seen, order, amount, ~gains | (gpus >= self.fewest))
-
-
-def frugal_gpus(law: Law) -> IntArray:
-    """The fewest GPUs that are as fast as this many, shape (kinds, most GPUs + 1), fewest CPUs."""
-    steps = law.steps[:, law.least[0]]
-    fastest = np.minimum.accumulate(steps, axis=1)
-    sizes = np.where(steps == fastest, np.arange(steps.shape[1]), 0)
-    is_faster = np.diff(fastest, axis=1, prepend=LONGEST_STEPS) < 0
-    return np.maximum.accumulate(np.where(is_faster, sizes, 0), axis=1)
 
 
 def shortest_first(law: Law) -> Rule:
@@ -124,11 +115,13 @@ def _at(values: Array, slot: IntArray) -> Array:
 
 
 def rules(law: Law, seed: int) -> Mapping[str, Rule]:
-    """All rules by name; ``seed`` is for what is drawn at random."""
-    return {
+    """All rules by name, shortest first where no job gains by GPUs; ``seed`` is for Random."""
+    found: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
         "min": at_random(seed, takes_least=True),
-        "sjf": shortest_first(law),
         "tuned": Greedy(law, is_frugal=False),
         "frugal": Greedy(law),
     }
+    if (law.frugal_gpus[:, -1] == law.least[1]).all():
+        found["sjf"] = shortest_first(law)
+    return found

@@ -19,7 +19,7 @@ from bireme.training.tapfinger.laws import Law, pointer, synthetic
 from bireme.training.tapfinger.measurements import doubling, measured
 
 WINDOW: Final = 10
-"""How many waiting jobs, the first that came, a pool can choose from."""
+"""How many waiting jobs a pool can choose from."""
 
 
 @dataclass(frozen=True, slots=True)

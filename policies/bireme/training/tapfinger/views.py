@@ -1,4 +1,4 @@
-"""What the pools of TapFinger see: the first jobs that wait at each, what runs there, what is free.
+"""What the pools of TapFinger see: WINDOW jobs that wait at each, what runs there, what is free.
 
 Every pool is an agent that sees all of them; which job waits at several is in ``connects``. Shapes:
 worlds W, pools N, waiting jobs P in sight of each, running jobs K at most in each.
@@ -18,8 +18,7 @@ def observe(pools: Pools, is_done: BoolArray) -> dict[str, Array]:
     ``is_done`` are pools that may start nothing more in this step, shape (W, N).
     """
     law, shape = pools.setting.law, pools.free.shape
-    waiting = pools.waiting
-    job = pools.first(waiting, WINDOW)
+    job = pools.first(pools.in_sight, WINDOW)
     there = job != NONE
     has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~is_done
     fits = there & has_room[:, :, None]
@@ -34,7 +33,7 @@ def observe(pools: Pools, is_done: BoolArray) -> dict[str, Array]:
         "free": pools.free.copy(),
         "most": np.broadcast_to(np.minimum(pools.capacity, law.most), shape).copy(),
         "capacity": np.broadcast_to(pools.capacity, shape).copy(),
-        "waiting": waiting.sum(axis=2),
+        "waiting": pools.waiting.sum(axis=2),
         "can_start": fits.any(axis=2),
         "is_done": is_done.copy(),
         "may_wait": pools.running.any(axis=1),
