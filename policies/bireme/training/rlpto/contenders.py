@@ -57,6 +57,8 @@ class Contender:
 
     Attributes:
         sizer: Makes the rule that says who has how many workers.
+        heeds_progress: Whether it says so by more than by who runs, so that it must be asked again
+            and again.
         one_by_one: Whether a single task runs at a time.
         target: Share of the fall of the loss that ends a task.
         is_nearest_first: Whether tasks are taken by how near that is, not by arrival.
@@ -65,6 +67,7 @@ class Contender:
     """
 
     sizer: Callable[[], Sizer]
+    heeds_progress: bool = False
     one_by_one: bool = False
     target: float | None = None
     is_nearest_first: bool = False
@@ -77,16 +80,15 @@ def rule(name: str) -> Callable[[], Sizer]:
     return partial(registry.make_sizer, name)
 
 
+_TRADL: Final = Contender(partial(TradlSizer, TARGET), heeds_progress=True, target=TARGET)
 RIVALS: Final[Mapping[str, Contender]] = MappingProxyType(
     {
         "fs": Contender(rule("fair-sharing")),
         "fcfs": Contender(rule("max"), one_by_one=True),
-        "slaq": Contender(rule("slaq")),
+        "slaq": Contender(rule("slaq"), heeds_progress=True),
         "dolphin": Contender(rule("dolphin")),
-        "tradl": Contender(partial(TradlSizer, TARGET), target=TARGET),
-        "tradl-nearest": Contender(
-            partial(TradlSizer, TARGET), target=TARGET, is_nearest_first=True
-        ),
+        "tradl": _TRADL,
+        "tradl-nearest": replace(_TRADL, is_nearest_first=True),
     }
 )
 """The paper's, by name, and TRADL with the order that Bireme registers under that name."""
@@ -100,8 +102,11 @@ def carry_out(contender: Contender, setting: Setting, seed: int) -> Cluster:
     if contender.target is not None and contender.is_nearest_first:
         turn = partial(gangs.nearest_first, contender.target)
     cluster, sizer = Cluster([setting], [seed], contender.iterations, turn), contender.sizer()
+    sized: BoolArray | None = None
     while not cluster.is_over.all():
-        gangs.resize(cluster, sizer)
+        if contender.heeds_progress or sized is None or (sized != cluster.running).any():
+            gangs.resize(cluster, sizer)
+            sized = cluster.running
         cluster.advance(_EVERYWHERE)
         reached = cluster.running & (cluster.gain < contender.least_gain)
         if contender.target is not None:

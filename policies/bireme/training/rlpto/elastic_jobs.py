@@ -31,9 +31,9 @@ from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
 from bireme.simulator.reporting import Reporting
+from bireme.simulator.traces.papers import RLPTO_IMAGES
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.training.rlpto import curves
-from bireme.training.rlpto.settings import IMAGES
 
 SUMMARY: Final = "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle"
 NODES: Final = "4x8"
@@ -77,7 +77,7 @@ def drawn(seed: int, jobs: int = JOBS) -> Trace:
     """The jobs of ``seed``."""
     chance = np.random.default_rng((seed, 6))
     submitted = chance.exponential(GAP_SECONDS, jobs).cumsum()
-    images = chance.choice(IMAGES, jobs)
+    images = chance.choice(RLPTO_IMAGES, jobs)
     iterations = chance.integers(ITERATIONS[0], ITERATIONS[1] + 1, jobs)
     rows = zip(submitted.tolist(), images.tolist(), iterations.tolist(), strict=True)
     return Trace("rlpto", tuple(_job(f"job-{n:02d}", *each) for n, each in enumerate(rows)))

@@ -30,8 +30,8 @@ class Setting:
         servers: Parameter servers; as many tasks run at a time.
         nodes: Workers of all tasks together.
         slowdown: How much longer a step takes than where there are few nodes.
-        priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1 and
-            come in an order that the seed draws.
+        priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1
+            and come in an order that the seed draws.
         spread_seconds: Tasks arrive at times drawn from the first so many seconds.
         request_seconds: How often the owner of a waiting task may ask for another priority;
             whether it asks, and for more or less, is drawn.
@@ -51,7 +51,10 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
         "table-2": _TWELVE,
         # 1.12 lies between what the rows of FS (1.18) and of FCFS (1.06) say.
         "table-3": Setting(servers=4, nodes=12, slowdown=1.12),
-        **{f"mix-{n}": replace(_TWELVE, priorities=mix) for n, mix in enumerate(RLPTO_PRIORITIES, 1)},
+        **{
+            f"mix-{number}": replace(_TWELVE, priorities=mix)
+            for number, mix in enumerate(RLPTO_PRIORITIES, 1)
+        },
         "arrivals": replace(
             _TWELVE, priorities=RLPTO_PRIORITIES[3], spread_seconds=3600.0, request_seconds=600.0
         ),

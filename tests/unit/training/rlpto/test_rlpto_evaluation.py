@@ -24,6 +24,14 @@ def test_rivals_without_a_target_train_every_task_as_long(name: str) -> None:
     assert end.iterations == pytest.approx(np.full((1, 12), ITERATIONS))
 
 
+@pytest.mark.parametrize("name", ["fs", "fcfs", "dolphin"])
+def test_rules_that_go_by_who_runs_say_nothing_new_when_asked_more_often(name: str) -> None:
+    setting = EXPERIMENTS["arrivals"]
+    seldom = carry_out(RIVALS[name], setting, SEED)
+    always = carry_out(replace(RIVALS[name], heeds_progress=True), setting, SEED)
+    assert (always.finished == seldom.finished).all()
+
+
 def test_one_task_after_the_other_has_everything_and_is_least_accurate() -> None:
     alone, shared = (carry_out(RIVALS[name], TABLE, SEED) for name in ("fcfs", "fs"))
     order = np.argsort(alone.started[0])

@@ -1,7 +1,5 @@
 """RLPTO from the first step to a checkpoint that is judged in its world and sizes gangs."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
