@@ -20,7 +20,7 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 
 SLOTS: Final = 10
 """Tasks of its queue that an agent sees (Li et al., section 5.1)."""
-PENDING_FEATURES: Final = 15
+PENDING_FEATURES: Final = 20
 RUNNING_FEATURES: Final = 5
 POOL_FEATURES: Final = 9
 SIZE_FEATURES: Final = 9
@@ -97,17 +97,41 @@ class Scene:
 
         Equal room counts for the pool that is listed first. Shapes (..., pools, slots).
         """
-        rooms = np.moveaxis(self.room(), -1, -2)  # (..., kinds, pools)
-        at = np.maximum(self.kind, 0)[..., None]
-        there = np.take_along_axis(rooms[..., None, :, :], at, axis=-2)
-        pools = np.arange(self.kind.shape[-2])
+        there, pools = self._anywhere(self.room()), np.arange(self.kind.shape[-2])
         mine = np.broadcast_to(pools[:, None, None], (*self.kind.shape, 1))
         own = np.take_along_axis(there, mine, axis=-1)
         ahead = self.meets & ((there > own) | ((there == own) & (pools < mine)))
         return np.maximum(self.meets.sum(-1), 1.0), ahead.sum(-1).astype(np.float64)
 
+    def prospects(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """How long every task takes if it starts here now, in any of its pools now, or later.
+
+        Later means in the best of its pools, at the best moment something that runs ends there, if
+        nobody else takes the room. Infinite where that cannot be. Shapes (..., pools, slots).
+        """
+        left = np.where(self.run_left < 0, np.inf, self.run_left)
+        order = left.argsort(axis=-1)
+        left = np.take_along_axis(left, order, axis=-1)
+        freed = np.take_along_axis(self.run_shares, order[..., None], axis=-2).cumsum(-2)
+        then = (self.free[..., None, :] + freed)[..., :, None, None, :] + _LEAST
+        fits = (self.shares[..., None, :, :, :] <= then).all(-1)  # (..., pools, runs, kinds, sizes)
+        times = np.where(fits, self.times[..., None, None, :, :], np.inf).min(-1)
+        later = (left[..., None] + times).min(-2, initial=np.inf)
+        now = np.where(self.fits, self.times[..., None, :, :], np.inf).min(-1)
+        anywhere = np.where(self.meets, self._anywhere(now), np.inf).min(-1)
+        waiting = np.where(self.meets, self._anywhere(later), np.inf).min(-1)
+        return self.of_slots(now), anywhere, waiting
+
+    def _anywhere(self, by_kind: FloatArray) -> FloatArray:
+        """``by_kind``, (..., pools, kinds), in every pool: (..., pools, slots, pools)."""
+        rows = np.moveaxis(by_kind, -1, -2)[..., None, :, :]
+        return np.take_along_axis(rows, np.maximum(self.kind, 0)[..., None], axis=-2)
+
     def _pending(self, unit: FloatArray) -> FloatArray:
         contenders, ahead = self.contention()
+        now, anywhere, later = self.prospects()
+        most = _MOST_LOG * unit[..., None, None]
+        gain = np.minimum(now, most) - np.minimum(later, most)
         waits = self.kind != NONE
         own = _stacked(
             waits,
@@ -117,6 +141,11 @@ class Scene:
             ahead == 0,
             ahead / np.maximum(contenders - 1, 1),
             contenders == 1,
+            np.clip(4 * gain / unit[..., None, None], -2, 2),
+            _log(np.minimum(now, most) / np.minimum(later, most)),
+            _log(np.minimum(now, most) / np.minimum(anywhere, most)),
+            now <= anywhere,
+            np.isfinite(later),
         )
         seen = np.concatenate([own, self.of_slots(self._kinds(unit))], axis=-1)
         return np.where(waits[..., None], seen, 0.0)
