@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from evidence import contests, pages, placers, pollux, rails
+from evidence import contests, liars, pages, placers, pollux, rails
 from evidence.store import Store
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -31,6 +31,7 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], pages.Page]]] = {
     "openb": contests.build_openb,
     "placers": placers.build,
     "rails": rails.build,
+    "liars": liars.build,
 }
 
 

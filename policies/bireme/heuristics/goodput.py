@@ -1,23 +1,24 @@
 """Goodput: sizes that maximise the speedup of all gangs together, weighed against restarts.
 
     goodput(sizes)  = steps per second * statistical efficiency, the latter 1 where not measured
-    speedup(sizes)  = goodput(sizes) / goodput(size asked for)
+    speedup(sizes)  = goodput(sizes) / goodput(an equal share of the cluster)
     fitness         = (1/J * sum of speedup^p)^(1/p)
 
 p = 1 maximises the sum; below 1 the fitness is fairer, and at p = -1, Pollux' default, one starved
 gang weighs much. A running gang that would change size has its speedup multiplied by Pollux'
 restart factor (T - N*delta) / (T + delta): T its age, N its restarts so far, delta the cost of one.
+A gang that started or changed at this very moment has done nothing yet that a restart would cost.
 
 Pollux searches genetically, Sia by an integer program. Here the fitness is climbed from three
 starts (minima, equal shares, present sizes), by the largest gain per resource and then by moving
 single replicas between gangs; the best end wins. So it is never worse than equal shares, but need
-not be optimal. The base of Pollux' speedup is the fair share; the size asked for is simpler.
+not be optimal.
 """
 
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import Ranked
@@ -29,7 +30,7 @@ from bireme.heuristics.plain_sizers import share_equally
 from bireme.heuristics.sizing import Allotment, Pool, Sizes, hand_out, resized, settling
 
 _LEAST_GAIN = 1e-9
-"""Smaller improvements are rounding, and climbing them might never end."""
+"""Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class _Worth:
     snapshot: ClusterSnapshot
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     _asked: dict[str, float] = field(default_factory=dict)
+    _fair: dict[str, float] = field(default_factory=dict)
     _efficiency: dict[str, EfficiencyLaw | None] = field(default_factory=dict)
     _changes: dict[tuple[str, tuple[int, ...], int], list[tuple[float, Task]]] = field(
         default_factory=dict
@@ -97,7 +99,7 @@ class _Worth:
         gang = allotment.gang
         key = (gang.uid, tuple(sizes[task.name] for task in gang.tasks))
         if key not in self._known:
-            speedup = self._goodput(gang, sizes) / self.asked_goodput(gang)
+            speedup = self._goodput(gang, sizes) / self._fair_goodput(allotment)
             self._known[key] = self._term(speedup * self._restart_factor(allotment, sizes))
         return self._known[key]
 
@@ -124,6 +126,20 @@ class _Worth:
             self._asked[gang.uid] = self._goodput(gang, asked)
         return self._asked[gang.uid]
 
+    def _fair_goodput(self, allotment: Allotment) -> float:
+        """Goodput at the least size that is an equal share, or is the largest it may have.
+
+        At the size asked for instead where it cannot run at that one.
+        """
+        gang = allotment.gang
+        if gang.uid not in self._fair:
+            fair = replace(allotment, sizes=dict(allotment.low))
+            equal = 1 / len(self.pool.allotments) - _LEAST_GAIN
+            while self.pool.share_of(fair) < equal and (growable := fair.growable):
+                fair.sizes[fair.furthest_behind(growable).name] += 1
+            self._fair[gang.uid] = self._goodput(gang, fair.sizes) or self.asked_goodput(gang)
+        return self._fair[gang.uid]
+
     def _goodput(self, gang: Gang, sizes: Sizes) -> float:
         if gang.uid not in self._efficiency:
             law = gang.speed
@@ -135,6 +151,8 @@ class _Worth:
     def _restart_factor(self, allotment: Allotment, sizes: Sizes) -> float:
         running = allotment.running
         if running is None or sizes == allotment.present:
+            return 1.0
+        if max(running.started, running.resized) >= self.snapshot.now:
             return 1.0
         age = max(0.0, self.snapshot.now - running.gang.arrived)
         cost = self.parameters.restart_seconds

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.sizing import Allotment, Pool, demand_of
+from bireme.heuristics.sizing import Allotment, Pool
 
 
 class Minimum:
@@ -61,16 +61,12 @@ def share_equally(pool: Pool, allotments: Sequence[Allotment]) -> None:
     Within a gang the task goes first that is furthest behind the proportions it asked for. Ties
     go to the higher rank.
     """
-    heap = [(_dominant_share(pool, entry), rank) for rank, entry in enumerate(allotments)]
+    heap = [(pool.share_of(entry), rank) for rank, entry in enumerate(allotments)]
     heapq.heapify(heap)
     while heap:
         _, rank = heapq.heappop(heap)
         allotment = allotments[rank]
         growing = [task for task in allotment.growable if pool.fits(task.request)]
         if growing:
-            pool.grow(allotment, min(growing, key=lambda t: allotment.sizes[t.name] / t.replicas))
-            heapq.heappush(heap, (_dominant_share(pool, allotment), rank))
-
-
-def _dominant_share(pool: Pool, allotment: Allotment) -> float:
-    return pool.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
+            pool.grow(allotment, allotment.furthest_behind(growing))
+            heapq.heappush(heap, (pool.share_of(allotment), rank))

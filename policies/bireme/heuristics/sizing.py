@@ -56,6 +56,10 @@ class Allotment:
         """Tasks that may have more replicas than they have."""
         return [task for task in self.gang.tasks if self.sizes[task.name] < self.high[task.name]]
 
+    def furthest_behind(self, tasks: Iterable[Task]) -> Task:
+        """Which of ``tasks`` lacks most of the proportions that were asked for."""
+        return min(tasks, key=lambda task: self.sizes[task.name] / task.replicas)
+
 
 def bounds(gang: Gang) -> tuple[Sizes, Sizes]:
     """The smallest and the largest size of ``gang``; only elastic ones exceed what they asked."""
@@ -159,6 +163,10 @@ class Pool:
     def dominant_share(self, amounts: Iterable[tuple[str, int]]) -> float:
         """The largest share of the cluster among ``amounts`` (Ghodsi et al., NSDI'11)."""
         return max((amount / self.total[name] for name, amount in amounts), default=0.0)
+
+    def share_of(self, allotment: Allotment) -> float:
+        """The dominant share of what ``allotment`` has been given."""
+        return self.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
 
     def nodes(self, gang: Gang, sizes: Sizes) -> int:
         """The fewest nodes that could hold ``sizes``, were all as large as the largest."""
