@@ -1,7 +1,10 @@
 """An elastic job on the real control plane: it starts small, grows, makes room, and never stops."""
 
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,15 +12,20 @@ from controlplane.stack import BiremeStack
 from history.check import check
 from history.recorder import Recorder
 from history.records import Record, in_order
+from history.world import planned_nodes
 from scenario.clusters import gpu_stack
 from scenario.manifests import Manifest, priority_class, task, training_job
-from scenario.tenant import Tenant, nodes_of, uids_of
+from scenario.tenant import Tenant, environment, nodes_of, uids_of
 from scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 
 LEAST, ASKED, MOST = 2, 4, 6
-ENV = {"BIREME_RESIZE_SETTLE_SECONDS": "1"}
+SETTLE_SECONDS = 3
+ENV = {"BIREME_RESIZE_SETTLE_SECONDS": str(SETTLE_SECONDS)}
+FIRST = ("worker", "0")
+OWN = ("PET_LOCAL_ADDR", "PET_RDZV_CONF")
+"""Variables that say who a replica is; all others are those of the gang."""
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +63,55 @@ def await_size(tenant: Tenant, size: int) -> dict[str, str]:
     return uids_of(tenant.pods("elastic"))
 
 
-def sizes(records: list[Record]) -> list[int]:
-    """Planned sizes of the elastic job, one after the other."""
-    told = [
-        planned(r.manifest)
+def plans(records: list[Record]) -> list[Manifest]:
+    """What the plan of the elastic job was, one after the other."""
+    told: list[Manifest] = []
+    for record in in_order(records):
+        if record.kind == "PodGroup" and record.key[1] == "elastic":
+            plan = record.manifest.get("status", {}).get("plan")
+            if plan and told[-1:] != [plan]:
+                told.append(plan)
+    return told
+
+
+def members(plan: Manifest) -> set[Any]:
+    return set(planned_nodes(plan))
+
+
+def environments(records: list[Record]) -> dict[str, dict[str, str]]:
+    """Pod name of the elastic job to its variables."""
+    return {
+        r.key[1]: environment(r.manifest)
         for r in in_order(records)
-        if r.kind == "PodGroup" and r.key[1] == "elastic" and planned(r.manifest)
-    ]
-    return [size for size, before in zip(told, [0, *told[:-1]], strict=True) if size != before]
+        if r.kind == "Pod" and r.key[1].startswith("elastic-")
+    }
+
+
+def meeting_point(tenant: Tenant) -> tuple[str, Any]:
+    service = tenant.get("Service", "elastic")
+    return service["metadata"]["uid"], service["spec"]
+
+
+def assert_resized_as_promised(records: list[Record]) -> None:
+    """In one write each, settled in between, around the first replica and its address."""
+    written = plans(records)
+    sizes = [len(members(plan)) for plan in written]
+    assert sizes == [LEAST, MOST, ASKED, LEAST], "pods come and go in one write of the plan"
+    assert all(FIRST in members(plan) for plan in written)
+    for before, after in pairwise(written):
+        assert members(before) <= members(after) or members(after) <= members(before)
+    resized = [datetime.fromisoformat(plan["resizedTime"]) for plan in written[1:]]
+    settled = [(later - before).total_seconds() for before, later in pairwise(resized)]
+    assert min(settled) >= SETTLE_SECONDS
+    told = environments(records)
+    assert len(told) == MOST
+    first, *others = (
+        {name: value for name, value in env.items() if name not in OWN} for env in told.values()
+    )
+    assert others == [first] * (MOST - 1), "who is added is told what the others were"
+    assert first["PET_RDZV_ENDPOINT"].startswith("elastic-worker-0.elastic.")
+    hosts = [name for name, env in told.items() if "is_host=1" in env["PET_RDZV_CONF"]]
+    assert hosts == ["elastic-worker-0"]
 
 
 def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -> None:
@@ -72,6 +121,7 @@ def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -
         tenant.await_phase("first", "Running")
         tenant.create(elastic())
         small = await_size(tenant, LEAST)
+        met = meeting_point(tenant)
 
         tenant.delete("TrainingJob", "first")
         large = await_size(tenant, MOST)
@@ -92,9 +142,10 @@ def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -
         tenant.create(training_job("next", task(), priorityClassName="elastic-high"))
         tenant.await_reason("next", "WaitingForCapacity")
         always(lambda: len(tenant.pods("elastic")), lambda n: n == LEAST, 3.0, what="the minimum")
+        assert meeting_point(tenant) == met
         recorder.settle()
         records = recorder.records()
-    assert sizes(records) == [LEAST, MOST, ASKED, LEAST]
+    assert_resized_as_promised(records)
     assert check(records, removed={(tenant.namespace, "first")}) == []
     said = tenant.status("elastic")
     assert (said["phase"], said["attempt"], said["gpus"]) == ("Running", 0, LEAST)

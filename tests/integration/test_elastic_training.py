@@ -4,7 +4,6 @@ The operator is whole; behind the fake API server, its pods are processes on thi
 is the example, its script too.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from bireme.kube import names
 from fakeapi import FakeApi
 from fakeapi.store import Object
 from kubeobjects.programs import ProgramKubelets, free_port
-from kubeobjects.terms import PODS, furnish, leading, pods, status, submit, until
+from kubeobjects.terms import furnish, leading, pods, status, submit, until
 from scenario.examples import documents
 from scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
 from scenario.tenant import uids_of

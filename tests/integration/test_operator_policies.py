@@ -99,9 +99,8 @@ async def test_a_corrupt_checkpoint_degrades_nothing_but_itself(
     assert (event["reason"], event["type"]) == ("LoadFailed", "Warning")
 
 
-@pytest.mark.parametrize("name", ["smallest", "chooser"])
 async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
-    api: FakeApi, tmp_path: Path, trained: Path, name: str
+    api: FakeApi, tmp_path: Path, trained: Path
 ) -> None:
     records = tmp_path / "records"
     records.mkdir()
@@ -110,7 +109,7 @@ async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
     often = {"record_directory": str(records), "scheduling": SETTLED}
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained, **often) as term:
         await until(lambda: is_whole(api, 6))
-        put_policy(api, "policy", **trained_by(name))
+        put_policy(api, "policy", **trained_by("smallest"))
         await becomes(api, "True PolicyLoaded")
         await until(lambda: is_whole(api, 2))
         await until(lambda: said(api).get("decisions", 0) >= 1)
@@ -118,9 +117,9 @@ async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
         await until(lambda: (metric(term, "resizes_total", reason="Shrunk") or 0) == 1)
     assert status(api, "elastic")["attempt"] == 0
     record = open_record([records])
-    shrinks = [moment for moment in record.moments() if moment.source.checkpoint == name]
-    policy, _ = policy_of(shrinks[0].source, record.settings, make_policy, str(trained))
-    (predicted,) = run_cycle(shrinks[0].snapshot, policy).resized
+    first = next(m for m in record.moments() if m.source.checkpoint == "smallest")
+    policy, _ = policy_of(first.source, record.settings, make_policy, str(trained))
+    (predicted,) = run_cycle(first.snapshot, policy).resized
     assert predicted.placement.tasks[0].counts.tolist() == [2]
 
 

@@ -176,6 +176,22 @@ async def test_a_gang_that_loses_the_replica_where_the_others_meet_starts_again(
     assert status(api, "elastic")["interruptions"] == 1
 
 
+async def test_a_replica_that_fails_alone_is_given_up_and_the_job_succeeds_with_the_first(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """As those end that were added while the training ended: one failed, one not even running."""
+    furnish(api, 1)
+    submit(api, elastic(most=6))
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path, scheduling=SLOW):
+        await until(lambda: is_whole(api, 6))
+        kubelets.end("elastic-worker-5", "Failed")
+        await until(lambda: is_whole(api, 5))
+        kubelets.end("elastic-worker-0", "Succeeded")
+        await until(lambda: status(api, "elastic")["phase"] == "Succeeded")
+    assert status(api, "elastic").get("restarts", 0) == 0
+    assert "goes on without replica 5 of worker" in told(api)["Shrunk"]
+
+
 # --- crashes ----------------------------------------------------------------------------------
 
 

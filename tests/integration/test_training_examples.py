@@ -73,7 +73,7 @@ async def test_the_elastic_example_trains_to_its_end_and_takes_less_loss(
     found = (await admitted(api, [job], tmp_path))[:2]
     swapped = {"/workspace": str(tmp_path), "/state": str(tmp_path), "200000": "300"}
     said = re.findall(
-        r"^step (\d+), loss (\S+), 2 processes$", train(found, tmp_path, swapped), re.M
+        r"^step (\d+), loss (\S+), 2 processes$", train(found, tmp_path, swapped), re.MULTILINE
     )
     assert [int(step) for step, _ in said] == [100, 200, 300]
     assert float(said[-1][1]) < float(said[0][1])

@@ -1,10 +1,10 @@
 """What a gang's own reports change in what is believed about it, and by how much at most.
 
 A report is a claim of a tenant: it may be wrong, or a lie. So it moves how long a gang is expected
-to run by a factor of at most ``MOST_SHIFT`` against what was known without it: the owner's
-estimate or the history of run times or, where neither exists, what the gang said first. Whatever it
-says, the rails treat a gang that outruns its expected end like any other that does, no size leaves
-the bounds of its tasks, and nobody is shrunk below theirs.
+to run, and how much work it is, by a factor of at most ``MOST_SHIFT`` against what was known
+without it: the owner's estimate or the history of run times or, where neither exists, what the gang
+said first. Whatever it says, the rails treat a gang that outruns its expected end like any other
+that does, no size leaves the bounds of its tasks, and nobody is shrunk below theirs.
 """
 
 from dataclasses import replace
@@ -28,17 +28,33 @@ def believed(gang: Gang, running: RunningGang | None = None) -> Gang:
     if progress is None:
         return gang
     told = told_seconds(progress, gang.attained_seconds, running.started if running else None)
-    if told is not None:
-        beside = (gang.estimated_seconds, progress.anchor_seconds, told)
-        known = next(seconds for seconds in beside if seconds is not None)
-        seconds = min(max(told, known / MOST_SHIFT), known * MOST_SHIFT)
-        gang = replace(gang, estimated_seconds=seconds, is_learned_estimate=False)
-    if progress.steps is None:
+    beside = (gang.estimated_seconds, progress.anchor_seconds, told)
+    known = next((seconds for seconds in beside if seconds is not None), None)
+    gang = _with_steps(gang, progress, running, known)
+    if told is None or known is None:
         return gang
-    run = min(_steps_since(gang, progress, running), progress.steps)
-    left = gang.remaining_steps if progress.remaining_steps is None else progress.remaining_steps
-    left = None if left is None else left + run
-    return replace(gang, done_steps=progress.steps - run, remaining_steps=left)
+    seconds = min(max(told, known / MOST_SHIFT), known * MOST_SHIFT)
+    return replace(gang, estimated_seconds=seconds, is_learned_estimate=False)
+
+
+def _with_steps(
+    gang: Gang, progress: Progress, running: RunningGang | None, known_seconds: float | None
+) -> Gang:
+    """``gang`` with its steps as of the start, or the last change of size.
+
+    At the size that was asked for, all steps together take ``known_seconds`` within the factor.
+    """
+    done, left = progress.steps, progress.remaining_steps
+    if done is None:
+        return gang
+    run = min(_steps_since(gang, progress, running), done)
+    if left is None:
+        return replace(gang, done_steps=done - run)
+    if known_seconds is not None and gang.speed is not None:
+        asked = {task.name: task.replicas for task in gang.tasks}
+        whole = known_seconds * gang.speed.steps_per_second(asked, 1)
+        left = min(max(left, whole / MOST_SHIFT - done), whole * MOST_SHIFT)
+    return replace(gang, done_steps=done - run, remaining_steps=left + run)
 
 
 def told_seconds(

@@ -54,7 +54,7 @@ class SchedulingSettings:
     """After a gang has been stopped for others so often, it is left alone."""
 
     resize_settle_seconds: int = 60
-    """A running elastic gang keeps its size for at least so long."""
+    """After a resize a running elastic gang keeps its size for at least so long."""
 
     topology_levels: tuple[str, ...] = (
         "kubernetes.io/hostname",

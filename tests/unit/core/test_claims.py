@@ -94,3 +94,27 @@ def test_steps_are_those_when_the_present_size_began(resized: float, run: float)
 def test_steps_of_a_gang_that_waits_are_as_told() -> None:
     seen = believed(reporting(None, steps=5000.0, remaining_steps=3000.0))
     assert (seen.done_steps, seen.remaining_steps) == (5000, 3000)
+
+
+@given(
+    left=st.floats(0, 1e12),
+    done=st.floats(0, 1e4),
+    started=st.floats(0, 1000),
+    known=st.floats(1, 1e6),
+)
+def test_no_report_makes_more_or_less_work_of_a_gang_than_the_factor_allows(
+    left: float, done: float, started: float, known: float
+) -> None:
+    """Two replicas do two steps a second, so that it was known to be twice as many as seconds."""
+    gang = reporting(known, steps=done, remaining_steps=left)
+    gang = replace(gang, speed=LinearSpeed(1.0))
+    seen = believed(gang, running(gang, started=started))
+    assert seen.remaining_steps is not None
+    assert seen.remaining_steps <= 2 * known * MOST_SHIFT + seen.done_steps + done
+    whole = seen.done_steps + seen.remaining_steps
+    assert whole >= 2 * known / MOST_SHIFT * (1 - 1e-9)
+
+
+def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
+    gang = replace(a_gang("job", estimated_seconds=100.0), progress=Progress(1000.0, loss=0.5))
+    assert believed(gang) == gang

@@ -1,0 +1,149 @@
+"""What a job has reported: into its status, thinned and bounded, and from there to the core."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bireme.core.claims import MOST_SHIFT
+from bireme.core.curves import InverseQuadratic
+from bireme.core.fitting import SERIAL_SHARE
+from bireme.kube.api.progress_status import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
+from bireme.kube.progress import Report, Run, told_by, with_report
+from kubeobjects.facts import CREATED
+from kubeobjects.fed import PLAN, Cluster
+
+RUN = Run(replicas=4, started=CREATED, since=CREATED, attained_seconds=0.0)
+
+
+def after(*reports: tuple[float, Report], run: Run = RUN) -> dict[str, Any]:
+    """``status.progress`` after reports that came so many seconds after the start."""
+    status: dict[str, Any] = {}
+    for seconds, report in reports:
+        status["progress"] = with_report(told_by(status), report, CREATED + seconds, run)
+        ProgressStatus.model_validate(status["progress"])
+    return status
+
+
+def test_last_report_is_what_is_known() -> None:
+    told = told_by(after((10, Report(25, 90.0, 50, 200, 0.7, 0.6))))
+    assert told is not None
+    said = told.progress
+    assert (said.reported, said.fraction, said.remaining_seconds) == (CREATED + 10, 0.25, 90)
+    assert (said.steps, said.remaining_steps) == (50, 150)
+    assert (said.loss, said.accuracy, said.accuracy_gain) == (0.7, 0.6, None)
+
+
+def test_what_a_report_leaves_out_stays_but_for_the_time_that_is_left() -> None:
+    told = told_by(
+        after((10, Report(25, 90.0, loss=0.7, accuracy=0.5)), (40, Report(accuracy=0.6)))
+    )
+    assert told is not None
+    said = told.progress
+    assert (said.fraction, said.loss, said.worst_loss) == (0.25, 0.7, 0.7)
+    assert said.accuracy_gain == pytest.approx(0.1)
+    assert said.remaining_seconds is None
+
+
+def test_worst_loss_is_never_forgotten() -> None:
+    status = after((10, Report(loss=2.0)), (20, Report(loss=3.0)), (30, Report(loss=0.1)))
+    assert status["progress"]["worstLoss"] == 3.0
+
+
+def test_share_is_told_by_the_steps_where_no_percentage_is() -> None:
+    told = told_by(after((10, Report(step=50, total_steps=200))))
+    assert told is not None
+    assert told.progress.fraction == 0.25
+
+
+def test_speed_is_seen_between_two_reports_at_one_size() -> None:
+    told = told_by(after((10, Report(step=0)), (30, Report(step=100))))
+    assert told is not None
+    assert told.speed is not None
+    assert told.speed.steps_per_second({"worker": 4}, 1) == pytest.approx(5.0)
+    assert told.speed.serial_share == SERIAL_SHARE
+
+
+def test_no_speed_is_read_across_a_change_of_size() -> None:
+    resized = Run(replicas=8, started=CREATED, since=CREATED + 20, attained_seconds=0.0)
+    status = after((10, Report(step=0)))
+    status["progress"] = with_report(told_by(status), Report(step=100), CREATED + 30, resized)
+    told = told_by(status)
+    assert told is not None
+    assert told.speed is None
+
+
+def test_two_sizes_make_a_law() -> None:
+    status = after((10, Report(step=0)), (110, Report(step=400)))
+    wide = Run(replicas=8, started=CREATED, since=CREATED + 200, attained_seconds=0.0)
+    for seconds, step in ((210, 400.0), (310, 1200.0)):
+        report = Report(step=step)
+        status["progress"] = with_report(told_by(status), report, CREATED + seconds, wide)
+    told = told_by(status)
+    assert told is not None
+    assert told.speed is not None
+    assert told.speed.serial_share == pytest.approx(0.0)
+    assert told.speed.steps_per_second({"worker": 16}, 1) == pytest.approx(16.0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.integers(0, 1000)), max_size=40))
+def test_history_is_bounded_whatever_is_reported(reports: list[tuple[int, int]]) -> None:
+    status: dict[str, Any] = {}
+    for turn, (replicas, step) in enumerate(reports):
+        run = Run(replicas, CREATED, CREATED, 0.0)
+        report = Report(step=float(step), loss=1 / (1 + step))
+        status["progress"] = with_report(told_by(status), report, CREATED + 20 * turn, run)
+        said = ProgressStatus.model_validate(status["progress"])
+        assert len(said.speeds) <= MOST_SPEEDS
+        assert len(said.losses) <= MOST_LOSSES
+        steps = [seen.step for seen in said.losses]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == step
+
+
+def test_loss_curve_is_fitted_to_the_history() -> None:
+    truth = InverseQuadratic(0.0, 0.05, 0.4, 0.1)
+    reports = [(10.0 * n, Report(step=10.0 * n, loss=truth.loss(10.0 * n))) for n in range(1, 40)]
+    told = told_by(after(*reports))
+    assert told is not None
+    assert told.loss is not None
+    assert told.loss.loss(600) == pytest.approx(truth.loss(600), rel=0.02)
+
+
+@pytest.mark.parametrize("losses", [[1.0], [1.0] * 6, [0.1, 0.2, 0.3, 0.4, 0.5]])
+def test_losses_that_do_not_fall_make_no_curve(losses: list[float]) -> None:
+    reports = [(10.0 * n, Report(step=float(n), loss=loss)) for n, loss in enumerate(losses)]
+    told = told_by(after(*reports))
+    assert told is not None
+    assert told.loss is None
+
+
+def test_first_word_on_the_end_is_kept() -> None:
+    status = after((10, Report(remaining_seconds=90)), (50, Report(remaining_seconds=5000)))
+    assert status["progress"]["firstExpectedSeconds"] == 100
+
+
+@pytest.mark.parametrize("given", [{}, {"reportedTime": "yesterday"}, {"percentage": 400}, None])
+def test_what_cannot_be_read_is_as_if_nothing_had_been_told(given: Any) -> None:
+    assert told_by({"progress": given}) is None
+
+
+def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
+    cluster = Cluster()
+    status = {"phase": "Running", **after((100, Report(50, 100_000.0, 10, 20)))}
+    cluster.job(status=status, estimatedDuration="1000s")
+    cluster.group(PLAN)
+    (running,) = cluster.snapshot().running
+    assert running.gang.progress is not None
+    assert running.gang.progress.fraction == 0.5
+    assert running.gang.estimated_seconds == 1000 * MOST_SHIFT
+    assert running.gang.remaining_steps == 10
+
+
+def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:
+    cluster = Cluster()
+    status = {"phase": "Restarting", **after((100, Report(remaining_seconds=700.0)))}
+    cluster.job(status=status, estimatedDuration="1000s")
+    (gang,) = cluster.snapshot().waiting
+    assert gang.estimated_seconds == 700
