@@ -132,7 +132,7 @@ class _Reporter:
 
     def _guess(self, step: float, total: float) -> float | None:
         """Seconds left at the pace since the first report of this process."""
-        now = time.monotonic()
+        now = _now()
         if self._first is None or step < self._first[1]:
             self._first = (now, step)
         began, first = self._first
@@ -232,4 +232,5 @@ def _finite(value: SupportsFloat | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
+_now = time.monotonic
 _reporter = _Reporter(os.environ)

@@ -65,6 +65,10 @@ class FakeKubelets:
             if isinstance(ended, Exception):
                 raise ended
 
+    def end(self, pod: str, phase: str = "Succeeded") -> None:
+        """Have a pod of the namespace ``default`` end in ``phase`` now."""
+        self._say(("default", pod), phase, "False")
+
     def _seen(self, change: Change) -> None:
         if change.after is None:
             return

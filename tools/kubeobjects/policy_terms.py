@@ -11,7 +11,6 @@ from fakeapi.store import Object
 from kubeobjects.terms import PODS, leading, status, submit, until
 from scenario.manifests import Manifest, scheduling_policy, training_job
 from smallnets import checkpoints
-from smallnets.encoders import CHOICE_FACTS
 
 POLICIES = names.path("schedulingpolicies")
 EVENTS = "/api/v1/events"
@@ -23,15 +22,13 @@ SMALLEST = (-1.0, 0.0, 0.0)
 def train(folder: Path) -> Path:
     """Checkpoints that place on the ``last`` or ``first`` node, or start the ``fewest`` devices.
 
-    ``smallest`` gives elastic gangs as few replicas as they may have; ``chooser`` does so too, and
-    chooses the highest priority first.
+    ``smallest`` gives elastic gangs as few replicas as they may have.
     In-process only: their encoders are those of :mod:`smallnets.encoders`.
     """
     checkpoints.write(folder / "last", placer=LAST_NODE)
     checkpoints.write(folder / "first", placer=FIRST_NODE)
     checkpoints.write(folder / "fewest", orderer=FEWEST_FIRST)
     checkpoints.write(folder / "smallest", sizer=SMALLEST)
-    checkpoints.write(folder / "chooser", sizer=(-1.0, 0.0, 1.0), size_encoder=CHOICE_FACTS)
     return folder
 
 

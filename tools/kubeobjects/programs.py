@@ -1,10 +1,9 @@
-"""Kubelets of the fake API server that really run what pods ask for: their first container's
-program, on this machine.
+"""Kubelets of the fake API server that really run the program of a pod's first container here.
 
-A pod's process starts when it is bound, gets SIGTERM when the pod is deleted, and the pod ends as
-the process does; a pod without a command only counts as running. What a cluster would give it and this machine cannot (files at other places, host
-names of the gang's headless Service) is put in its place; everything else is what the operator
-wrote.
+A process starts when its pod is bound, gets SIGTERM when the pod is deleted, and the pod ends as
+the process does; a pod without a command only counts as running. What a cluster would give a
+program and this machine cannot (files at other places, host names of the gang's headless Service)
+is replaced; everything else is what the operator wrote.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fakeapi import FakeApi
 from fakeapi.store import Key, Object
@@ -87,10 +86,6 @@ class ProgramKubelets(FakeKubelets):
             process.kill()
             process.wait()
         await super().__aexit__(kind, error, trace)
-
-    def end(self, pod: str) -> None:
-        """Have a pod of the namespace ``default``, one without a process, end well."""
-        self._say(("default", pod), "Succeeded", "False")
 
     def log(self, pod: str) -> str:
         """What the processes of a pod name have written; empty before there is one."""

@@ -88,13 +88,14 @@ def _bars(reached: Sequence[Reached]) -> Iterator[str]:
 def _cells(each: Reached) -> list[str]:
     bar = each.bar
     metric = bar.metric.replace("_", " ")
+    metric = f"{bar.own}: {metric}" if bar.own else metric
     return [
         bar.setting,
         f"{metric}, ratio to {bar.among}" if each.rival else metric,
         each.rival,
         number(each.found.mean),
         _interval(each.found),
-        f"<= {bar.limit}",
+        f"{'<=' if bar.is_less_better else '>='} {bar.limit}",
         "yes" if each.is_reached else "**no**",
     ]
 

@@ -16,6 +16,7 @@ from bireme.core.placement import Placement
 from bireme.core.running import RunningGang
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord, Span
+from bireme.simulator.physics.courses import Course
 from bireme.simulator.reporting import Work
 from bireme.simulator.workload import TraceJob
 
@@ -34,6 +35,7 @@ class Life:
         first_estimate: How long its first start was expected to run; None when nobody knew.
         known_seconds: How long its present or next start is, leaving aside what it reports.
         running: The places it holds; None while it waits.
+        course: How its work is spread over the time at its present size; None for evenly.
         straggler: How slow its slowest replica happens to be in this start.
         version: Grows when its finish moves, so that an event for the old one is known as stale.
         starts: How often it was started.
@@ -48,6 +50,7 @@ class Life:
     known_seconds: float | None = field(init=False)
     running: RunningGang | None = None
     rate: float = 0.0
+    course: Course | None = None
     straggler: float = 1.0
     version: int = 0
     starts: int = 0
@@ -93,18 +96,35 @@ class Life:
             return
         saved_at = _last_checkpoint(self._work_began, now, checkpoint_seconds)
         if saved_at > self._since:
-            done = (saved_at - self._since) * self.rate
-            self._saved_at, self._saved_seconds = saved_at, max(0.0, self.work_seconds - done)
-        self.work_seconds = max(0.0, self.work_seconds - (now - self._since) * self.rate)
+            self._saved_at, self._saved_seconds = saved_at, self._left_at(saved_at)
+        self.work_seconds = self._left_at(now)
         self._since = now
 
-    def finish_at(self, rate: float) -> float:
-        """When it finishes if it goes on at ``rate`` work seconds per second; maybe never."""
-        self.rate = rate
+    def _left_at(self, moment: float) -> float:
+        """Work seconds left at ``moment``, if it goes on at its present rate until then."""
+        done = max(0.0, moment - self._since) * self.rate
+        if self.course is None:
+            return max(0.0, self.work_seconds - done)
+        whole = self.job.duration_seconds
+        return whole * self.course.left_after(self.work_seconds / whole, done / whole)
+
+    def _seconds_for(self, work_seconds: float) -> float:
+        """How long that much work, left to its end, takes at the present rate; maybe for ever."""
+        if not work_seconds:
+            return 0.0
+        if self.course is not None:
+            whole = self.job.duration_seconds
+            work_seconds = whole * self.course.time_left(work_seconds / whole)
+        return work_seconds / self.rate if self.rate > 0 else math.inf
+
+    def finish_at(self, rate: float, course: Course | None = None) -> float:
+        """When it finishes if it goes on at ``rate`` work seconds per second; maybe never.
+
+        With a ``course``, that is its mean rate over a whole training.
+        """
+        self.rate, self.course = rate, course
         self.version += 1
-        if not self.work_seconds:
-            return self._since
-        return self._since + self.work_seconds / rate if rate > 0 else math.inf
+        return self._since + self._seconds_for(self.work_seconds)
 
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
@@ -179,10 +199,10 @@ class Life:
         reporting, running, before = self.job.reporting, self.running_now, self.gang.progress
         if reporting is None or not reporting.is_due(before, now):
             return None
-        left = max(0.0, self.work_seconds - max(0.0, now - self._since) * self.rate)
+        left = self._left_at(now)
         work = Work(
             left=left / self.job.duration_seconds if self.job.duration_seconds else 0.0,
-            seconds=left / self.rate if self.rate > 0 else math.inf,
+            seconds=self._seconds_for(left),
             steps=self.job.steps,
         )
         told = reporting.told(before, now, work)

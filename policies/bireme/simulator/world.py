@@ -266,7 +266,8 @@ class World:
         )
 
     def _set_pace(self, life: Life, rate: float) -> None:
-        finish = life.finish_at(rate)
+        course = self._physics.course(life.job, _places(life.running_now))
+        finish = life.finish_at(rate, course)
         self.events.push(Event(finish, Kind.FINISH, life.job.name, life.version))
 
     def _wake_after(self, life: Life, seconds: float) -> None:

@@ -21,6 +21,11 @@ RECIPES: Final[Mapping[str, str]] = {
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
     "learned-index": "bireme.training.index.recipe:IndexRecipe",
+    "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
+    "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",
+    "tapfinger-no-pointer": "bireme.training.tapfinger.recipe:NoPointer",
+    "tapfinger-paper": "bireme.training.tapfinger.recipe:PaperRecipe",
+    "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
 

@@ -12,6 +12,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.rl import shipped
 from bireme.rl.cards import PartName
+from bireme.rl.parts import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +25,7 @@ LEARNED = "bireme.rl.shipped:"
 TABLES: dict[PartName, dict[str, str]] = {
     "orderer": dict(registry.ORDERERS),
     "placer": dict(registry.PLACERS),
+    "sizer": dict(registry.SIZERS),
 }
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
@@ -65,14 +67,14 @@ def test_the_registry_names_every_part_that_is_shipped_and_no_other() -> None:
     lies = {
         (part, folder.name)
         for folder in FOLDERS
-        for part in shipped.checkpoint(folder.name).card.parts.by_name()
+        for part in served(shipped.checkpoint(folder.name).card)
     }
     assert named == lies
 
 
 @each
 def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
-    parts = shipped.checkpoint(folder.name).card.parts.by_name()
+    parts = served(shipped.checkpoint(folder.name).card)
     settings = SchedulingSettings(**dict.fromkeys(parts, folder.name))  # type: ignore[arg-type]
     gangs = [a_gang(f"g{n}", a_task(n % 5 + 1), estimated_seconds=60.0 * n) for n in range(1, 20)]
     decision = run_cycle(a_snapshot(racks(3, 4), *gangs), registry.make_policy(settings))

@@ -38,6 +38,22 @@ def test_a_bar_without_rivals_is_on_the_value() -> None:
     assert not reached.is_reached
 
 
+def test_a_bar_may_be_on_more_of_something_and_on_another_contender_of_the_checkpoint() -> None:
+    points = {
+        name: {"mean_jct_minutes": value}
+        for name, value in (("mine", 1), ("mine-b", 9), ("slow", 8))
+    }
+    bar = Bar("small", "mean_jct_minutes", 1.0, ("slow",), own="mine-b", is_less_better=False)
+    assert measured(bar, a_judgement({0: points})).is_reached
+    assert not measured(replace(bar, own=""), a_judgement({0: points})).is_reached
+
+
+def test_the_best_rival_has_most_where_more_is_better() -> None:
+    runs = {0: times(mine=8, slow=9, fast=4)}
+    bar = Bar("small", "mean_jct_minutes", 1.0, RIVALS, is_less_better=False)
+    assert measured(bar, a_judgement(runs)).rival == "slow"
+
+
 def test_the_interval_holds_the_ratio_that_all_seeds_agree_on() -> None:
     runs = {seed: times(mine=4.0 + seed, fast=8.0 + 2 * seed) for seed in range(5)}
     bar = Bar("small", "mean_jct_minutes", 0.5, ("fast",))

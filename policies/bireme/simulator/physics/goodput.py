@@ -22,6 +22,7 @@ import numpy as np
 from bireme.core.curves import MeasuredCurve
 from bireme.core.resources import FloatArray
 from bireme.simulator.errors import TraceError
+from bireme.simulator.physics.courses import Course
 from bireme.simulator.physics.files import read_numbers
 from bireme.simulator.physics.pollux import Places, PolluxTable
 
@@ -105,8 +106,8 @@ class PolluxSpeed:
 
     ``batch`` is the total batch size the job keeps at any size, splitting what does not fit a GPU
     into several passes. A job without one chooses the best batch in every epoch, knowing the
-    measurements (Pollux itself fits a model to what it has seen). Its law is exact while the size
-    stays; a job resized half-way is credited with the mean speed of a whole training.
+    measurements (Pollux itself fits a model to what it has seen), so that its course differs from
+    size to size.
     """
 
     table: PolluxTable
@@ -114,6 +115,7 @@ class PolluxSpeed:
     batch: int | None = None
     largest_local_batch: float = inf
     _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
+    _courses: dict[Places, Course | None] = field(default_factory=dict, init=False, repr=False)
 
     knows_spread = True
     """The measurements already slow down on more nodes."""
@@ -144,6 +146,17 @@ class PolluxSpeed:
         """The same on the placement ``places`` itself, where that was measured."""
         return self._speed(len(places), sum(places), places)
 
+    def course(self, places: Places) -> Course | None:
+        """How the epochs share the time on ``places``; None where the batch is fixed.
+
+        With a fixed batch that is alike at every size, and so nothing to keep account of.
+        """
+        if places not in self._courses:
+            paces = None if self.batch else self._paces(len(places), sum(places), places)
+            course = None if paces is None else Course.of(self.training.epoch_work, paces)
+            self._courses[places] = course
+        return self._courses[places]
+
     def _speed(self, nodes: int, replicas: int, places: Places) -> float:
         key = nodes, replicas, *places
         if key not in self._known:
@@ -151,10 +164,14 @@ class PolluxSpeed:
         return self._known[key]
 
     def _mean_speed(self, nodes: int, replicas: int, places: Places) -> float:
-        work = self.training.epoch_work
+        work, paces = self.training.epoch_work, self._paces(nodes, replicas, places)
+        return 0.0 if paces is None else float(work.sum() / (work / paces).sum())
+
+    def _paces(self, nodes: int, replicas: int, places: Places) -> FloatArray | None:
+        """Steps of ``m0`` a second in every epoch, shape (epochs,); None where it cannot run."""
         ways = self._ways(nodes, replicas, places)
         paces = [self.training.gain(batch) / seconds for batch, seconds in ways]
-        return float(work.sum() / (work / np.max(paces, axis=0)).sum()) if paces else 0.0
+        return np.max(paces, axis=0) if paces else None
 
     def _ways(self, nodes: int, replicas: int, places: Places) -> Iterator[tuple[int, float]]:
         """Total batch sizes it can take at this size, and the seconds of a step at each."""

@@ -17,6 +17,7 @@ from bireme.core.errors import SettingError
 from bireme.core.nodes import Node
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.physics import disturbances
+from bireme.simulator.physics.courses import Course, UnevenSpeedLaw
 from bireme.simulator.physics.failures import NODE_MTBF_SECONDS, NodeChange, node_changes
 from bireme.simulator.physics.laws import PlacedSpeedLaw
 from bireme.simulator.physics.machines import MachineLaw
@@ -103,6 +104,10 @@ class Physics:
         if self.machines is not None:
             rate *= self.machines.rate(others)
         return rate
+
+    def course(self, job: TraceJob, places: tuple[int, ...]) -> Course | None:
+        """How the work of ``job`` is spread over its time on ``places``; None for evenly."""
+        return job.speed.course(places) if isinstance(job.speed, UnevenSpeedLaw) else None
 
     @property
     def interferes(self) -> bool:

@@ -1,28 +1,58 @@
 """The trained agents and the rule they start from, as choosers in TapFinger's world."""
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import Checkpoint, load
 from bireme.rl.encoders.tapfinger_moves import decided, question
 from bireme.rl.sessions import Session
+from bireme.training.tapfinger.evaluation import Contender, follow
+from bireme.training.tapfinger.pools import Pools
+from bireme.training.tapfinger.rules import Rule
+from bireme.training.tapfinger.settings import Setting
 from bireme.training.tapfinger.sight import SIZE, SLOT, Sight
+from bireme.training.tapfinger.teacher import teacher_of
 from bireme.training.tapfinger.turns import Teacher
 from bireme.training.worlds import Array, Observation, take
 
 _LIMIT_SECONDS: Final = 5.0
 
-Chooser: TypeAlias = Callable[[Observation], dict[str, Array]]
-"""From what a :class:`~bireme.training.tapfinger.world.TapWorld` shows to what is done in it."""
+
+def contenders(
+    checkpoint: Checkpoint, setting: str, options: Mapping[str, str]
+) -> dict[str, Contender]:
+    """``checkpoint`` under its own name, those in the folders of option ``beside``, and the rule.
+
+    All choose again where they lost a job to another pool.
+    """
+    folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
+    found: dict[str, Contender] = {}
+    for each in (checkpoint, *map(load, folders)):
+        if each.sizer is None:
+            raise SettingError(f"checkpoint {each.card.name!r} has no sizer to be judged")
+        found[each.card.name] = partial(_by_network, each.sizer.session)
+    return found | {"look-ahead": partial(_by_rule, teacher_of(setting))}
 
 
-def looking(teacher: Teacher, sight: Sight) -> Chooser:
-    """A rule that is a teacher."""
-    return lambda raw: sight.actions(raw, teacher(sight.look(raw)))
+def _by_network(session: Session, setting: Setting, seeds: Sequence[int]) -> Pools:
+    return follow(served(session, Sight(setting)), setting, seeds, retries=True)
 
 
-def served(session: Session, sight: Sight) -> Chooser:
+def _by_rule(teacher: Teacher, setting: Setting, seeds: Sequence[int]) -> Pools:
+    sight = Sight(setting)
+
+    def choose(raw: Observation) -> dict[str, Array]:
+        return sight.actions(raw, teacher(sight.look(raw)))
+
+    return follow(choose, setting, seeds, retries=True)
+
+
+def served(session: Session, sight: Sight) -> Rule:
     """The network of a checkpoint, asked about one world after the other, as a cluster asks it."""
 
     def choose(raw: Observation) -> dict[str, Array]:

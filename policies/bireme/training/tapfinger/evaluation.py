@@ -119,9 +119,9 @@ def rivals(setting: Setting, seed: int) -> dict[str, Contender]:
     return played | {name: partial(divide_always, rule) for name, rule in DIVISIONS.items()}
 
 
-def follow(rule: Rule, setting: Setting, seeds: Sequence[int]) -> Pools:
-    """Let ``rule`` decide until all worlds are over."""
-    world = TapWorld(len(seeds), setting)
+def follow(rule: Rule, setting: Setting, seeds: Sequence[int], *, retries: bool = False) -> Pools:
+    """Let ``rule`` decide until all worlds are over; ``retries`` as in :class:`TapWorld`."""
+    world = TapWorld(len(seeds), setting, retries=retries)
     seen = world.reset(seeds)
     while not world.pools.is_over.all():
         seen = world.step(rule(seen)).observation

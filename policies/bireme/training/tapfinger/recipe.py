@@ -24,6 +24,7 @@ from bireme.training.runs import TrainingRun
 from bireme.training.stopping import EarlyStopping
 from bireme.training.tapfinger import evaluation
 from bireme.training.tapfinger.agents import Design, TapAgents
+from bireme.training.tapfinger.contenders import contenders
 from bireme.training.tapfinger.mixture import Mixture, Part
 from bireme.training.tapfinger.networks import Sizes
 from bireme.training.tapfinger.served import ServedPools
@@ -100,8 +101,10 @@ class TapfingerRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside the paper's baselines and the rules."""
-        return evaluation.evaluate(checkpoint, setting, seed, options)
+        """Beside the paper's baselines and rules; options are those of both modules."""
+        others = contenders(checkpoint, setting, options)
+        known = {name: value for name, value in options.items() if name != "beside"}
+        return evaluation.evaluate(setting, seed, others, known)
 
     def _improve(self, run: TrainingRun, agents: TapAgents, score: Validation, plan: Plan) -> int:
         """MAPPO; the best weights are kept. How many decisions it took."""
