@@ -17,15 +17,12 @@ from bireme.training.tapfinger.rules import Rule
 from bireme.training.tapfinger.settings import Setting
 from bireme.training.tapfinger.sight import SIZE, SLOT, Sight
 from bireme.training.tapfinger.teacher import teacher_of
-from bireme.training.tapfinger.turns import Teacher
 from bireme.training.worlds import Array, Observation, take
 
 _LIMIT_SECONDS: Final = 5.0
 
 
-def contenders(
-    checkpoint: Checkpoint, setting: str, options: Mapping[str, str]
-) -> dict[str, Contender]:
+def contenders(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, Contender]:
     """``checkpoint`` under its own name, those in the folders of option ``beside``, and the rule.
 
     All choose again where they lost a job to another pool.
@@ -36,15 +33,16 @@ def contenders(
         if each.sizer is None:
             raise SettingError(f"checkpoint {each.card.name!r} has no sizer to be judged")
         found[each.card.name] = partial(_by_network, each.sizer.session)
-    return found | {"look-ahead": partial(_by_rule, teacher_of(setting))}
+    return found | {"look-ahead": look_ahead}
 
 
 def _by_network(session: Session, setting: Setting, seeds: Sequence[int]) -> Pools:
     return follow(served(session, Sight(setting)), setting, seeds, retries=True)
 
 
-def _by_rule(teacher: Teacher, setting: Setting, seeds: Sequence[int]) -> Pools:
-    sight = Sight(setting)
+def look_ahead(setting: Setting, seeds: Sequence[int]) -> Pools:
+    """The rule that training starts from."""
+    sight, teacher = Sight(setting), teacher_of(setting)
 
     def choose(raw: Observation) -> dict[str, Array]:
         return sight.actions(raw, teacher(sight.look(raw)))

@@ -115,8 +115,11 @@ def evaluate(
 
 def rivals(setting: Setting, seed: int) -> dict[str, Contender]:
     """All rules by name; ``seed`` is for what they draw at random."""
-    played = {name: partial(follow, rule) for name, rule in rules(setting.law, seed).items()}
-    return played | {name: partial(divide_always, rule) for name, rule in DIVISIONS.items()}
+    followed = rules(setting.law, seed)
+    return {
+        **{name: partial(follow, rule) for name, rule in followed.items()},
+        **{name: partial(divide_always, rule) for name, rule in DIVISIONS.items()},
+    }
 
 
 def follow(rule: Rule, setting: Setting, seeds: Sequence[int], *, retries: bool = False) -> Pools:

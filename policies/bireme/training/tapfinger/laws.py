@@ -72,11 +72,16 @@ class Law:
         gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
         return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
 
+    def every_amount(self) -> tuple[IntArray, IntArray]:
+        """Kind, and CPUs and GPUs, of each entry of the tables; the latter (..., 2)."""
+        grid = np.indices(self.base.shape)
+        return grid[0], np.moveaxis(grid[1:], 0, -1)
+
     @cached_property
     def steps(self) -> IntArray:
         """Steps from start to end by allocation, without noise; LONGEST_STEPS: there is no end."""
-        kind, cpus, gpus = np.indices(self.base.shape)
-        amount, progress = np.stack([cpus, gpus], axis=-1), np.zeros(self.base.shape)
+        kind, amount = self.every_amount()
+        progress = np.zeros(self.base.shape)
         steps = np.full(self.base.shape, LONGEST_STEPS)
         going = self.gains(kind, amount, progress) > 0
         taken = 0

@@ -13,7 +13,7 @@ features) of one kind; the first feature tells whether there is something.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,15 @@ from bireme.rl.encoders.tapfinger_scene import (
 )
 from bireme.training.layers import Attention, mean_over
 
+_EDGES: Final = (
+    "pool-pending",
+    "pool-running",
+    "pending-pool",
+    "running-pool",
+    "shortcut-pool",
+    "pool-shortcut",
+)
+"""Types of edges, from and to."""
 _NEVER = -1e9
 _SLOPE = 0.2
 """Of the leaky rectifier in node-level attention, as in Wang et al."""
@@ -72,10 +81,15 @@ class NodeAttention(nn.Module):
 def _mixed(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
     """A node and its neighbours by their ``shares``, (..., 1 + neighbours, heads)."""
     heads = shares.shape[-1]
-    parts = neighbours.unflatten(-1, (heads, -1)).transpose(-3, -2)
+    parts = _split(neighbours, heads).transpose(-3, -2)
     gathered = (shares[..., 1:, :].transpose(-2, -1).unsqueeze(-2) @ parts).squeeze(-2)
-    own = shares[..., 0, :].unsqueeze(-1) * node.unflatten(-1, (heads, -1))
+    own = shares[..., 0, :].unsqueeze(-1) * _split(node, heads)
     return (own + gathered).flatten(-2)
+
+
+def _split(states: Tensor, heads: int) -> Tensor:
+    """(..., heads, width / heads) from (..., width)."""
+    return states.reshape(*states.shape[:-1], heads, states.shape[-1] // heads)
 
 
 class SemanticAttention(nn.Module):
@@ -100,9 +114,7 @@ class GraphLayer(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.projected = nn.ModuleDict({name: nn.Linear(width, width) for name in States._fields})
-        edges = ("pool-pending", "pool-running", "pending-pool", "running-pool")
-        edges += ("shortcut-pool", "pool-shortcut")
-        self.edges = nn.ModuleDict({name: NodeAttention(width, heads) for name in edges})
+        self.edges = nn.ModuleDict({name: NodeAttention(width, heads) for name in _EDGES})
         self.mix = SemanticAttention(width)
 
     def forward(self, states: States, waits: Tensor, runs: Tensor, is_pool: Tensor) -> States:

@@ -1,7 +1,7 @@
 """Many systems of node pools at once: jobs that wait, run and end. Nothing here decides.
 
 A job waits at all pools that it reaches, runs in one, and progresses by the law of its setting.
-A pool can choose from :data:`WINDOW` of the jobs that wait there. Who is in sight stays there; places
+A pool can choose from WINDOW of the jobs that wait there. Who is in sight stays in sight; places
 that get free go to jobs that have just arrived, then to those that came first [authors' program].
 
 Only the jobs between the first that has not ended and the last that has arrived are looked at, so
@@ -81,7 +81,7 @@ class Pools:
     def running_in(self) -> BoolArray:
         """Which jobs of the window run, in each pool, shape (W, N, window)."""
         pools = np.arange(len(self.capacity))[None, :, None]
-        return self.running[:, None, :] & (self.pool[:, None, self.window] == pools)
+        return np.asarray(self.running[:, None, :] & (self.pool[:, None, self.window] == pools))
 
     def first(self, which: BoolArray, slots: int) -> IntArray:
         """The first ``slots`` jobs of ``which``, shape (W, N, slots), NONE where there are fewer.
@@ -140,7 +140,7 @@ class Pools:
         """Fill the places that are free in sight of each pool."""
         waits = self.waiting[worlds]
         sees = self.in_sight[worlds]
-        is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[worlds, None, :]
+        is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[worlds][:, None]
         for group in (waits & ~sees & is_new, waits & ~sees & ~is_new):
             places = WINDOW - sees.sum(axis=2, keepdims=True)
             sees = sees | group & (group.cumsum(axis=2) <= places)

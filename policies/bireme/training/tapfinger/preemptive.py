@@ -10,7 +10,7 @@ Shapes: R pools of all worlds together, L jobs of each at most, CPUs and GPUs la
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Protocol, TypeAlias
 
 import numpy as np
@@ -91,11 +91,10 @@ def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntAr
     law = setting.law
     amount = np.where(held.there[..., None], np.array(law.least), 0)
     left, rows = held.capacity - amount.sum(axis=1), np.arange(len(amount))
-    todo = np.where(held.there, 1.0 - held.progress, 0.0)
+    todo = np.where(held.there, 1.0 - held.progress, 0.0)[..., None]
+    savings = _savings(law, speed)
     while True:
-        pace = partial(speed, law, held.kind)
-        worth = np.stack([_saved(law, pace, amount, axis) for axis in (0, 1)], axis=-1)
-        worth *= todo[..., None] * (left > 0)[:, None, :]
+        worth = todo * savings[held.kind, amount[..., 0], amount[..., 1]] * (left > 0)[:, None, :]
         best = worth.reshape(len(amount), -1).argmax(axis=1)
         job, axis = best // 2, best % 2
         grows = worth[rows, job, axis] > 0
@@ -105,13 +104,17 @@ def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntAr
         left[rows[grows], axis[grows]] -= 1
 
 
-def _saved(
-    law: Law, pace: Callable[[IntArray], FloatArray], amount: IntArray, axis: int
-) -> FloatArray:
-    """What one more unit saves of a whole run, per unit that the job has; shape (R, L)."""
-    more = np.minimum(amount + (np.arange(2) == axis), law.most)
-    now, then = (np.where(amount[..., 0] > 0, pace(each), 1.0) for each in (amount, more))
-    return np.asarray((1 / now - 1 / then) / np.maximum(amount[..., axis], 1))
+@lru_cache(maxsize=8)
+def _savings(law: Law, speed: Speed) -> FloatArray:
+    """What one more CPU, or GPU, saves of a run, over what there is; (kinds, CPUs, GPUs, 2)."""
+    kind, amount = law.every_amount()
+    amount = np.maximum(amount, law.least)
+    saved = []
+    for axis in (0, 1):
+        more = np.minimum(amount + (np.arange(2) == axis), law.most)
+        now, then = speed(law, kind, amount), speed(law, kind, more)
+        saved.append((1 / now - 1 / then) / amount[..., axis])
+    return np.stack(saved, axis=-1)
 
 
 def tiresias(setting: Setting, held: Held) -> IntArray:
@@ -176,7 +179,8 @@ def _divide(pools: Pools, division: Division, served: FloatArray) -> BoolArray:
     slots = int((pools.capacity // law.least).min(axis=1).max())
     running, new = pools.first(pools.running_in(), slots), _admitted(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
-    worlds, at, _ = np.indices(jobs.shape)
+    grid = np.indices(jobs.shape)
+    worlds, at = grid[0], grid[1]
     held = _held(pools, jobs, served)
     amount = division(pools.setting, held).reshape(*jobs.shape, 2)
     old, fresh = jobs != NONE, (jobs != NONE) & (amount > 0).any(axis=3)

@@ -15,6 +15,7 @@ from typing import Final
 import torch
 
 from bireme.rl.checkpoints import Checkpoint
+from bireme.training.algorithm import Callback, Progress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
 from bireme.training.mappo import MAPPO
@@ -46,8 +47,7 @@ class Plan:
     """How much is done of everything.
 
     Attributes:
-        worlds: Of each setting that are played together when agents improve; a multiple of
-            REPLICAS. Copying plays half as many.
+        worlds: Of each setting that are played together, a multiple of REPLICAS.
         jobs: Of each; None: the setting's own number.
         copied: Decisions in which the rule is copied.
         decisions: Of MAPPO.
@@ -75,7 +75,7 @@ class TapfingerRecipe:
     primary = evaluation.PRIMARY
     design = Design()
     plans: Mapping[str, Plan] = {
-        "full": Plan(16, None, 40_000, 1_500_000, 16, 10),
+        "full": Plan(8, None, 30_000, 1_000_000, 8, 15),
         "smoke": Plan(8, 16, 600, 600, 4, 1),
     }
 
@@ -89,9 +89,9 @@ class TapfingerRecipe:
             {name: _turns(name, plan.validated, plan.jobs, is_taught=True) for name in _CROWD},
             run.note,
         )
-        world = _worlds(max(1, plan.worlds // 2), plan.jobs, is_taught=True)
+        world = _worlds(plan.worlds, plan.jobs, is_taught=True)
         copied = Cloning(agents, world, _COPYING, run.world_seed, teacher=taught)
-        run.learn("cloning", copied, plan.copied)
+        run.learn("cloning", copied, plan.copied, _watching(score))
         steps = copied.steps + self._improve(run, agents, score, plan)
         data = f"drawn jobs in the paper's synthetic worlds: {', '.join(_CROWD)}"
         part = Trained(ServedPools(agents.network), "tapfinger-pools/1")
@@ -102,7 +102,7 @@ class TapfingerRecipe:
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
         """Beside the paper's baselines and rules; options are those of both modules."""
-        others = contenders(checkpoint, setting, options)
+        others = contenders(checkpoint, options)
         known = {name: value for name, value in options.items() if name != "beside"}
         return evaluation.evaluate(setting, seed, others, known)
 
@@ -114,8 +114,8 @@ class TapfingerRecipe:
             gamma=0.92,
             gamma_per="time",
             learning_rate=3e-4,
-            n_epochs=3,
-            n_minibatches=8,
+            n_epochs=2,
+            n_minibatches=4,
             target_kl=0.03,
         )
         world = _worlds(plan.worlds, plan.jobs, is_taught=False)
@@ -137,12 +137,21 @@ class PaperRecipe(TapfingerRecipe):
     summary = "TapFinger with the paper's widths and depths; days on one core"
     design = Design(Sizes(width=256, heads=4, graph_layers=6, pending_layers=2))
     plans: Mapping[str, Plan] = {
-        "full": Plan(16, None, 40_000, 8_000_000, 16, 10),
+        "full": Plan(8, None, 30_000, 8_000_000, 8, 15),
         "smoke": Plan(8, 2, 1, 1, 1, 1),
     }
 
 
-class NoAttention(TapfingerRecipe):
+class Ablation(TapfingerRecipe):
+    """What the ablations share: worlds, teacher, and a budget of minutes."""
+
+    plans: Mapping[str, Plan] = {
+        "full": Plan(8, None, 20_000, 60_000, 8, 4),
+        "smoke": Plan(8, 16, 600, 600, 4, 1),
+    }
+
+
+class NoAttention(Ablation):
     """``tapfinger-no-attention``: tasks are seen one by one, beside their pool."""
 
     name = "tapfinger-no-attention"
@@ -150,7 +159,7 @@ class NoAttention(TapfingerRecipe):
     design = Design(has_graph=False)
 
 
-class NoPointer(TapfingerRecipe):
+class NoPointer(Ablation):
     """``tapfinger-no-pointer``: a pool takes any task that fits."""
 
     name = "tapfinger-no-pointer"
@@ -158,7 +167,7 @@ class NoPointer(TapfingerRecipe):
     design = Design(selects="random")
 
 
-class Vanilla(TapfingerRecipe):
+class Vanilla(Ablation):
     """``tapfinger-vanilla``: neither; the first task in line is sized."""
 
     name = "tapfinger-vanilla"
@@ -166,9 +175,20 @@ class Vanilla(TapfingerRecipe):
     design = Design(has_graph=False, selects="first")
 
 
+def _watching(score: Validation) -> Callback:
+    """Tells how the agents do after every update."""
+
+    def watch(_: Progress) -> bool:
+        score()
+        return True
+
+    return watch
+
+
 def _turns(name: str, count: int, jobs: int | None, *, is_taught: bool) -> TapTurns:
-    world = TapWorld(count, make_setting(name, jobs=jobs), retries=True)
-    return TapTurns(world, teacher_of(name) if is_taught else None)
+    setting = make_setting(name, jobs=jobs)
+    world = TapWorld(count, setting, retries=True)
+    return TapTurns(world, teacher_of(setting) if is_taught else None)
 
 
 def _worlds(count: int, jobs: int | None, *, is_taught: bool) -> Mixture:

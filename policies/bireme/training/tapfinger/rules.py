@@ -67,7 +67,7 @@ class Greedy:
         gpus = np.where(gains, gpus, least[..., 1])
         order = np.where(gains, free, -free) - 1e3 * seen["job"]
         amount = np.stack([least[..., 0], gpus], axis=-1)
-        return best_pairs(seen, order, amount, ~gains | (gpus >= self.fewest))
+        return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
 
 
 def shortest_first(law: Law) -> Rule:

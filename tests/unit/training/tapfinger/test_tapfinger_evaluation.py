@@ -1,0 +1,84 @@
+"""TapFinger's rivals as they are judged, beside the paper's own figures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.training.tapfinger.evaluation import PUBLISHED, evaluate, judged, rivals
+from bireme.training.tapfinger.pools import Pools
+from bireme.training.tapfinger.settings import SETTINGS, make_setting
+
+DATA = Path(__file__).parents[5] / "shared" / "data" / "tapfinger"
+needs_data = pytest.mark.skipif(
+    not DATA.exists(), reason="needs the publishers' files, which are not shipped"
+)
+
+
+def mean_steps(setting: str, name: str, worlds: int = 16, data: Path | None = None) -> float:
+    made = make_setting(setting, data)
+    end = rivals(made, 0)[name](made, range(worlds))
+    return float((end.ended - end.jobs.arrival).mean())
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "share"),
+    [
+        ("single-3-noisy", "optimus", 0.06),
+        ("single-3-noisy", "tiresias", 0.10),
+        ("single-6-noisy", "min", 0.08),
+        ("multi-3", "min", 0.08),
+        ("multi-3", "optimus", 0.15),
+        ("multi-3", "tiresias", 0.15),
+        ("hetero-6", "optimus", 0.08),
+        ("pointer", "min", 0.08),
+        ("pointer", "optimus", 0.05),
+        ("pointer", "tiresias", 0.10),
+        ("pointer", "random", 0.08),
+    ],
+)
+def test_rivals_are_about_as_good_as_published(setting: str, name: str, share: float) -> None:
+    """Published is one sequence of arrivals; from one to the next the mean moves by 5 to 20 %."""
+    assert mean_steps(setting, name) == pytest.approx(PUBLISHED[setting][name], rel=share)
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["min", "random"])
+def test_rivals_are_about_as_good_as_published_on_the_trace(name: str) -> None:
+    found = mean_steps("trace-3", name, 2, DATA)
+    assert found == pytest.approx(PUBLISHED["trace-3"][name], rel=0.03)
+
+
+def test_an_evaluation_judges_the_others_beside_those_asked_for() -> None:
+    frugal = rivals(make_setting("multi-3"), 0)["frugal"]
+    found = evaluate("multi-3", 3, {"mine": frugal}, {"jobs": "30", "only": "frugal,min"})
+    assert list(found) == ["mine", "frugal", "min"]
+    assert found["mine"] == found["frugal"]
+    assert found["min"]["mean_jct_steps"] > found["frugal"]["mean_jct_steps"]
+    assert found["min"]["p95_jct_steps"] <= found["min"]["makespan_steps"]
+
+
+def test_equal_seeds_give_equal_results() -> None:
+    first, again = (evaluate("pointer", 1, {}, {"only": "random", "jobs": "40"}) for _ in "ab")
+    assert first == again
+
+
+def test_a_world_that_is_not_over_is_no_result() -> None:
+    setting = make_setting("multi-3")
+    with pytest.raises(SettingError, match="192 jobs did not finish"):
+        judged(setting, 0, Pools)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"only": "sjf"}, "no contender"), ({"cycle": "rails"}, "option 'cycle'")],
+)
+def test_an_unknown_option_or_contender_is_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingError, match=told):
+        evaluate("multi-3", 0, {}, options)
+
+
+def test_published_figures_are_of_settings_that_exist() -> None:
+    assert set(PUBLISHED) <= set(SETTINGS)
+    assert all(np.isfinite(list(row.values())).all() for row in PUBLISHED.values())

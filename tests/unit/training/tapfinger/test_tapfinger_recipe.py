@@ -1,0 +1,71 @@
+"""TapFinger from the first step to a checkpoint that is judged, and its ablations."""
+
+import numpy as np
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.rl.checkpoints import Checkpoint, load
+from bireme.training.policies import predict
+from bireme.training.recipes import RECIPES, load_recipe
+from bireme.training.runs import TrainingRun
+from bireme.training.tapfinger.agents import TapAgents
+from bireme.training.tapfinger.recipe import TapfingerRecipe
+from bireme.training.tapfinger.settings import make_setting
+from bireme.training.tapfinger.teacher import teacher_of
+from bireme.training.tapfinger.turns import TapTurns
+from bireme.training.tapfinger.validation import Validation
+from bireme.training.tapfinger.world import TapWorld
+
+SEEDS = range(3)
+DESIGNS = [name for name in RECIPES if name.startswith("tapfinger-")]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("tapfinger")
+    return load(TapfingerRecipe().train(TrainingRun("tapfinger", folder, seed=1, scale="smoke")))
+
+
+def steps(checkpoint: Checkpoint, setting: str, *others: str) -> dict[str, float]:
+    """Mean completion time by contender."""
+    options = {"jobs": "40", "only": ",".join(others)}
+    recipe = TapfingerRecipe()
+    found = [recipe.evaluate(checkpoint, setting, seed, options) for seed in SEEDS]
+    return {n: float(np.mean([one[n]["mean_jct_steps"] for one in found])) for n in found[0]}
+
+
+@pytest.mark.parametrize("setting", ["multi-3", "hetero-6"])
+def test_agents_trained_for_seconds_beat_the_rivals_of_the_paper(
+    checkpoint: Checkpoint, setting: str
+) -> None:
+    found = steps(checkpoint, setting, "random", "min", "optimus", "tiresias")
+    assert found.pop("look-ahead") < min(found.values())
+    assert found.pop("tapfinger") < min(found.values())
+
+
+def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None:
+    bare = Checkpoint(checkpoint.card, checkpoint.sha256, None, None, None)
+    with pytest.raises(SettingError, match="no sizer"):
+        TapfingerRecipe().evaluate(bare, "multi-3", 0, {})
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_design_plays_its_world_to_the_end(name: str) -> None:
+    recipe = load_recipe(name)
+    assert isinstance(recipe, TapfingerRecipe)
+    world = TapTurns(TapWorld(1, make_setting("multi-3", jobs=4)))
+    agents, seen, is_over = TapAgents(recipe.design), world.reset([0]), False
+    for _ in range(200):
+        if is_over:
+            break
+        step = world.step(predict(agents, seen))
+        seen, is_over = step.observation, bool(step.is_over.all())
+    assert is_over
+
+
+def test_a_policy_is_judged_as_a_ratio_to_the_rule_that_it_starts_from() -> None:
+    setting, told = make_setting("multi-3", jobs=20), dict[str, float]()
+    world = TapTurns(TapWorld(2, setting), teacher_of(setting))
+    ratio = Validation(TapAgents(), {"multi-3": world}, told.__setitem__)()
+    assert ratio > 1
+    assert told["multi-3_jct_steps"] > 2

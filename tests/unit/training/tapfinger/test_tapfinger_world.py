@@ -1,0 +1,201 @@
+"""TapFinger's world: when time passes, what it costs, what is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bireme.training.tapfinger.arrivals import draw
+from bireme.training.tapfinger.evaluation import follow
+from bireme.training.tapfinger.pools import NONE, Pools
+from bireme.training.tapfinger.rules import Greedy, at_random
+from bireme.training.tapfinger.settings import WINDOW, make_setting
+from bireme.training.tapfinger.world import TapWorld
+
+MULTI = make_setting("multi-3", jobs=40)
+SINGLE = make_setting("single-3", jobs=40)
+Chosen = dict[str, NDArray[Any]]
+
+
+def nothing(world: TapWorld) -> Chosen:
+    shape = (world.count, len(world.setting.capacity))
+    return {
+        "slot": np.zeros(shape, np.int64),
+        "won": np.zeros(shape, np.bool_),
+        "amount": np.zeros((*shape, 2), np.int64),
+    }
+
+
+def one(world: TapWorld, pool: int, gpus: int, slot: int = 0) -> Chosen:
+    """Every world starts one job in ``pool``."""
+    chosen = nothing(world)
+    chosen["slot"][:, pool], chosen["won"][:, pool] = slot, True
+    chosen["amount"][:, pool] = 2, gpus
+    return chosen
+
+
+def where_pools_share(world: TapWorld) -> int:
+    """The first seed in which the first job in line reaches the first two pools."""
+    for seed in range(100):
+        job = world.reset([seed])["job"]
+        if job[0, 0, 0] == job[0, 1, 0] != NONE:
+            return seed
+    raise AssertionError("no seed has it")
+
+
+@pytest.mark.parametrize("setting", [MULTI, SINGLE], ids=["multi", "single"])
+def test_all_rewards_together_are_minus_all_completion_times(setting: Any) -> None:
+    world, rule = TapWorld(8, setting), Greedy(setting.law)
+    seen, total = world.reset(range(8)), np.zeros(8)
+    while not world.pools.is_over.all():
+        step = world.step(rule(seen))
+        seen, total = step.observation, total + step.rewards
+    assert total.tolist() == (-(world.pools.ended - world.pools.jobs.arrival).sum(axis=1)).tolist()
+
+
+def test_starts_of_multi_mode_take_no_time_and_cost_nothing() -> None:
+    world = TapWorld(1, MULTI)
+    world.reset([where_pools_share(world)])
+    before = world.pools.now.copy()
+    step = world.step(one(world, 0, 1))
+    assert step.observation["can_start"].any()
+    assert step.rewards.tolist() == [0.0]
+    assert world.pools.now.tolist() == before.tolist()
+
+
+def test_a_start_of_single_mode_takes_a_step() -> None:
+    world = TapWorld(1, SINGLE)
+    world.reset([where_pools_share(world)])
+    before, present = world.pools.now.copy(), world.pools.present.sum()
+    step = world.step(one(world, 0, 1))
+    assert step.rewards[0] <= -present
+    assert (world.pools.now > before).all()
+
+
+def test_with_retries_a_pool_that_lost_chooses_again_and_one_that_won_does_not() -> None:
+    world = TapWorld(20, SINGLE, retries=True)
+    chosen = Greedy(SINGLE.law)(world.reset(range(20)))
+    is_winner = np.arange(3) == chosen["won"].argmax(axis=1)[:, None]
+    before = world.pools.now.copy()
+    seen = world.step(chosen | {"won": is_winner}).observation
+    goes_on = world.pools.now == before
+    assert goes_on.any()
+    assert seen["can_start"][goes_on].any(axis=1).all()
+    assert not (seen["can_start"] & is_winner)[goes_on].any()
+
+
+def test_a_job_that_starts_leaves_the_line_of_all_pools() -> None:
+    world = TapWorld(1, MULTI)
+    seed = where_pools_share(world)
+    job = world.reset([seed])["job"][0, 0, 0]
+    seen = world.step(one(world, 0, 3)).observation
+    assert not (seen["job"] == job).any()
+    assert world.pools.pool[0, job] == 0
+    assert world.pools.free[0].tolist() == [[14, 13], [16, 16], [16, 16]]
+
+
+def test_two_pools_cannot_start_one_job() -> None:
+    world = TapWorld(1, MULTI)
+    world.reset([where_pools_share(world)])
+    both = one(world, 0, 1)
+    both["won"][0, 1], both["amount"][0, 1] = True, (2, 1)
+    with pytest.raises(ValueError, match="no other pool starts"):
+        world.step(both)
+
+
+@pytest.mark.parametrize("amount", [(2, 17), (1, 1), (2, 0)])
+def test_an_impossible_amount_is_refused(amount: tuple[int, int]) -> None:
+    world = TapWorld(1, MULTI)
+    world.reset([where_pools_share(world)])
+    chosen = one(world, 0, 1)
+    chosen["amount"][0, 0] = amount
+    with pytest.raises(ValueError, match="a possible amount"):
+        world.step(chosen)
+
+
+def test_who_chooses_an_empty_place_is_told_so() -> None:
+    world = TapWorld(1, MULTI)
+    world.reset([where_pools_share(world)])
+    with pytest.raises(ValueError, match="a job that is there"):
+        world.step(one(world, 0, 1, slot=WINDOW - 1))
+
+
+def test_nobody_may_wait_while_nothing_runs() -> None:
+    world = TapWorld(2, MULTI)
+    assert not world.reset([0, 1])["may_wait"].any()
+    with pytest.raises(ValueError, match="while nothing runs"):
+        world.step(nothing(world))
+
+
+def test_where_nobody_can_start_anything_time_passes_by_itself() -> None:
+    world, rule = TapWorld(8, MULTI), Greedy(MULTI.law)
+    seen = world.reset(range(8))
+    while not world.pools.is_over.all():
+        assert (seen["can_start"].any(axis=1) | world.pools.is_over).all()
+        seen = world.step(rule(seen)).observation
+
+
+def test_a_world_that_is_over_ignores_what_is_done_in_it() -> None:
+    short = TapWorld(2, make_setting("multi-3", jobs=1))
+    seen = short.reset([0, 1])
+    while not short.pools.is_over.all():
+        seen = short.step(Greedy(MULTI.law)(seen)).observation
+    step = short.step(one(short, 0, 5))
+    assert step.rewards.tolist() == [0.0, 0.0]
+    assert step.is_over.all()
+
+
+def test_equal_seeds_are_replicas_also_of_their_luck() -> None:
+    setting = make_setting("single-3-noisy", jobs=30)
+    end = follow(Greedy(setting.law), setting, [5, 5, 6])
+    assert end.ended[0].tolist() == end.ended[1].tolist() != end.ended[2].tolist()
+
+
+def test_a_seed_has_the_same_jobs_whatever_worlds_are_beside_it() -> None:
+    alone, beside = draw(MULTI, [3]), draw(MULTI, [7, 3])
+    assert alone.arrival[0].tolist() == beside.arrival[1].tolist()
+    assert alone.reaches[0].tolist() == beside.reaches[1].tolist()
+
+
+def test_jobs_reach_one_to_all_pools_evenly_and_arrive_at_the_rate() -> None:
+    jobs = draw(make_setting("multi-3", jobs=3000), [0])
+    reached = jobs.reaches[0].sum(axis=0)
+    assert np.bincount(reached)[1:] / 3000 == pytest.approx([1 / 3] * 3, abs=0.03)
+    assert 3000 / jobs.arrival[0, -1] == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_pool_sees_at_most_its_window_and_new_ones_before_those_out_of_sight() -> None:
+    """As in the authors' program: who comes takes a free place before who has long waited."""
+    pools = Pools(replace(MULTI, arrivals_per_step=30.0, jobs=90), [0])
+    assert (pools.in_sight.sum(axis=2) == WINDOW).all()
+    first = int(pools.first(pools.in_sight, 1)[0, 0, 0])
+    row = np.array([0])
+    pools.start(row, np.array([0]), np.array([first]), np.array([[2, 10]]))
+    pools.advance(row)
+    let_in = pools.first(pools.in_sight, WINDOW)[0, 0, -1]
+    assert pools.jobs.arrival[0, let_in] == 1
+    assert (pools.waiting.sum(axis=2) > WINDOW).all()
+
+
+def test_what_runs_is_shown_with_its_end() -> None:
+    world = TapWorld(1, MULTI)
+    world.reset([where_pools_share(world)])
+    seen = world.step(one(world, 0, 10)).observation
+    kind = seen["run_kind"][0, 0, 0]
+    assert seen["run_amount"][0, 0, 0].tolist() == [2, 10]
+    assert seen["run_left"][0, 0, 0] == MULTI.law.steps[kind, 2, 10]
+    assert (seen["run_left"][0, 1] == NONE).all()
+
+
+def test_any_rule_of_chance_keeps_within_what_is_free() -> None:
+    world, rule = TapWorld(16, MULTI), at_random(1, takes_least=False)
+    seen = world.reset(range(16))
+    while not world.pools.is_over.all():
+        seen = world.step(rule(seen)).observation
+        held = np.zeros_like(world.pools.free)
+        rows, jobs = np.nonzero((world.pools.pool >= 0) & (world.pools.ended < 0))
+        np.add.at(held, (rows, world.pools.pool[rows, jobs]), world.pools.amount[rows, jobs])
+        assert (world.pools.free >= 0).all()
+        assert (world.pools.free + held == world.pools.capacity).all()
