@@ -38,8 +38,8 @@ from bireme.training.rlpto import curves
 SUMMARY: Final = "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle"
 NODES: Final = "4x8"
 JOBS: Final = 40
-GAP_SECONDS: Final = 500.0
-"""Mean time between arrivals: a load of 0.8 of all GPUs, were all jobs as large as they ask."""
+GAP_SECONDS: Final = 250.0
+"""Mean time between arrivals: three quarters of the GPUs, were all jobs as large as they ask."""
 ITERATIONS: Final = (20, 60)
 """Drawn for each job, evenly."""
 ASKED: Final = 4

@@ -8,6 +8,7 @@ is part of the context.
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bireme.rl.encoders.rlpto_features import CONTEXT_FEATURES, TASK_FEATURES
 from bireme.training.distributions import MaskedCategorical
@@ -70,7 +71,11 @@ class RlptoPolicy(ActorCritic):
         self.allocator = Allocator(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the moves, of what ``views.seen`` shows."""
-        tasks, context = observation["tasks"], observation["context"]
-        logits = self.allocator(tasks, context, observation["present"])
-        return MaskedCategorical(logits, observation["mask"])
+        """Over the moves, of what ``views.seen`` shows; empty slots at its end cost nothing."""
+        present = observation["present"]
+        slots, used = present.shape[1], int(present.any(0).nonzero().max()) + 1
+        tasks, context = observation["tasks"][:, :used], observation["context"]
+        found = self.allocator(tasks, context, present[:, :used])
+        none, more, less = found.split([1, used, used], dim=1)
+        logits = [none, *(functional.pad(part, (0, slots - used)) for part in (more, less))]
+        return MaskedCategorical(torch.cat(logits, dim=1), observation["mask"])

@@ -25,7 +25,7 @@ from bireme.training.recipes import Results
 from bireme.training.rlpto import elastic_jobs, evaluation
 from bireme.training.rlpto.networks import RlptoPolicy, ServedAllocator
 from bireme.training.rlpto.rewards import priced
-from bireme.training.rlpto.rules import share_among_gaining
+from bireme.training.rlpto.rules import teach
 from bireme.training.rlpto.settings import BETAS, SETTINGS
 from bireme.training.rlpto.validation import TABLES, Validation
 from bireme.training.rlpto.views import seen, seen_and_raw
@@ -58,8 +58,8 @@ class Plan:
     patience: int
 
 
-FULL: Final = Plan(160, 100_000, 4_000_000, 50, 10, 12)
-SMOKE: Final = Plan(16, 5_000, 5_000, 5, 1, 5)
+FULL: Final = Plan(160, 100_000, 4_000_000, 20, 8, 40)
+SMOKE: Final = Plan(16, 4_000, 3_000, 4, 2, 5)
 
 
 class RlptoRecipe:
@@ -83,9 +83,9 @@ class RlptoRecipe:
         copied = Cloning(
             policy,
             _world(plan.worlds, seen_and_raw),
-            CloningConfig(learning_rate=2e-3),
+            CloningConfig(learning_rate=2e-3, ent_coef=0.01),
             run.world_seed,
-            teacher=share_among_gaining,
+            teacher=teach,
         )
         run.learn("cloning", copied, plan.copied)
         steps = copied.steps + self._improve(run, policy, plan)
@@ -114,9 +114,10 @@ class RlptoRecipe:
             target_kl=0.01,
             baseline="replicas",
             replicas=REPLICAS,
-            gamma=0.99,
-            learning_rate=3e-4,
-            n_minibatches=8,
+            gamma=1.0,  # with the paper's 0.99 it pays to put off what is long
+            learning_rate=1.5e-4,
+            n_epochs=3,
+            n_minibatches=4,
         )
         algorithm = PPO(policy, _world(plan.worlds, seen), config, run.world_seed)
         score = Validation(policy, plan.validated, run.note)

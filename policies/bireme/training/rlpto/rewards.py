@@ -9,8 +9,8 @@ dwarfs the first, and the paper states no unit); w: the workers; kw = 0.000625. 
 the gain per iteration, which is what beta bounds. While a task gains, this pays for every minute
 of every worker, so that slow pays too, and a policy that maximises it is slow.
 
-:func:`priced` is what was gained, less the time at a price that grows with beta, as the user means
-it who names a larger one.
+:func:`priced` is what was gained, less what the time was worth, both in betas: a user who names a
+larger one means that time is worth more.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section VI.B.
 """
@@ -29,7 +29,7 @@ RUN_PRICE: Final = 3.0
 TASK_PRICE: Final = 0.5
 """What a minute costs, in betas: once for the whole run, and once for every task not yet done. From
 one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the twelve
-tasks, for every minute that it saves."""
+tasks, for every minute that it saves; with more than that, time is what is looked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +65,6 @@ def equation_5(period: Period) -> FloatArray:
 
 
 def priced(period: Period) -> FloatArray:
-    """What was gained, less what the time was worth."""
-    price = period.beta * (RUN_PRICE + TASK_PRICE * period.left)
-    return np.asarray(period.added.sum(axis=1) - price * period.minutes)
+    """What was gained, less what the time was worth, in betas."""
+    price = (RUN_PRICE + TASK_PRICE * period.left) * period.minutes
+    return np.asarray(period.added.sum(axis=1) / period.beta - price)

@@ -24,7 +24,7 @@ _FIRST_SEED: Final = 1_000_000
 class Validation:
     """How much more than the rule a policy earns, over both tables and all betas.
 
-    By the reward of the training, in betas per minute of the rule's run, as a minute is priced.
+    By the reward of the training, per minute of the rule's run.
     """
 
     def __init__(self, policy: ActorCritic, count: int, note: Callable[[str, float], None]) -> None:
@@ -45,7 +45,7 @@ class Validation:
         rule_minutes = self._rule[2]
         self._note("points_above_the_rule", 100 * float(accuracy.mean()))
         self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
-        return float((earned / self._world.beta / rule_minutes).mean())
+        return float((earned / rule_minutes).mean())
 
 
 def _played(
