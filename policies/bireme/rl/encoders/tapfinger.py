@@ -26,6 +26,8 @@ MOST_GANGS: Final = 64
 """Gangs that are chosen from in a cycle, the first that came; others wait for a later one."""
 MOST_ROUNDS: Final = 32
 """How often the pools choose in a cycle."""
+_TURNS: Final = 64
+"""How often pools that lost a gang choose again before the network is asked anew."""
 
 
 class TapfingerPools:
@@ -56,7 +58,7 @@ def _round(ask: Ask, table: Table) -> list[tuple[int, int, int]]:
     """Rows of gangs, pools and sizes that start now; every pool starts one at most."""
     seen = table.seen()
     arrays, count = question(seen)
-    slot, size = decided(seen, arrays["sizes"], ask(arrays, count))
+    slot, size = decided(seen, arrays["sizes"], ask(arrays, count), turns=_TURNS)
     starts = np.flatnonzero(size > VOID)
     gangs = seen["job"][starts, slot[starts]]
     return list(zip(gangs.tolist(), starts.tolist(), (size[starts] - 1).tolist(), strict=True))

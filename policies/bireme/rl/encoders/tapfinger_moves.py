@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.resources import FloatArray, IntArray
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger_choice import winners
 from bireme.rl.encoders.tapfinger_scene import (
     NONE,
@@ -45,24 +45,39 @@ def question(seen: Seen) -> tuple[dict[str, NDArray[np.float32]], int]:
 
 
 def decided(
-    seen: Seen, sizes: NDArray[np.float32], logits: FloatArray
+    seen: Seen, sizes: NDArray[np.float32], logits: FloatArray, *, turns: int = 1
 ) -> tuple[IntArray, IntArray]:
     """Slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
 
-    Sizes are counted from 1. ``sizes`` is the array of :func:`question`.
+    Sizes are counted from 1. ``sizes`` is the array of :func:`question`. With more ``turns`` pools
+    that lost choose again so often from what nobody has taken yet, by the same answer; training
+    asks anew instead.
     """
     kind, pools = seen["kind"], np.arange(len(seen["kind"]))
     scores = logits.reshape(*kind.shape, -1)
     fits = sizes[..., 0] > 0
-    can_start = fits[..., 0] & (kind != NONE)
-    is_busy = can_start.any(-1)
-    wanted = np.where(can_start | ~is_busy[:, None], scores[..., 0], -np.inf)
+    may_void = np.full((*kind.shape, 1), seen["can_void"])
+    allowed = np.concatenate([may_void, fits], axis=-1)
+    best = np.where(allowed, scores[..., 1:], -np.inf).argmax(-1)
+    is_open = fits[..., 0] & (kind != NONE)
+    slot, size = np.zeros(len(pools), np.int64), np.full(len(pools), LOST)
+    for _ in range(turns):
+        chosen, won = _won(seen, scores[..., 0], is_open)
+        slot[won], size[won] = chosen[won], best[pools, chosen][won]
+        taken = seen["job"][pools, chosen][won & (size > VOID)]
+        is_open = is_open & ~won[:, None] & ~np.isin(seen["job"], taken)
+        if not is_open.any():
+            break
+    return slot, size
+
+
+def _won(seen: Seen, scores: FloatArray, is_open: BoolArray) -> tuple[IntArray, BoolArray]:
+    """Which slot each pool chooses of the open ones, and whether it gets it, (pools,)."""
+    pools, is_busy = np.arange(len(scores)), is_open.any(-1)
+    wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
     slot = wanted.argmax(-1)
     shares = np.exp(wanted - wanted.max(-1, keepdims=True))
     chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
     job = np.where(is_busy, seen["job"][pools, slot], NONE)
-    won = winners(job[None], chance[None], seen["room"][pools, slot][None])[0]
-    may_void = np.full((len(kind), 1), seen["can_void"])
-    allowed = np.concatenate([may_void, fits[pools, slot]], axis=-1)
-    size = np.where(allowed, scores[pools, slot, 1:], -np.inf).argmax(-1)
-    return slot, np.where(won, size, LOST)
+    room = seen["room"][pools, slot]
+    return slot, winners(job[None], chance[None], room[None])[0]

@@ -163,21 +163,23 @@ class Table:
         there, rows = job != NONE, np.maximum(job, 0)
         visible = np.zeros(self.reaches.shape, dtype=np.bool_)
         visible[np.nonzero(there)[0], job[there]] = True
+        kinds = np.flatnonzero(visible.any(axis=0))  # those that nobody sees cost time only
+        kind = np.where(there, np.searchsorted(kinds, job), NONE)
         scene = Scene(
-            kind=job,
+            kind=kind,
             waited=np.where(there, self.waited[rows], 0.0),
             meets=visible.T[rows] & there[..., None],
             queued=queued,
             free=1.0 - self.pools.shares(self.pools.capacity - self.pools.free),
-            shares=self.shares,
-            fits=self.fits,
-            times=self.seconds,
+            shares=self.shares[:, kinds],
+            fits=self.fits[:, kinds],
+            times=self.seconds[kinds],
             run_shares=self.run_shares,
             run_left=self.run_left,
         )
         return {
             **scene.inputs(),
-            "kind": job,
+            "kind": kind,
             "job": job,
             "room": room(self.pools.free[:, None, :], self.demand[rows, 0]),
             "can_void": np.asarray(self.can_void),
