@@ -155,12 +155,52 @@ def test_a_gang_that_has_just_changed_keeps_its_size() -> None:
     assert sizes(940.0) == {"a": {"worker": 6}}
 
 
-def fitness(power: float, gangs: Sequence[Gang], sizes: Sequence[Mapping[str, int]]) -> float:
+def test_what_was_asked_for_says_nothing_about_what_a_gang_is_worth() -> None:
+    """Its speedup is over an equal share, so that nobody gains by asking for more or for less."""
+    modest, greedy = elastic("modest", LinearSpeed(1.0, 0.1)), LinearSpeed(1.0, 0.1)
+    for asked in (1, 8):
+        gangs = modest, elastic("greedy", greedy, asked)
+        assert sized(Goodput(), 6, *gangs) == {"modest": {"worker": 3}, "greedy": {"worker": 3}}
+
+
+def test_a_gang_that_cannot_run_at_an_equal_share_is_judged_by_the_size_it_asks_for() -> None:
+    law = Listed({(1, 1): 1.0, (1, 2): 3.0, (2, 3): 4.0})
+    ps = a_task(1, name="ps", role=Role.PS, max_replicas=4)
+    asks = replace(a_gang("ps", ps, a_task(2, min_replicas=1, max_replicas=4)), is_elastic=True)
+    gangs = replace(asks, speed=law), elastic("other", LinearSpeed(1.0))
+    found = sized(Goodput(), 8, *gangs)
+    assert found == {"ps": {"ps": 1, "worker": 2}, "other": {"worker": 5}}
+
+
+def test_a_gang_that_has_just_started_may_grow_at_once() -> None:
+    """It has no work behind it that a restart would put at risk."""
+    rules = SchedulingSettings(resize_settle_seconds=0)
+    snapshot = a_snapshot([a_node("node", 6)], now=1000.0, settings=rules)
+    gang = replace(elastic("a", LinearSpeed(1.0)), arrived=990.0)
+    sizer = Goodput(restart_seconds=100.0)
+
+    def size(started: float) -> Mapping[str, int]:
+        held = a_running_gang(gang, snapshot.nodes, sizes={"worker": 2}, started=started)
+        return sizer.sizes([Ranked(gang, 0.0)], with_running(snapshot, held))["a"]
+
+    assert size(started=1000.0) == {"worker": 6}
+    assert size(started=990.0) == {"worker": 2}
+
+
+def fitness(
+    power: float, gangs: Sequence[Gang], sizes: Sequence[Mapping[str, int]], gpus: int
+) -> float:
+    """Against the least size that is an equal share of ``gpus`` replicas."""
     total = 0.0
     for gang, size in zip(gangs, sizes, strict=True):
         assert gang.speed is not None
-        asked = {task.name: task.replicas for task in gang.tasks}
-        speedup = gang.speed.steps_per_second(size, 1) / gang.speed.steps_per_second(asked, 1)
+        fair = {task.name: 1 for task in gang.tasks}
+        while sum(fair.values()) < gpus / len(gangs) and any(
+            fair[task.name] < task.maximum for task in gang.tasks
+        ):
+            behind = [task for task in gang.tasks if fair[task.name] < task.maximum]
+            fair[min(behind, key=lambda task: fair[task.name] / task.replicas).name] += 1
+        speedup = gang.speed.steps_per_second(size, 1) / gang.speed.steps_per_second(fair, 1)
         total += speedup if power == 1 else -1 / speedup
     return total
 
@@ -180,12 +220,13 @@ def test_no_division_is_fitter_where_gains_only_diminish(
     ]
     every = itertools.product(range(1, 7), repeat=len(jobs))
     best = max(
-        fitness(power, gangs, [{"worker": size} for size in sizes])
+        fitness(power, gangs, [{"worker": size} for size in sizes], gpus)
         for sizes in every
         if sum(sizes) <= gpus
     )
     found = sized(Goodput(fairness_power=power), gpus, *gangs)
-    assert fitness(power, gangs, [found[gang.uid] for gang in gangs]) == pytest.approx(best)
+    reached = fitness(power, gangs, [found[gang.uid] for gang in gangs], gpus)
+    assert reached == pytest.approx(best)
 
 
 @settings(max_examples=60, deadline=None)
@@ -201,7 +242,7 @@ def test_it_is_never_less_fit_than_equal_shares(models: list[str], gpus: int, po
         gang = a_gang(f"g{number}", ps, a_task(1, max_replicas=8))
         gangs.append(replace(gang, is_elastic=True, speed=DL2_LAWS[model]))
     fit, fair = (
-        fitness(power, gangs, [found[gang.uid] for gang in gangs])
+        fitness(power, gangs, [found[gang.uid] for gang in gangs], gpus)
         for found in (
             sized(Goodput(fairness_power=power), gpus, *gangs),
             sized(FairSharing(), gpus, *gangs),
