@@ -48,6 +48,13 @@ def wall_clock() -> float:
     return time.time()  # noqa: TID251  # the one place where the operator asks for the time
 
 
+def _access(settings: OperatorSettings) -> ProgressAccess | None:
+    """Where pods report; None where there is no endpoint."""
+    if not settings.progress_url:
+        return None
+    return ProgressAccess(settings.progress_url, settings.progress_ca_config_map)
+
+
 class Term:
     """One period of leadership. ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
 
@@ -72,13 +79,9 @@ class Term:
         self._actuator = Actuator(
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
-        if settings.progress_url:
-            self._actuator.progress = ProgressAccess(
-                settings.progress_url, settings.progress_ca_config_map
-            )
-        self.progress = ProgressDesk(
-            self.state, Tokens(client, clock), settings.progress_write_seconds, clock, now
-        )
+        self._actuator.progress = _access(settings)
+        tokens, pause = Tokens(client, clock), settings.progress_write_seconds
+        self.progress = ProgressDesk(self.state, tokens, pause, clock, now)
         self._reports = self._make_reports(writes, events, settings)
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = self._make_jobs(events, settings, metrics)

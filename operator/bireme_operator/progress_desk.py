@@ -26,7 +26,7 @@ _BURST: Final = 5
 class _Pending:
     """What a job has reported since its status was written, and when it last did.
 
-    ``received`` is in whole milliseconds, as the status will have it.
+    ``received`` is in whole milliseconds, as the status will have it, and tells reports apart.
     """
 
     report: Report
@@ -85,11 +85,12 @@ class ProgressDesk:
 
     def accept(self, uid: str, report: Report) -> None:
         """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
-        before = self._pending.get(uid)
+        before, received = self._pending.get(uid), self._now()
         if before is not None:
+            received = max(received, before.received + 0.001)
             said = {name: value for name, value in asdict(report).items() if value is not None}
             report = replace(before.report, **{"remaining_seconds": None, **said})
-        self._pending[uid] = _Pending(report, round(self._now(), 3))
+        self._pending[uid] = _Pending(report, round(received, 3))
 
     def told(
         self, job: JobFacts, view: GangView | None, *, at_once: bool = False

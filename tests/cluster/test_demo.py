@@ -45,7 +45,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=480,
         check=False,
     )
 
@@ -94,9 +94,9 @@ def test_interrupted_demo_cleans_up(tmp_path: Path, order: signal.Signals) -> No
             ),
         )
         try:
-            eventually(log.read_text, lambda text: "Running" in text or demo.poll(), 60)
+            eventually(log.read_text, lambda text: "Running" in text or demo.poll(), 240)
             demo.send_signal(order)
-            assert demo.wait(60) == 130, log.read_text()
+            assert demo.wait(120) == 130, log.read_text()
         finally:
             demo.kill()
             demo.wait(10)
@@ -140,7 +140,7 @@ def test_keeper_brings_back_what_ends_and_goes_with_its_cluster(tmp_path: Path, 
     eventually(lambda: operators(keeper), lambda pids: pids and operator not in pids)
     cluster.kubectl("apply", "-f", str(ROOT / "manifests/examples/01-single-gpu.yaml"))
     phase = ("get", "btj", "digits", "-o=jsonpath={.status.phase}")
-    eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running", 40)
+    eventually(lambda: cluster.kubectl(*phase), lambda found: found == "Running")
     programs = [program.pid for program in psutil.Process(keeper).children()]
     cluster.stop()
     deadline_seconds = time.monotonic() + 30

@@ -59,7 +59,7 @@ def await_size(tenant: Tenant, size: int) -> dict[str, str]:
         ready = str(tenant.status("elastic").get("ready"))
         return planned(tenant.find("PodGroup", "elastic") or {}), len(nodes_of(pods)), ready
 
-    tenant.eventually(found, lambda seen: seen == (size, size, f"{size}/{size}"), 30.0)
+    tenant.eventually(found, lambda seen: seen == (size, size, f"{size}/{size}"))
     return uids_of(tenant.pods("elastic"))
 
 
@@ -161,7 +161,6 @@ def test_elastic_job_outlives_a_replica_that_is_deleted(tenant: Tenant) -> None:
     tenant.eventually(
         lambda: uids_of(tenant.pods("elastic")),
         lambda now: len(now) == MOST and now != before,
-        30.0,
     )
     now = await_size(tenant, MOST)
     assert {name for name, uid in before.items() if now.get(name) != uid} == {"elastic-worker-3"}

@@ -23,7 +23,8 @@ from scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 
-SHORT = annotations(duration="2s")
+SEEN = annotations(duration="6s")
+"""Long enough that a slow machine sees it run."""
 QUICK = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
 
 
@@ -65,9 +66,7 @@ def pinned_to(pod_: Manifest) -> list[str]:
 
 
 def test_batch_job_runs_as_a_gang_and_completes(tenant: Tenant) -> None:
-    tenant.create(
-        pod_group("prep", 4), batch_job("prep", 4, member_template("prep", 2, fake=SHORT))
-    )
+    tenant.create(pod_group("prep", 4), batch_job("prep", 4, member_template("prep", 2, fake=SEEN)))
     await_group(tenant, "prep", phase="Running")
     pods = tenant.pods("prep")
     bound = nodes_of(pods)
@@ -158,7 +157,7 @@ def test_pods_keep_the_node_affinity_of_their_template(tenant: Tenant) -> None:
 def test_gang_larger_than_what_is_free_waits_whole(tenant: Tenant) -> None:
     tenant.create(training_job("holder", task(replicas=2, gpus=6)))
     tenant.await_phase("holder", "Running")
-    template = member_template("patient", 2, fake=SHORT)
+    template = member_template("patient", 2, fake=SEEN)
     tenant.create(pod_group("patient", 4), batch_job("patient", 4, template))
     words = "asks 8 nvidia.com/gpu as 4 pod; 4 nvidia.com/gpu free"
     said = await_words(tenant, "patient", "WaitingForCapacity", words)

@@ -71,7 +71,8 @@ def test_job_past_its_active_deadline_fails_and_gives_its_room_back(tenant: Tena
 
 
 def test_finished_job_is_deleted_after_its_time_to_live(tenant: Tenant) -> None:
-    policy = {"ttlSecondsAfterFinished": 2, "cleanPodPolicy": "None"}
+    # Six seconds: a slow machine must see it finished.
+    policy = {"ttlSecondsAfterFinished": 6, "cleanPodPolicy": "None"}
     tenant.create(torch_job("brief", workers=1, fake=SHORT, runPolicy=policy))
     tenant.await_phase("brief", "Succeeded")
     assert len(tenant.pods("brief")) == 2

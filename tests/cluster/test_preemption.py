@@ -55,20 +55,23 @@ def test_lower_gang_stops_whole_for_a_higher_one_and_runs_again_by_itself(
     )
     assert stopped["phase"] == "Restarting"
     tenant.create(training_job("small", task("worker", 8)))
+    tenant.await_phase("small", "Pending")
     tenant.await_phase("urgent", "Running")
     assert tenant.pods("low") == []
     said = tenant.eventually(lambda: tenant.status("low"), lambda said: "queuePosition" in said)
     counters = ("attempt", "preemptions", "restarts", "interruptions")
     assert [said.get(name, 0) for name in counters] == [1, 1, 0, 0]
     told = f"stopped to make room for {tenant.namespace}/urgent"
-    assert ("Normal", "Preempted", told) in tenant.events("low")
+    tenant.eventually(
+        lambda: tenant.events("low"), lambda events: ("Normal", "Preempted", told) in events
+    )
     assert len(nodes_of(tenant.pods("urgent"))) == 12
     assert tenant.status("small")["phase"] == "Pending", "it came between, and got nothing"
     assert tenant.pods("small") == []
 
     tenant.delete("TrainingJob", "small")
     tenant.delete("TrainingJob", "urgent")
-    again = tenant.await_phase("low", "Running", timeout_seconds=45)
+    again = tenant.await_phase("low", "Running")
     assert (again["ready"], again["attempt"]) == ("16/16", 1)
     assert set(first.values()).isdisjoint(uids_of(tenant.pods("low")).values())
 

@@ -67,7 +67,6 @@ def test_replay_of_a_real_cluster_decides_every_cycle_as_its_operator_did(
     tenant.eventually(
         lambda: [tenant.status(name)["phase"] for name in ("first", "second")],
         lambda phases: phases == ["Running", "Running"],
-        45.0,
     )
     stack.operator().kill()
 

@@ -99,7 +99,7 @@ def finish(tenant: Tenant, killed_often: KilledOften) -> Manifest:
     tenant.eventually(ended_or_dead)
     if not killed_often.stack.operator().running:
         killed_often.revive()
-    done = tenant.await_phase("gang", "Succeeded", 30)
+    done = tenant.await_phase("gang", "Succeeded")
     tenant.eventually(lambda: is_done(tenant))
     return done
 

@@ -127,7 +127,7 @@ def test_running_gang_that_loses_a_node_starts_again_whole_elsewhere(
 
 
 def test_running_gang_stays_on_a_node_that_is_only_cordoned(tenant: Tenant) -> None:
-    fake = annotations(duration="3s")
+    fake = annotations(duration="6s")  # a slow machine must see it run
     tenant.create(torch_job("stays", workers=1, fake=fake))
     tenant.await_phase("stays", "Running")
     for node in set(nodes_of(tenant.pods("stays")).values()):

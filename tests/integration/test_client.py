@@ -9,6 +9,7 @@ import pytest
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
 from fakeapi import FakeApi, Fault
+from fakeapi.mirror import until
 
 PODS = "/api/v1/namespaces/team/pods"
 POD = f"{PODS}/p"
@@ -181,9 +182,9 @@ async def test_the_fence_holds_for_writes_that_were_queued_for_a_connection(
             raise NotLeader("the lease is lost")
 
     client.fence = fence
-    api.faults.add(Fault(delay_seconds=0.3), times=None)
+    api.faults.add(Fault(delay_seconds=1.0), times=None)
     writes = [asyncio.create_task(client.create(PODS, pod(f"p{n}"))) for n in range(100)]
-    await asyncio.sleep(0.15)
+    await until(lambda: api.requests["POST", "/api/v1/pods"] == 64)
     leads = False
     results = await asyncio.gather(*writes, return_exceptions=True)
     stopped = [result for result in results if isinstance(result, NotLeader)]

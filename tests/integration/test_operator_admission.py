@@ -1,6 +1,5 @@
 """How an admission is carried out: what is written in which order, and what is found there."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +157,10 @@ async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
     async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path) as term:
         await until(lambda: len(pods(api)) == 3)
         submit(api, training_job("late", task("worker", 3, gpus=2)))
-        await asyncio.sleep(1.0)
+        # The gang on its way is neither judged nor forgotten.
+        await until(lambda: phases(api) == ["", "Pending"])
         assert list(term._actuator.busy) == [("default", "job")]
         assert api.requests["POST", GROUPS] == 1
-        assert phases(api) == ["", "Pending"], "the gang on its way is neither judged nor forgotten"
     assert len(kubelets.created) == 3
 
 

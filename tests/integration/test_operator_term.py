@@ -19,10 +19,10 @@ from kubeobjects.terms import (
     leading,
     phases,
     pods,
+    silence,
     status,
     submit,
     until,
-    written,
 )
 from scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
 
@@ -210,15 +210,7 @@ async def test_a_quiet_cluster_is_not_written_to(api: FakeApi, tmp_path: Path) -
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: status(api, "runs").get("phase") == "Running")
         await until(lambda: status(api, "runs", GROUPS).get("phase") == "Running")
-        await asyncio.wait_for(silence(api, 1.2), PATIENCE_SECONDS)
-
-
-async def silence(api: FakeApi, seconds: float) -> None:
-    """Return once nothing was written for so long: six sweeps, and more than counts may wait."""
-    before = -1
-    while written(api) != before:
-        before = written(api)
-        await asyncio.sleep(seconds)
+        await silence(api)
 
 
 async def test_three_hundred_jobs_converge_with_a_few_writes_each(
@@ -227,7 +219,7 @@ async def test_three_hundred_jobs_converge_with_a_few_writes_each(
     furnish(api, 40)
     submit(api, *(training_job(f"job-{i}", task("worker", 2)) for i in range(300)))
     async with FakeKubelets(api) as kubelets, leading(api, tmp_path):
-        await until(lambda: set(phases(api)) == {"Succeeded"})
+        await until(lambda: set(phases(api)) == {"Succeeded"}, 4 * PATIENCE_SECONDS)
     assert set(kubelets.created.values()) == {1}
     assert len(kubelets.created) == 600
     assert kubelets.violations == []

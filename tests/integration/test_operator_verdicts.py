@@ -59,7 +59,7 @@ async def test_a_gang_that_does_not_get_onto_its_nodes_is_planned_again(
     submit(api, training_job("job", task("worker", 2)))
     term = leading(api, tmp_path, bind_timeout_seconds=1.0, max_bind_failures=2)
     async with FakeKubelets(api, runs, binds=False), term:
-        await until(lambda: status(api).get("interruptions") == 2)
+        await until(lambda: status(api).get("interruptions", 0) >= 2)
         await until(lambda: len(pods(api)) == 2)
         await until(lambda: status(api, "job", GROUPS).get("plan", {}).get("mode") == "Score")
         await until(

@@ -1,5 +1,6 @@
 """Training pods report to a leading operator: who may, what he says, and what becomes of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 
 from bireme.kube.progress_access import AUDIENCE, path
+from bireme_operator import progress_endpoint
 from bireme_operator.leadership import Term
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_endpoint import ProgressEndpoint
@@ -38,7 +40,7 @@ class Place:
         return token_of(stored, *(audiences or (AUDIENCE,)), **made)
 
     async def post(
-        self, token: str | None, body: Any = HALFWAY, job: str = "job", data: bytes | None = None
+        self, token: str | None, body: Any = HALFWAY, job: str = "job", data: Any = None
     ) -> tuple[int, Any]:
         """Status and answer to a report."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -146,6 +148,18 @@ async def test_bad_bodies_are_refused_by_name(place: Place) -> None:
     assert (code, "no report" in why) == (400, True)
     code, why = await said(second, data=b" " * 20_000)
     assert (code, "16384 bytes" in why) == (413, True)
+
+
+async def test_body_that_takes_too_long_is_not_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_endpoint, "_BODY_SECONDS", 0.05)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    assert (await place.post(place.token(), data=never()))[0] == 408
 
 
 async def test_api_server_that_does_not_answer_is_asked_again(place: Place) -> None:

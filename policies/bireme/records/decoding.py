@@ -17,7 +17,7 @@ from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import LinearSpeed, LossCurve, SpeedLaw
+from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.records.encoding import carried_over
 from bireme.records.errors import RecordError
 from bireme.records.lines import SETTINGS, Held, Line, Outline, Source
@@ -110,7 +110,7 @@ class Decoder:
 
 def _law(kind: type, given: object) -> object:
     """The law of speed or loss that a report led to."""
-    return msgspec.convert(given, {SpeedLaw: LinearSpeed, LossCurve: InverseQuadratic}[kind])
+    return msgspec.convert(given, LinearSpeed if kind is SpeedLaw else InverseQuadratic)
 
 
 def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:

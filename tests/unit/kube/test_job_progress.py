@@ -139,6 +139,7 @@ def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
     assert running.gang.progress.fraction == 0.5
     assert running.gang.estimated_seconds == 1000 * MOST_SHIFT
     assert running.gang.remaining_steps == 10
+    assert running.expected_end(CREATED) == CREATED + 1000 * MOST_SHIFT
 
 
 def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:

@@ -1,0 +1,66 @@
+"""The progress endpoint over TLS, with a certificate that is replaced while it serves."""
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.kube.progress_access import path
+from bireme.testing import ManualClock
+from bireme_operator.metrics import Metrics
+from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
+from bireme_operator.settings import OperatorSettings
+
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not here, to make a certificate with"
+)
+
+
+def certify(folder: Path) -> tuple[str, str]:
+    """A new certificate for localhost and its key, in the same two files each time."""
+    cert, key = str(folder / "tls.crt"), str(folder / "tls.key")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-days", "1", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+async def asked(port: int, authority: str) -> int:
+    """The status of the answer, by a client that trusts ``authority`` alone."""
+    trust = ssl.create_default_context(cafile=authority)
+    url = f"https://localhost:{port}{path(('default', 'job'))}"
+    async with aiohttp.ClientSession() as http, http.post(url, json={}, ssl=trust) as answer:
+        return answer.status
+
+
+@needs_openssl
+async def test_certificate_that_was_replaced_is_served_without_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock()
+    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    port = await endpoint.start("127.0.0.1", 0, Certificate(*certify(tmp_path), clock))
+    try:
+        old = shutil.copy(tmp_path / "tls.crt", tmp_path / "old.crt")
+        assert await asked(port, str(old)) == 503
+        certify(tmp_path)
+        clock.advance(61.0)
+        assert await asked(port, str(old)) == 503, "and then it looks at the files"
+        assert await asked(port, str(tmp_path / "tls.crt")) == 503
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await asked(port, str(old))
+    finally:
+        await endpoint.stop()
+
+
+def test_a_certificate_without_its_key_is_refused() -> None:
+    with pytest.raises(SettingError, match="set both for TLS"):
+        OperatorSettings(progress_cert_file="tls.crt")

@@ -1,0 +1,113 @@
+"""When what a job has reported is due in its status, and whose reports count."""
+
+from typing import Any
+
+import pytest
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.progress import Report
+from bireme.kube.training_jobs import JobFacts
+from bireme.testing import ManualClock
+from bireme_operator.progress_desk import ProgressDesk
+from bireme_operator.progress_tokens import Refused, Tokens, claimed
+from fakeapi.tokens import token_of
+from kubeobjects.facts import CREATED, a_job, a_plan, a_view, running
+from scenario.manifests import task
+
+
+class Desk:
+    """A desk, its clock, and the status of the one job that reports there."""
+
+    def __init__(self, **status: Any) -> None:
+        self.clock = ManualClock(CREATED + 100)
+        state = ClusterState(SchedulingSettings())
+        tokens = Tokens(None, self.clock)  # type: ignore[arg-type]  # nobody is asked here
+        self.desk = ProgressDesk(state, tokens, 30.0, self.clock, self.clock)
+        self.status: dict[str, Any] = {"phase": "Running", **status}
+
+    @property
+    def job(self) -> JobFacts:
+        return a_job(task("worker", 2), status=self.status)
+
+    def told(self, *, at_once: bool = False, attempt: int = 0) -> dict[str, Any]:
+        """What is due; written, if anything is."""
+        plan = a_plan(self.job, attempt=attempt)
+        view = a_view(self.job, plan, running(self.job, plan))
+        said = self.desk.told(self.job, view, at_once=at_once)
+        self.status |= said
+        return said
+
+
+def test_first_report_is_due_at_once_and_then_not_before_the_pause() -> None:
+    desk = Desk()
+    desk.desk.accept("job-uid", Report(percentage=10))
+    assert desk.told()["progress"]["percentage"] == 10
+    desk.clock.advance(29.0)
+    desk.desk.accept("job-uid", Report(percentage=20))
+    assert desk.told() == {}
+    desk.clock.advance(1.0)
+    assert desk.told()["progress"]["percentage"] == 20
+
+
+def test_what_is_written_is_not_due_again() -> None:
+    desk = Desk()
+    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.told()
+    desk.clock.advance(100.0)
+    assert desk.told() == {}
+    assert desk.told(at_once=True) == {}
+
+
+def test_reports_between_two_writes_are_told_together() -> None:
+    desk = Desk()
+    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.told()
+    desk.desk.accept("job-uid", Report(loss=0.5, remaining_seconds=90))
+    desk.desk.accept("job-uid", Report(accuracy=0.7))
+    desk.clock.advance(30.0)
+    said = desk.told()["progress"]
+    assert (said["percentage"], said["loss"], said["accuracy"]) == (10, 0.5, 0.7)
+    assert "remainingSeconds" not in said, "the later report did not say"
+
+
+def test_end_of_the_job_takes_all_that_is_known_along() -> None:
+    desk = Desk()
+    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.told()
+    desk.clock.advance(0.5)
+    desk.desk.accept("job-uid", Report(percentage=100))
+    assert desk.told(at_once=True)["progress"]["percentage"] == 100
+
+
+def test_report_of_an_earlier_start_is_not_written_for_the_next() -> None:
+    desk = Desk(attempt=1)
+    desk.desk.accept("job-uid", Report(percentage=10))
+    assert desk.told(attempt=0) == {}
+
+
+def test_jobs_that_are_gone_are_forgotten() -> None:
+    desk = Desk()
+    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.forget(set())
+    assert desk.told() == {}
+
+
+POD = {"metadata": {"namespace": "default", "name": "job-worker-0", "uid": "pod-uid"}}
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("", "no ServiceAccount token"),
+        ("a.b.c", "no ServiceAccount token"),
+        ("a.e30.c", "audience"),
+        ("x" * 9000, "longer than"),
+        (token_of(POD, "https://kubernetes.default.svc"), "audience"),
+        ("a.eyJhdWQiOiJwcm9ncmVzcy5iaXJlbWUuZGV2In0.c", "not bound to a pod"),
+    ],
+)
+def test_what_is_no_token_for_this_endpoint_is_refused_on_its_face(token: str, why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        claimed(token)
+    assert refused.value.status == 401
