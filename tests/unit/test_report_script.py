@@ -57,7 +57,7 @@ Make = Callable[..., _Reporter]
 @pytest.fixture
 def make(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A reporter to the endpoint, with the environment of a pod but for what is given."""
-    monkeypatch.setattr(module.atexit, "register", lambda *_: None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
     token = tmp_path / "token"
     token.write_text("secret\n")
     pod = {

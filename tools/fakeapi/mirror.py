@@ -55,7 +55,7 @@ class Mirror:
                 await task
 
 
-async def until(condition: Callable[[], object], timeout_seconds: float = 5) -> None:
+async def until(condition: Callable[[], object], timeout_seconds: float = 30) -> None:
     """Wait for a condition to come true.
 
     Raises:

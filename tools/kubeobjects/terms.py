@@ -18,7 +18,7 @@ from fakeapi import FakeApi, mirror
 from fakeapi.store import Object
 from scenario.manifests import Manifest, queue
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for what must come: tests share the machine with others."""
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
@@ -100,3 +100,12 @@ def phases(api: FakeApi) -> list[str]:
 def written(api: FakeApi) -> int:
     """Requests so far that changed, or tried to change, anything."""
     return sum(n for (method, _), n in api.requests.items() if method not in ("GET", "WATCH"))
+
+
+async def silence(api: FakeApi, seconds: float = 1.2) -> None:
+    """Return once nothing was written for so long: six sweeps, and more than counts may wait."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        before = -1
+        while written(api) != before:
+            before = written(api)
+            await asyncio.sleep(seconds)

@@ -36,12 +36,16 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _figures(runs: Sequence[Path]) -> dict[str, str]:
-    """How the policies of DeepRM's world were learned, by file name."""
+    """How policies were learned, by file name: those of DeepRM's world, or TapFinger's designs."""
     if not runs:
         return {}
+    recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
+    if all(recipe.startswith("tapfinger") for recipe in recipes):
+        from learning import designs
+
+        return {"tapfinger-designs.svg": designs.drawn(dict(zip(recipes, runs, strict=True)))}
     from learning.convergence import drawn
 
-    recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
     return {
         f"{recipe}-convergence.svg": drawn(run / "curves.csv", recipe)
         for recipe, run in zip(recipes, runs, strict=True)

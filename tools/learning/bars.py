@@ -125,6 +125,31 @@ def _rlpto() -> Iterator[Bar]:
             yield Bar(mix, "mean_reward", 1.0, rivals, among, is_less_better=False)
 
 
+_TAPFINGER: Final = {
+    "single-3": 3.7,
+    "single-6": 3.4,
+    "multi-3": 3.75,
+    "hetero-6": 3.4,
+    "pointer": 8.06,
+    "trace-3": 4.658,
+    "trace-6": 4.732,
+}
+_TAPFINGER_MIN: Final = ("trace-3", "trace-6")
+_TAPFINGER_RULES: Final = (("tuned", "the tuned rule"), ("look-ahead", "the rule it starts from"))
+
+
+def _tapfinger() -> Iterator[Bar]:
+    metric = "mean_jct_steps"
+    for setting, limit in _TAPFINGER.items():
+        yield Bar(setting, metric, limit)
+    yield Bar("pointer", metric, 1.03, ("sjf",), "shortest first")
+    for setting in _TAPFINGER_MIN:
+        yield Bar(setting, metric, 0.98, ("min",), "Min")
+    for rival, among in _TAPFINGER_RULES:
+        for setting in _TAPFINGER:
+            yield Bar(setting, metric, 1.0, (rival,), among)
+
+
 BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
     "a2c": tuple(
         bar
@@ -149,9 +174,12 @@ BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
         )
     ),
     "rlpto": tuple(_rlpto()),
+    "tapfinger": tuple(_tapfinger()),
 }
 """By page. A2cScheduler, whose tables are lost: what a first program for its world reached. DAS:
 the ratios of the slides' table 1, to the best of the slides' rivals, and, which the slides do not
 ask for, to the best of all rules; and no worse than what it started from. RLPTO: as its tables II
 and III and figure 11 have it, at some beta better than each baseline in both measures, at each
-larger beta quicker and less accurate, and most points in every mix; also than the simple rule."""
+larger beta quicker and less accurate, and most points in every mix; also than the simple rule.
+TapFinger: below what rules reach in its synthetic worlds, on the trace below the paper's figures
+and Min; and no worse than the rules."""

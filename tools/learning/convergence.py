@@ -34,7 +34,7 @@ _WORLDS: Final = 100
 _SMOOTHED: Final = 20
 """Updates in the mean that the rewards are drawn as."""
 _COLOURS: Final = {"random": "#b8b8b8", "sjf": "#d08a2e", "tetris": "#4c8c5c"}
-_STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "svg.hashsalt": "bireme", "font.size": 8}
+STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "svg.hashsalt": "bireme", "font.size": 8}
 
 
 def drawn(curves: Path, name: str) -> str:
@@ -44,7 +44,7 @@ def drawn(curves: Path, name: str) -> str:
         raise ValueError(f"{curves} is of recipe {name!r}; draw those of a2c and a2c-cnn")
     rows = list(csv.DictReader(curves.read_text(encoding="utf-8").splitlines()))
     levels = _rules(recipe.setting.queue_slots)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.4, 5.0), layout="constrained")
         figure.suptitle(f"{name}, validated at an arrival rate of {RATE:g}")
         for at, (column, label) in enumerate(PANELS.items()):

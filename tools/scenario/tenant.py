@@ -10,7 +10,7 @@ from typing import Any, Final
 from controlplane.cluster import Cluster
 from controlplane.errors import ControlPlaneError
 from scenario.manifests import Manifest
-from scenario.waiting import eventually
+from scenario.waiting import PATIENCE_SECONDS, eventually
 
 PLURALS: Final = {
     "TrainingJob": ("/apis/bireme.dev/v1alpha1", "trainingjobs"),
@@ -143,16 +143,20 @@ class Tenant:
         self,
         read: Callable[[], Any],
         is_right: Callable[[Any], object] = bool,
-        timeout_seconds: float = 20.0,
+        timeout_seconds: float = PATIENCE_SECONDS,
     ) -> Any:
         """See :func:`scenario.waiting.eventually`."""
         return eventually(read, is_right, timeout_seconds, explain=self.explain)
 
-    def await_phase(self, name: str, phase: str, timeout_seconds: float = 20.0) -> Manifest:
+    def await_phase(
+        self, name: str, phase: str, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> Manifest:
         """The status of a TrainingJob once it is in ``phase``."""
         return self._await(name, "phase", phase, timeout_seconds)
 
-    def await_reason(self, name: str, reason: str, timeout_seconds: float = 10.0) -> Manifest:
+    def await_reason(
+        self, name: str, reason: str, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> Manifest:
         """The status of a TrainingJob once ``reason`` is its reason."""
         return self._await(name, "reason", reason, timeout_seconds)
 
@@ -162,10 +166,10 @@ class Tenant:
         )
         return found
 
-    def await_gone(self, kind: str, name: str, timeout_seconds: float = 45.0) -> None:
+    def await_gone(self, kind: str, name: str, timeout_seconds: float = 90.0) -> None:
         """Returns when the object does not exist.
 
-        By default after as long as the garbage collector takes to learn of new CRDs.
+        The garbage collector alone takes up to 30 s to learn of new CRDs.
         """
         self.eventually(lambda: self.find(kind, name), lambda o: o is None, timeout_seconds)
 

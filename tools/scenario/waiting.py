@@ -6,12 +6,14 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 0.1
+PATIENCE_SECONDS: Final = 60.0
+"""How long a test waits for what must come: the machine may be slow, and do more than this."""
 
 
 def eventually(
     read: Callable[[], T],
     is_right: Callable[[T], object] = bool,
-    timeout_seconds: float = 20.0,
+    timeout_seconds: float = PATIENCE_SECONDS,
     *,
     explain: Callable[[], str] = str,
 ) -> T:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from bireme.core.errors import SettingError
 from bireme.core.nodes import Node
+from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.cluster import RACK_LEVEL
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.tables import read_table
 
-POOL_LABEL = "bireme.dev/pool"
+POOL_LABEL = SchedulingSettings().node_pool_label
 """Which agent of a multi-agent policy a node belongs to."""
 
 _GIB = 2**30
@@ -55,7 +56,7 @@ def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
 def pools(counts: Sequence[tuple[int, int]]) -> list[Node]:
     """One node per agent with its ``(CPU cores, GPUs)``, as in TapFinger (Li et al.).
 
-    The pools differ by their label ``bireme.dev/pool``, ``pool-0`` for the first.
+    The pools differ by their label :data:`POOL_LABEL`, ``pool-0`` for the first.
     """
     for index, (cores, gpus) in enumerate(counts):
         if cores < 1 or gpus < 0:

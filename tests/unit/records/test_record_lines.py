@@ -159,9 +159,13 @@ def test_queue_that_is_gone_is_gone_for_the_reader() -> None:
 
 
 def test_what_a_gang_reported_and_what_follows_from_it_is_read_again() -> None:
-    progress = Progress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1)
-    laws = {"speed": LinearSpeed(2.0, 0.1), "loss": InverseQuadratic(0.0, 0.1, 2.0, 0.3)}
-    gang = replace(a_gang("told"), progress=progress, remaining_steps=9.0, **laws)
+    gang = replace(
+        a_gang("told"),
+        progress=Progress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1),
+        speed=LinearSpeed(2.0, 0.1),
+        loss=InverseQuadratic(0.0, 0.1, 2.0, 0.3),
+        remaining_steps=9.0,
+    )
     (read,) = through(a_snapshot([a_node("n0")], gang))
     assert read.snapshot.waiting == (gang,)
 
