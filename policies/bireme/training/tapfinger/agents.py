@@ -25,7 +25,8 @@ from bireme.training.tapfinger.networks import (
 
 _CERTAIN: Final = 50.0
 """Difference of scores that makes a choice as good as certain."""
-_NOISE: Final = 1e4
+_DIGITS, _MODULUS = 379.0, 101.0
+"""What is drawn at random are digits of waiting times, so that equal moments have equal answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +54,21 @@ class TapNetwork(nn.Module):
         self.pointer = Pointer(sizes)
         self.size_head = SizeHead(sizes)
 
-    def point(self, states: Tensor, waits: Tensor) -> tuple[Tensor, Tensor]:
+    def point(self, states: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of slots, (..., slots), and states (..., slots, width)."""
-        scores, states = self.pointer(states, waits)
+        scores, states = self.pointer(states, pending[..., 0] > 0)
+        slots = torch.arange(pending.shape[-2], dtype=scores.dtype)
         if self.selects == "first":
-            slots = torch.arange(waits.shape[-1], dtype=scores.dtype)
             scores = (-_CERTAIN * slots).expand_as(scores)
         if self.selects == "random":
-            # of digits that mean nothing, so that equal questions have equal answers
-            scores = _CERTAIN * torch.frac(states.detach().sum(-1).abs() * _NOISE)
+            scores = _CERTAIN * _drawn(pending[..., 1], slots)
         return scores, states
+
+
+def _drawn(waited: Tensor, slots: Tensor) -> Tensor:
+    """Whole numbers that mean nothing, alike wherever they are worked out, (..., slots)."""
+    digits = torch.floor(_DIGITS * waited) + _DIGITS * slots
+    return digits - _MODULUS * torch.floor(digits / _MODULUS)
 
 
 class TapAgents(ActorCritic):
@@ -79,8 +85,7 @@ class TapAgents(ActorCritic):
         states, of_pools = self.network.encode(*seen)
         can_start = _can_start(observation)
         busy = can_start.any(-1)
-        waits = observation["pending"][..., 0] > 0
-        scores, states = self.network.point(states[busy], waits[busy])
+        scores, states = self.network.point(states[busy], observation["pending"][busy])
         allowed = can_start | ~busy.unsqueeze(-1)  # a distribution must allow something
         slots = MaskedCategorical(_spread(scores, busy), allowed)
         kinds, sizes = observation["kind"][busy].clamp(min=0), observation["sizes"][busy]

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.tapfinger.settings import Setting
 
 LUCK_STEPS: Final = 64
@@ -42,10 +43,7 @@ def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
 def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray, FloatArray]:
     """A job reaches k pools, k and the pools drawn uniformly [authors' program]."""
     rng, jobs, pools = np.random.default_rng(seed), setting.jobs, len(setting.capacity)
-    counts = rng.poisson(setting.arrivals_per_step, jobs)
-    while counts.sum() < jobs:
-        counts = np.append(counts, rng.poisson(setting.arrivals_per_step, jobs))
-    arrival = np.repeat(np.arange(len(counts)), counts)[:jobs]
+    arrival = poisson_steps(rng, setting.arrivals_per_step, jobs)
     kind = rng.integers(len(setting.law.kinds), size=jobs)
     rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
     reaches = rank < rng.integers(1, pools + 1, size=jobs)

@@ -4,9 +4,10 @@ For one pool (Li et al., equation 13)
 
     log pi = log Pr(task | pool) + m log Pr*(size | task, pool)
 
-where m is 1 only for pools that won their task. Who wins is settled when the choice is made
-(:mod:`bireme.rl.encoders.tapfinger_choice`) and is part of it: the size of a loser is LOST. Pools
-that can start nothing have nothing to decide, and are left out of densities and losses.
+where m is 0 for pools that lost their task. Who wins is settled when the choice is made
+(:mod:`bireme.rl.encoders.tapfinger_choice`) and is part of it: the size of a loser is LOST. A pool
+that would give its task nothing does not contend for it, or it would keep it from those who would.
+Pools that can start nothing have nothing to decide, and are left out of densities and losses.
 
 A size is judged only for the task that is chosen, so the entropy of sizes is that for the task
 which was likeliest, and there is no divergence from another distribution to be had.
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bireme.rl.encoders.tapfinger_choice import winners
-from bireme.rl.encoders.tapfinger_moves import LOST
+from bireme.rl.encoders.tapfinger_moves import LOST, VOID
 from bireme.training.distributions import Action, Distribution, MaskedCategorical
 from bireme.training.tapfinger.sight import SIZE, SLOT
 
@@ -93,11 +94,12 @@ class PoolChoices(Distribution):
     def _settled(self, slot: Tensor, size: Tensor) -> dict[str, Tensor]:
         """With LOST for those who chose what another pool won, and for idle ones."""
         chosen = slot.unsqueeze(-1)
-        job = self._job.gather(-1, chosen).squeeze(-1).masked_fill(self._idle, -1)
+        voids = size == VOID
+        job = self._job.gather(-1, chosen).squeeze(-1).masked_fill(self._idle | voids, -1)
         chance = _taken(self._slots, slot).detach().exp()
         room = self._room.gather(-1, chosen).squeeze(-1)
         won = torch.from_numpy(winners(*(np.asarray(part) for part in (job, chance, room))))
-        return {SLOT: slot, SIZE: torch.where(won, size, LOST)}
+        return {SLOT: slot, SIZE: torch.where(won | (voids & ~self._idle), size, LOST)}
 
 
 def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:

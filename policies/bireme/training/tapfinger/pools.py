@@ -150,6 +150,6 @@ class Pools:
         going = np.flatnonzero((self.ended[:, self.window] < 0).any(axis=0))
         start = self.window.start + int(going[0]) if len(going) else self.window.stop
         stop = self.window.stop
-        while stop < self.ended.shape[1] and (self.jobs.arrival[:, stop] <= self.now).any():
+        while stop < self.jobs.arrival.shape[1] and (self.jobs.arrival[:, stop] <= self.now).any():
             stop += 1
         self.window = slice(start, stop)

@@ -113,7 +113,8 @@ class TapfingerRecipe:
             replicas=REPLICAS,
             gamma=0.92,
             gamma_per="time",
-            learning_rate=3e-4,
+            learning_rate=6e-4,
+            ent_coef=0.002,
             n_epochs=2,
             n_minibatches=4,
             target_kl=0.03,
@@ -143,10 +144,13 @@ class PaperRecipe(TapfingerRecipe):
 
 
 class Ablation(TapfingerRecipe):
-    """What the ablations share: worlds, teacher, and a budget of minutes."""
+    """What the ablations share: worlds, teacher, and a budget of minutes; all parts are there."""
+
+    name = "tapfinger-whole"
+    summary = "TapFinger with the budget of its ablations, to compare them with"
 
     plans: Mapping[str, Plan] = {
-        "full": Plan(8, None, 20_000, 60_000, 8, 4),
+        "full": Plan(8, 96, 10_000, 20_000, 8, 1),
         "smoke": Plan(8, 16, 600, 600, 4, 1),
     }
 

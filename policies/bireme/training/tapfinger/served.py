@@ -16,7 +16,7 @@ class ServedPools(nn.Module):
     def forward(self, pending: Tensor, running: Tensor, pools: Tensor, sizes: Tensor) -> Tensor:
         """Of every slot: the pointer's, that of waiting, those of sizes; flat."""
         states, of_pools = self.network.encode(pending, running, pools)
-        scores, states = self.network.point(states, pending[..., 0] > 0)
+        scores, states = self.network.point(states, pending)
         there = of_pools.unsqueeze(-2).expand_as(states)
         logits = self.network.size_head(states, there, sizes)
         return torch.cat([scores.unsqueeze(-1), logits], dim=-1).flatten()

@@ -32,7 +32,6 @@ class Setting:
         arrivals_per_step: Mean of a Poisson distribution.
         jobs: Per episode.
         is_multi: Whether a pool may start several jobs in a step.
-        title: One line for people.
     """
 
     capacity: tuple[tuple[int, int], ...]
@@ -40,7 +39,6 @@ class Setting:
     arrivals_per_step: float
     jobs: int
     is_multi: bool
-    title: str
 
     @property
     def change_share(self) -> float:
@@ -115,4 +113,4 @@ def make_setting(name: str, data: Path | None = None, jobs: int | None = None) -
     capacity, law, rate, own_jobs, is_multi = _KINDS[name]
     if jobs is not None and jobs < 1:
         raise SettingError(f"jobs is {jobs}; write 1 or more")
-    return Setting(capacity, law(data), rate, jobs or own_jobs, is_multi, SETTINGS[name])
+    return Setting(capacity, law(data), rate, jobs or own_jobs, is_multi)

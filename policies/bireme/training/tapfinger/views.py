@@ -32,7 +32,6 @@ def observe(pools: Pools, is_done: BoolArray) -> dict[str, Array]:
         "least": np.where(there[..., None], np.array(law.least), 0),
         "free": pools.free.copy(),
         "most": np.broadcast_to(np.minimum(pools.capacity, law.most), shape).copy(),
-        "capacity": np.broadcast_to(pools.capacity, shape).copy(),
         "waiting": pools.waiting.sum(axis=2),
         "can_start": fits.any(axis=2),
         "is_done": is_done.copy(),
@@ -59,9 +58,7 @@ def _running(pools: Pools) -> dict[str, Array]:
     elapsed = pools.now[:, None, None] - _of(pools.started, job)
     left = law.steps[kind, amount[..., 0], amount[..., 1]] - elapsed
     return {
-        "run_kind": np.where(there, kind, NONE),
         "run_amount": np.where(there[..., None], amount, 0),
-        "run_elapsed": np.where(there, elapsed, 0),
         "run_left": np.where(there, np.maximum(left, 1), NONE),
     }
 

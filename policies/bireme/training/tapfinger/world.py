@@ -36,9 +36,9 @@ class TapWorld:
       steps, ``pending_mask`` bool, ``fits`` bool, whether the smallest allocation fits, all
       (W, N, P); ``connects`` bool (W, N, P, N), whether another pool sees it too; ``least`` int64
       (W, N, P, 2), the smallest allocation.
-    * ``run_kind``, ``run_elapsed``, ``run_left`` int64 (W, N, K), in steps, what is left being as
-      the law has it; ``run_amount`` int64 (W, N, K, 2).
-    * ``free``, ``capacity`` and ``most``, the largest allocation to one job, int64 (W, N, 2);
+    * ``run_left`` int64 (W, N, K), steps to the end as the law has it; ``run_amount`` int64
+      (W, N, K, 2).
+    * ``free`` and ``most``, the largest allocation to one job, int64 (W, N, 2);
       ``waiting`` int64 (W, N), jobs in line; ``can_start`` bool (W, N).
     * ``may_wait`` bool (W,): whether all pools may start nothing.
 

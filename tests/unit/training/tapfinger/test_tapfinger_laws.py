@@ -112,6 +112,8 @@ def test_settings_are_refused_by_name() -> None:
         make_setting("multi-3", jobs=0)
 
 
-def test_every_setting_is_told_of(tmp_path: Path) -> None:
-    folder = a_file(tmp_path)
-    assert all(make_setting(name, folder).title == title for name, title in SETTINGS.items())
+def test_every_setting_can_be_made_and_is_named_to_who_is_wrong(tmp_path: Path) -> None:
+    made = [make_setting(name, a_file(tmp_path)) for name in SETTINGS]
+    assert {setting.is_multi for setting in made} == {True, False}
+    with pytest.raises(SettingError, match=", ".join(SETTINGS)):
+        make_setting("none")

@@ -183,7 +183,7 @@ def test_what_runs_is_shown_with_its_end() -> None:
     world = TapWorld(1, MULTI)
     world.reset([where_pools_share(world)])
     seen = world.step(one(world, 0, 10)).observation
-    kind = seen["run_kind"][0, 0, 0]
+    kind = world.pools.jobs.kind[0, (world.pools.pool[0] == 0).argmax()]
     assert seen["run_amount"][0, 0, 0].tolist() == [2, 10]
     assert seen["run_left"][0, 0, 0] == MULTI.law.steps[kind, 2, 10]
     assert (seen["run_left"][0, 1] == NONE).all()
