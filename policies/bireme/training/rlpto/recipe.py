@@ -58,7 +58,7 @@ class Plan:
     patience: int
 
 
-FULL: Final = Plan(160, 100_000, 4_000_000, 20, 8, 40)
+FULL: Final = Plan(160, 100_000, 4_000_000, 20, 8, 100)
 SMOKE: Final = Plan(16, 4_000, 3_000, 4, 2, 5)
 
 
@@ -111,7 +111,7 @@ class RlptoRecipe:
         """PPO; the best weights are kept. How many decisions it took."""
         config = PPOConfig(
             objective="kl",
-            target_kl=0.01,
+            target_kl=0.005,
             baseline="replicas",
             replicas=REPLICAS,
             gamma=1.0,  # with the paper's 0.99 it pays to put off what is long

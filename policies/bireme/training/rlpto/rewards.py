@@ -9,8 +9,10 @@ dwarfs the first, and the paper states no unit); w: the workers; kw = 0.000625. 
 the gain per iteration, which is what beta bounds. While a task gains, this pays for every minute
 of every worker, so that slow pays too, and a policy that maximises it is slow.
 
-:func:`priced` is what was gained, less what the time was worth, both in betas: a user who names a
-larger one means that time is worth more.
+:func:`priced` is how good tasks have become, less what the time was worth, both in betas: who names
+a larger beta means that time is worth more. It is paid when a task ends, beside what it had where
+its gain fell to beta; paid as it comes, the great gains of early iterations, which every task
+makes, would hide what a move did.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section VI.B.
 """
@@ -42,6 +44,8 @@ class Period:
         nodes: Workers of each task, shape (worlds, tasks).
         minutes: Its length, shape (worlds,).
         left: Tasks that were not done when it began, shape (worlds,).
+        results: Accuracy of each task that ended in it, over what it had where an iteration brought
+            beta; 0 for others; shape (worlds, tasks).
         beta: The least gain, shape (worlds,).
     """
 
@@ -50,6 +54,7 @@ class Period:
     nodes: IntArray
     minutes: FloatArray
     left: IntArray
+    results: FloatArray
     beta: FloatArray
 
 
@@ -65,6 +70,6 @@ def equation_5(period: Period) -> FloatArray:
 
 
 def priced(period: Period) -> FloatArray:
-    """What was gained, less what the time was worth, in betas."""
+    """What came of the tasks, less what the time was worth, in betas."""
     price = (RUN_PRICE + TASK_PRICE * period.left) * period.minutes
-    return np.asarray(period.added.sum(axis=1) / period.beta - price)
+    return np.asarray(period.results.sum(axis=1) / period.beta - price)

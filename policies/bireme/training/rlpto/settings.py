@@ -14,12 +14,15 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
+from bireme.core.errors import SettingError
 from bireme.simulator.traces.papers import RLPTO_PRIORITIES
+from bireme.training.rlpto.curves import MOST_WORKERS
 
 BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 """Least gains of accuracy per iteration, from 0 to 1, that are judged (tables II and III)."""
 MIX_BETA: Final = 3e-4
 """That of the priority mixes (section VII.B.4)."""
+MOST_SERVERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,13 @@ class Setting:
     priorities: tuple[int, ...] = ()
     spread_seconds: float = 0.0
     request_seconds: float = inf
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.servers <= min(self.nodes, MOST_SERVERS) or self.nodes > MOST_WORKERS:
+            raise SettingError(
+                f"servers is {self.servers}, nodes {self.nodes}; give at least a node for each of "
+                f"1 to {MOST_SERVERS} servers, and at most {MOST_WORKERS} nodes"
+            )
 
 
 _TWELVE: Final = Setting()

@@ -18,12 +18,13 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.training.rlpto import curves
 from bireme.training.rlpto.rewards import Period, Reward, equation_5
 from bireme.training.rlpto.servers import Cluster
-from bireme.training.rlpto.settings import Setting
+from bireme.training.rlpto.settings import MOST_SERVERS, Setting
 from bireme.training.worlds import Actions, Array, Observation, Step
 
-SLOTS: Final = 16
+SLOTS: Final = MOST_SERVERS
 """Servers that are shown, N; those beyond what a setting has never run anything."""
 MOST_ITERATIONS: Final = 200.0
 """After so many a task ends even if it still gains (assumed; the paper's number is not told)."""
@@ -135,16 +136,31 @@ class RlptoWorld:
         cluster, rewards = self.cluster, np.zeros(self.count)
         self._moves[worlds] = 0
         while worlds.any():
-            nodes, left = cluster.nodes, (~cluster.done).sum(axis=1)
+            nodes, was_done = cluster.nodes, cluster.done.copy()
             seconds, added = cluster.advance(worlds)
-            minutes = seconds / _MINUTE
-            rewards += self._reward(Period(added, cluster.gain, nodes, minutes, left, self.beta))
             self._take_back(worlds)
+            period = Period(
+                added=added,
+                gain=cluster.gain,
+                nodes=nodes,
+                minutes=seconds / _MINUTE,
+                left=(~was_done).sum(axis=1),
+                results=self._results(was_done),
+                beta=self.beta,
+            )
+            rewards += self._reward(period)
             cluster.start()
             able = (cluster.free > 0) & cluster.running.any(axis=1)
             worlds = worlds & ~able & ~cluster.is_over
         self._seat()
         return rewards
+
+    def _results(self, was_done: BoolArray) -> FloatArray:
+        """How much better tasks have ended than where their gain was beta, shape (W, tasks)."""
+        cluster = self.cluster
+        missing = curves.to_come_at(cluster.tasks.pace, self.beta[:, None])
+        better = cluster.accuracy - (cluster.tasks.top - missing)
+        return np.where(cluster.done & ~was_done, better, 0.0)
 
     def _take_back(self, worlds: BoolArray) -> None:
         """A worker of every task that hardly gains; who has one has converged."""

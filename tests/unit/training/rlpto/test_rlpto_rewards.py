@@ -8,11 +8,17 @@ from bireme.training.rlpto.rewards import POWER, RUN_PRICE, TASK_PRICE, Period, 
 BETA = 3e-4
 
 
-def a_period(gain: float, *, minutes: float = 2.0, left: int = 4, beta: float = BETA) -> Period:
+def a_period(gain: float, *, minutes: float = 2.0, left: int = 4, result: float = 0.0) -> Period:
     """One world, one task of five workers that gained ``gain`` in one iteration."""
     one = np.array([[gain]])
     return Period(
-        one, one, np.array([[5]]), np.array([minutes]), np.array([left]), np.array([beta])
+        added=one,
+        gain=one,
+        nodes=np.array([[5]]),
+        minutes=np.array([minutes]),
+        left=np.array([left]),
+        results=np.array([[result]]),
+        beta=np.array([BETA]),
     )
 
 
@@ -23,7 +29,7 @@ def test_the_sign_of_the_papers_second_term_flips_at_beta() -> None:
 
 
 def test_a_minute_costs_betas_for_the_run_and_for_every_task_not_yet_done() -> None:
-    found = priced(a_period(6e-4, minutes=1.5, left=4))
+    found = priced(a_period(1e-2, minutes=1.5, left=4, result=6e-4))
     assert found == pytest.approx([2.0 - 1.5 * (RUN_PRICE + 4 * TASK_PRICE)])
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.errors import SettingError
 from bireme.training.rlpto.servers import Cluster
 from bireme.training.rlpto.settings import SETTINGS, Setting
 
@@ -17,6 +18,14 @@ EVERYWHERE = np.array([True])
 
 def a_cluster(setting: Setting = TABLE, seed: int = 0, most_iterations: float = 1e9) -> Cluster:
     return Cluster([setting], [seed], most_iterations)
+
+
+@pytest.mark.parametrize(("servers", "nodes"), [(0, 4), (5, 4), (17, 20), (3, 65)])
+def test_a_setting_without_a_worker_per_server_or_too_large_is_refused(
+    servers: int, nodes: int
+) -> None:
+    with pytest.raises(SettingError, match=f"servers is {servers}, nodes {nodes}"):
+        Setting(servers=servers, nodes=nodes)
 
 
 def run(cluster: Cluster, seconds: float) -> None:
