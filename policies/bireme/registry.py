@@ -39,6 +39,7 @@ ORDERERS: Final[Mapping[str, str]] = {
     "smallest-first": "bireme.heuristics.shortest:SmallestFirst",
     "srsf": "bireme.heuristics.shortest:ShortestRemainingService",
     "srtf": "bireme.heuristics.shortest:ShortestRemainingTime",
+    "tapfinger": "bireme.rl.shipped:TapfingerOrder",
     "tetris": "bireme.heuristics.tetris:TetrisOrder",
     "tiresias-gittins": "bireme.heuristics.tiresias:TiresiasGittins",
     "tiresias-las": "bireme.heuristics.tiresias:TiresiasLas",
@@ -53,6 +54,7 @@ PLACERS: Final[Mapping[str, str]] = {
     "load-balance": "bireme.heuristics.fits:LoadBalance",
     "packing": "bireme.heuristics.packing:Packing",
     "random": "bireme.heuristics.lottery:RandomPlacement",
+    "tapfinger": "bireme.rl.shipped:TapfingerPlacement",
     "tetris": "bireme.heuristics.tetris:TetrisPlacement",
 }
 SIZERS: Final[Mapping[str, str]] = {
@@ -63,6 +65,7 @@ SIZERS: Final[Mapping[str, str]] = {
     "min": "bireme.heuristics.plain_sizers:Minimum",
     "optimus": "bireme.heuristics.optimus:Optimus",
     "slaq": "bireme.heuristics.slaq:Slaq",
+    "tapfinger": "bireme.rl.shipped:TapfingerSizer",
     "tradl": "bireme.heuristics.tradl:TradlSizer",
 }
 

@@ -37,6 +37,28 @@ def weighted_sum(
     )
 
 
+def always_more(inputs: Mapping[str, Shape], output: tuple[str, str]) -> onnx.ModelProto:
+    """For sizers that work in single nodes: none is worth 0, one more for anybody 1, one less -1.
+
+    The rows of the first input are those that may have more.
+    """
+    fed = next(iter(inputs))
+    weights: dict[str, NDArray[Any]] = {
+        "axis": np.array([1], dtype=np.int64),
+        "none": np.zeros(1, dtype=np.float32),
+        "one": np.ones(1, dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("ReduceMax", [fed, "axis"], ["most"], keepdims=0),
+        helper.make_node("Mul", ["most", "none"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "one"], ["more"]),
+        helper.make_node("Sub", ["zeros", "one"], ["less"]),
+        helper.make_node("Concat", ["none", "more", "less"], [output[0]], axis=0),
+    ]
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    return model(inputs, output, nodes, tensors)
+
+
 def model(
     inputs: Mapping[str, Shape],
     output: tuple[str, str],

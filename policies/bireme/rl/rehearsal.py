@@ -4,6 +4,7 @@ Encoder and network answer once for each of a few sizes, on gangs and nodes of a
 they cannot do shows here, and the first real question finds everything warm.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +34,7 @@ class _Speed:
     """Each replica adds less than the one before."""
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        return float(sum(sizes.values())) ** 0.8 / max(nodes, 1) ** 0.1
+        return math.pow(sum(sizes.values()), 0.8) / math.pow(max(nodes, 1), 0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.decision import Admit, Decision, Hold, Resize
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.list_schedule import costs, problem_of
 
@@ -96,9 +96,10 @@ def _same_sizes(active: Decision, shadow: Decision) -> float | None:
 
 def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
     """Replicas by task of the elastic gangs that it starts or resizes, by uid."""
+    given: list[Admit | Resize] = [*decision.admitted, *decision.resized]
     return {
         action.gang.uid: {task.task: int(task.counts.sum()) for task in action.placement.tasks}
-        for action in (*decision.admitted, *decision.resized)
+        for action in given
         if action.gang.is_elastic
     }
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from bireme.rl.checkpoints import Checkpoint, load
+from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
 from bireme.rl.orderers import LearnedOrderer
 from bireme.rl.placers import LearnedPlacer
+from bireme.rl.sizers import LearnedSizer
 
 FOLDER: Final = Path(__file__).parent / "checkpoints"
 
@@ -80,3 +82,36 @@ class LearnedIndex(LearnedOrderer):
 
     def __init__(self) -> None:
         super().__init__(checkpoint("learned-index"))
+
+
+class TapfingerOrder(ChosenOrderer):
+    """Gangs in the order in which node pools choose them, then by arrival (agents of TapFinger).
+
+    Running gangs are never stopped. Made for pools of 4 to 32 GPUs.
+    Source: Li et al., IEEE TPDS 2023 (TapFinger), with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("tapfinger"))
+
+
+class TapfingerPlacement(ChosenPlacer):
+    """Each gang packed into the node pool that chose it (agents of TapFinger).
+
+    Trained together with the orderer and the sizer of the same name.
+    Source: Li et al., IEEE TPDS 2023 (TapFinger), with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("tapfinger"))
+
+
+class TapfingerSizer(LearnedSizer):
+    """The sizes that node pools choose for gangs that start; running ones keep theirs (TapFinger).
+
+    Trained together with the orderer and the placer of the same name.
+    Source: Li et al., IEEE TPDS 2023 (TapFinger), with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("tapfinger"))

@@ -22,9 +22,9 @@ from bireme.rl.encoders.tapfinger_moves import INPUTS, VOID, decided, question
 from bireme.rl.encoders.tapfinger_table import Table
 from bireme.rl.protocols import Ask, Choices, Shape
 
-MOST_GANGS: Final = 64
+MOST_GANGS: Final = 32
 """Gangs that are chosen from in a cycle, the first that came; others wait for a later one."""
-MOST_ROUNDS: Final = 32
+MOST_ROUNDS: Final = 16
 """How often the pools choose in a cycle."""
 _TURNS: Final = 64
 """How often pools that lost a gang choose again before the network is asked anew."""
@@ -42,7 +42,7 @@ class TapfingerPools:
         sizes: dict[str, Mapping[str, int]] = {}
         pools: dict[str, BoolArray] = {}
         for _ in range(MOST_ROUNDS):
-            started = _round(ask, table) if table.fits.any() else []
+            started = _round(ask, table) if table.can_start else []
             for gang, pool, size in started:
                 offer = table.offers[gang]
                 order.append(offer.gang.uid)

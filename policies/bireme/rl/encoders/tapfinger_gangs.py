@@ -7,6 +7,7 @@ more to gain nothing. Sizes that are hardly faster than smaller ones are left ou
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -44,8 +45,9 @@ def offer_of(gang: Gang, pool: Pool, snapshot: ClusterSnapshot, typical: float) 
     asked = {task.name: task.replicas for task in gang.tasks}
     if gang.speed is None:
         high = {name: max(low[name], min(size, asked[name])) for name, size in high.items()}
-    seconds = [seconds_at(gang, sizes, pool, snapshot, typical) for sizes in _ladder(low, high)]
-    sizes, kept = _worthwhile(_ladder(low, high), seconds)
+    ladder = _ladder(low, high)
+    seconds = [seconds_at(gang, sizes, pool, snapshot, typical) for sizes in ladder]
+    sizes, kept = _worthwhile(ladder, seconds)
     axis = snapshot.nodes.axis
     demand = [axis.usage(tuple(demand_of(gang, each).items())) for each in sizes]
     return Offer(gang, sizes, np.array(kept), np.stack(demand))
@@ -75,14 +77,18 @@ def seconds_at(
 def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
     """Sizes from ``low`` to ``high``, every one of them or ever larger steps."""
     span = max((high[name] - low[name] for name in low), default=0)
-    if span < MOST_SIZES:
-        rungs = np.arange(span + 1)
-    else:
-        rungs = np.unique(np.geomspace(1, span + 1, MOST_SIZES).round().astype(int)) - 1
+    rungs = range(span + 1) if span < MOST_SIZES else _rungs(span)
     return [
         {name: low[name] + round((high[name] - low[name]) * rung / max(span, 1)) for name in low}
-        for rung in rungs.tolist()
+        for rung in rungs
     ]
+
+
+@cache
+def _rungs(span: int) -> tuple[int, ...]:
+    """MOST_SIZES numbers at most, from 0 to ``span``."""
+    found = {round((span + 1) ** (rung / (MOST_SIZES - 1))) - 1 for rung in range(MOST_SIZES)}
+    return tuple(sorted(found))
 
 
 def _worthwhile(

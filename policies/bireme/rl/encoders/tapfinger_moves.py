@@ -62,7 +62,7 @@ def decided(
     is_open = fits[..., 0] & (kind != NONE)
     slot, size = np.zeros(len(pools), np.int64), np.full(len(pools), LOST)
     for _ in range(turns):
-        chosen, won = _won(seen, scores[..., 0], is_open)
+        chosen, won = _won(seen, scores[..., 0], is_open, best)
         slot[won], size[won] = chosen[won], best[pools, chosen][won]
         taken = seen["job"][pools, chosen][won & (size > VOID)]
         is_open = is_open & ~won[:, None] & ~np.isin(seen["job"], taken)
@@ -71,13 +71,19 @@ def decided(
     return slot, size
 
 
-def _won(seen: Seen, scores: FloatArray, is_open: BoolArray) -> tuple[IntArray, BoolArray]:
-    """Which slot each pool chooses of the open ones, and whether it gets it, (pools,)."""
-    pools, is_busy = np.arange(len(scores)), is_open.any(-1)
+def _won(
+    seen: Seen, scores: FloatArray, is_open: BoolArray, best: IntArray
+) -> tuple[IntArray, BoolArray]:
+    """Which slot each pool chooses of the open ones, and whether nobody is in its way, (pools,).
+
+    A pool that would give a task nothing (``best``) does not contend for it.
+    """
+    pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
     wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
     slot = wanted.argmax(-1)
     shares = np.exp(wanted - wanted.max(-1, keepdims=True))
     chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
-    job = np.where(is_busy, seen["job"][pools, slot], NONE)
+    voids = best[pools, slot] == VOID
+    job = np.where(is_busy & ~voids, seen["job"][pools, slot], NONE)
     room = seen["room"][pools, slot]
-    return slot, winners(job[None], chance[None], room[None])[0]
+    return slot, winners(job[None], chance[None], room[None])[0] | (is_busy & voids)

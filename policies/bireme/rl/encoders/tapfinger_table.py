@@ -152,6 +152,12 @@ class Table:
         may = self.reaches & self.waits
         return np.asarray(is_free & self.places & may[:, :, None])
 
+    @property
+    def can_start(self) -> bool:
+        """Whether anybody could start anywhere at the smallest size."""
+        is_free = (self.demand[:, 0] <= self.pools.free[:, None, :]).all(-1)
+        return bool((is_free & self.places[..., 0] & self.reaches & self.waits).any())
+
     def start(self, gang: int, pool: int, size: int) -> None:
         """``gang`` starts in ``pool`` with the size in that row."""
         self.waits[gang], self.can_void = False, True
