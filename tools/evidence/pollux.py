@@ -33,6 +33,7 @@ from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.traces.tables import unpacked
 from bireme.simulator.workload import Trace
 from evidence import elastic
+from evidence.beside import BOUND, by_application, by_workload, mean, ratio
 from evidence.pages import Page
 from evidence.plain import LasByArrival, decide_anew
 from evidence.store import Key, Run, Store
@@ -47,8 +48,6 @@ FOLDERS: Final = {
 }
 CALIBRATED: Final = ("0.5", "1.0")
 """Loads at which the rules of others are held against their authors'."""
-BOUND: Final = 0.05
-_APPLICATIONS: Final = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3")
 _THRESHOLD_GPU_SECONDS: Final = 57_600.0
 
 _PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
@@ -137,9 +136,7 @@ def _workload(archive: Path, load: str, workload: int, contender: Contender) -> 
     """The workload with times as the authors count them, because their rounds do."""
     path = archive / FOLDERS[load] / f"workload-{workload}.csv"
     trace = read_pollux(path, mode=contender.mode)
-    with unpacked(path) as file, file.open(encoding="utf-8") as rows:
-        first = min(float(row["time"]) for row in csv.DictReader(rows))
-    jobs = (replace(job, submitted=job.submitted + first) for job in trace.jobs)
+    jobs = (replace(job, submitted=_times(path)[job.name]) for job in trace.jobs)
     if contender.knows_run_times:
         jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in jobs)
     return replace(trace, jobs=tuple(jobs))
@@ -162,18 +159,20 @@ def build(data: Path, store: Store) -> Page:
         for load in contender.loads:
             theirs = published(archive, contender.published, load)
             ours = runs[contender, load] = _simulated(archive, store, contender, load)
-            tables.append(_by_workload(contender, load, ours, theirs, archive))
+            title = f"{contender.says}, load {load}"
+            tables.append(by_workload(title, ours, theirs, _submitted(archive, load)))
             if contender is not ELASTIC and load in CALIBRATED:
                 means[contender, load] = ratio(ours, theirs)
     first = runs[CONTENDERS[0], "0.5"]
-    alone = _by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
+    alone = by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
     rows, loads = _rows(archive, runs), tuple(FOLDERS)
+    over_pollux = ratio(runs[ELASTIC, "1.0"], published(archive, "pollux", "1.0"))
     rivals, goal = [rival.says for rival in RIVALS], "published: pollux"
     finding = elastic.finding(ELASTIC.says, rivals, goal, rows, loads)
     return Page(
         name="pollux",
         title="Pollux' workloads: Tiresias, Optimus and goodput beside the published results",
-        summary=f"{_summary(means)}. {finding}",
+        summary=f"{_summary(means)}; goodput over Pollux {over_pollux:.3f}",
         findings=(_findings(means), finding),
         tables=(
             _overview(means),
@@ -183,6 +182,20 @@ def build(data: Path, store: Store) -> Page:
         ),
         revisions=tuple(sorted({run.revision for some in runs.values() for run in some.values()})),
     )
+
+
+def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
+    """When each job came, by workload and job."""
+    return {
+        number: _times(archive / FOLDERS[load] / f"workload-{number}.csv") for number in WORKLOADS
+    }
+
+
+@cache
+def _times(path: Path) -> dict[str, float]:
+    """When each job of a workload came, as the authors count."""
+    with unpacked(path) as file, file.open(encoding="utf-8") as rows:
+        return {row["name"]: float(row["time"]) for row in csv.DictReader(rows)}
 
 
 def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> dict[int, Run]:
@@ -201,82 +214,17 @@ def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]
     """Mean completion seconds of the workloads, ours and published, by row and load."""
     rows: dict[str, dict[str, FloatArray]] = {
         one.says: {
-            load: np.array([_mean(run.completions) for run in runs[one, load].values()])
+            load: np.array([mean(run.completions) for run in runs[one, load].values()])
             for load in FOLDERS
         }
         for one in (ELASTIC, *RIVALS)
     }
     for policy in ("pollux", "optimus", "tiresias"):
         rows[f"published: {policy}"] = {
-            load: np.array([_mean(found) for found in published(archive, policy, load).values()])
+            load: np.array([mean(found) for found in published(archive, policy, load).values()])
             for load in FOLDERS
         }
     return rows
-
-
-def ratio(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> float:
-    """Mean over the workloads of our mean completion time over the published one."""
-    return float(np.mean([_mean(ours[n].completions) / _mean(theirs[n]) for n in ours]))
-
-
-def _mean(by_job: Mapping[str, float]) -> float:
-    return float(np.mean(list(by_job.values())))
-
-
-def _by_workload(
-    contender: Contender,
-    load: str,
-    ours: Mapping[int, Run],
-    theirs: Mapping[int, Mapping[str, float]],
-    archive: Path,
-) -> Table:
-    rows = []
-    for number, run in ours.items():
-        mine, known = _mean(run.completions), _mean(theirs[number])
-        trace = _workload(archive, load, number, contender)
-        submitted = {job.name: job.submitted for job in trace.jobs}
-        end = max(submitted[name] + seconds for name, seconds in theirs[number].items())
-        makespan = end - min(submitted.values())
-        near = [abs(run.completions[n] / s - 1) <= BOUND for n, s in theirs[number].items()]
-        rows.append(
-            (
-                f"workload-{number}",
-                *(f"{known:.0f}", f"{mine:.0f}", f"{mine / known:.3f}"),
-                *(f"{makespan:.0f}", f"{run.metrics.makespan_seconds:.0f}"),
-                f"{run.metrics.makespan_seconds / makespan:.3f}",
-                *(f"{100 * np.mean(near):.0f} %", f"{run.metrics.preemptions}"),
-            )
-        )
-    columns = (
-        *("workload", "mean JCT published, s", "ours, s", "ratio"),
-        *("makespan published, s", "ours, s", "ratio", "jobs within 5 %", "preemptions"),
-    )
-    return Table(title=f"{contender.says}, load {load}", columns=columns, rows=tuple(rows))
-
-
-def _by_application(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> Table:
-    """Single jobs under the authors' rule at half load, where few of them meet."""
-    rows = []
-    for application in _APPLICATIONS:
-        ratios = np.array(
-            [
-                run.completions[job] / theirs[number][job]
-                for number, run in ours.items()
-                for job in run.completions
-                if job.startswith(f"{application}-")
-            ]
-        )
-        low, middle, high = np.percentile(ratios, (10, 50, 90))
-        near = 100 * float((abs(ratios - 1) <= 0.02).mean())
-        rows.append(
-            (
-                application,
-                *(f"{len(ratios)}", f"{middle:.3f}", f"{low:.3f}", f"{high:.3f}", f"{near:.0f} %"),
-            )
-        )
-    columns = ("application", "jobs", "median ratio", "10 %", "90 %", "within 2 %")
-    title = "Single jobs: our completion time over the published one, authors' rule, load 0.5"
-    return Table(title=title, columns=columns, rows=tuple(rows))
 
 
 _Means = Mapping[tuple[Contender, str], float]
