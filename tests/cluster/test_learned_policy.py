@@ -17,17 +17,22 @@ from bireme.records.outlines import outline_of
 from bireme.records.reading import open_record
 from bireme.registry import make_policy
 from bireme.rl import named
+from bireme.rl.cards import Parts
+from bireme.rl.checkpoints import LOGITS
+from bireme.rl.encoders import size_encoder
 from bireme.rl.scorers import LearnedScorer
 from controlplane.stack import BiremeStack
 from scenario.clusters import gpu_stack
 from scenario.manifests import Manifest, scheduling_policy, task, training_job
 from scenario.tenant import Tenant, nodes_of
-from smallnets import checkpoints
+from scenario.waiting import always
+from smallnets import checkpoints, graphs
 
 pytestmark = pytest.mark.cluster
 
 NODES = "das-machines/1"
 JOBS = "a2c-jobs/1"
+SIZES = "rlpto-tasks/1"
 RETRY_SECONDS = 30
 """How often what could not be loaded is tried again."""
 LOADS = 'bireme_extender_policy_loads_total{outcome="loaded"}'
@@ -36,11 +41,15 @@ CALLS = 'bireme_extender_requests_total{outcome="scored",verb="prioritize"}'
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Placers that like the emptiest and the fullest nodes best, and an orderer."""
+    """Placers that like the emptiest and the fullest nodes best, an orderer and a sizer."""
     folder = tmp_path_factory.mktemp("trained")
     checkpoints.write(folder / "emptiest", placer=[1.0], place_encoder=NODES)
     checkpoints.write(folder / "fullest", placer=[-1.0], place_encoder=NODES)
     checkpoints.write(folder / "orderer", orderer=[1.0], order_encoder=JOBS)
+    inputs = size_encoder(SIZES).inputs
+    more = graphs.always_more(inputs, LOGITS)
+    part = checkpoints.write_part(folder / "sizer" / checkpoints.SIZER, more, SIZES, inputs, LOGITS)
+    checkpoints.write_card(folder / "sizer", checkpoints.card("sizer", Parts(sizer=part)))
     return folder
 
 
@@ -147,6 +156,31 @@ def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
         for node in found[name].values():
             actual[node] = actual.get(node, 0) + 1
         assert predicted.starts[uid] == {"worker": actual}
+
+
+def size_of(tenant: Tenant, name: str) -> int:
+    """Pods of a job, once it runs with them all."""
+    pods, ready = tenant.pods(name), str(tenant.status(name).get("ready"))
+    return len(pods) if ready == f"{len(pods)}/{len(pods)}" else 0
+
+
+def test_a_checkpoints_sizer_decides_how_large_an_elastic_job_is(
+    tenant: Tenant, trained: Path, records: Path
+) -> None:
+    """One that tells nothing gets what it asks for; the general rule would fill idle nodes."""
+    use(tenant, "sizer")
+    workers = task("worker", 3, minReplicas=2, maxReplicas=6)
+    tenant.create(training_job("sized", workers, rendezvous="torch"))
+    tenant.eventually(lambda: size_of(tenant, "sized"), lambda size: size == 3, 45.0)
+    always(lambda: len(tenant.pods("sized")), lambda size: size == 3, 4.0, what="as asked")
+    moment = started(records, "sized")
+    assert moment.source.checkpoint == "sizer"
+    settings = open_record([records]).settings
+    policy, _ = named.policy_of(moment.source, settings, make_policy, str(trained))
+    assert outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes) == moment.outline
+    assert told(tenant, "Degraded").startswith("False AnswersValid")
+    tenant.cluster.kubectl("delete", "bsp", "policy")
+    tenant.eventually(lambda: size_of(tenant, "sized"), lambda size: size == 6, 45.0)
 
 
 def test_a_corrupt_checkpoint_degrades_visibly_and_no_job_waits_longer_for_it(

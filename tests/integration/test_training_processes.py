@@ -16,7 +16,7 @@ from toyworlds.recipe import UPDATES, WORLDS
 
 TOOLS = Path(__file__).parents[2] / "tools"
 RECIPE = "toyworlds.recipe:EchoRecipe"
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 300
 
 
 def torchrun(*program: str) -> str:
