@@ -254,8 +254,10 @@ class Cluster:
         )
         if result.returncode != 0:
             raise ControlPlaneError(f"kwokctl could not start {self.name}:\n{tail(result.stdout)}")
-        for saved in self._saved["components"]:
-            self.component(saved["name"]).wait_healthy()
+        for component in (self.component(saved["name"]) for saved in self._saved["components"]):
+            if component.pid is None:  # it waits 20 s for an API server, which may take longer
+                component.start()
+            component.wait_healthy()
         self._await_service_account("default")
 
     def _await_service_account(self, namespace: str) -> None:

@@ -85,7 +85,7 @@ class LearnedIndex(LearnedOrderer):
 
 
 class TapfingerOrder(ChosenOrderer):
-    """Gangs in the order in which node pools choose them, then by arrival (agents of TapFinger).
+    """Gangs as node pools choose them, all others by arrival (the agents of TapFinger).
 
     Running gangs are never stopped. Made for pools of 4 to 32 GPUs.
     Source: Li et al., IEEE TPDS 2023 (TapFinger), with the fill-ins that its recipe states.
@@ -107,7 +107,7 @@ class TapfingerPlacement(ChosenPlacer):
 
 
 class TapfingerSizer(LearnedSizer):
-    """The sizes that node pools choose for gangs that start; running ones keep theirs (TapFinger).
+    """The sizes that node pools choose for gangs that start (the agents of TapFinger).
 
     Trained together with the orderer and the placer of the same name.
     Source: Li et al., IEEE TPDS 2023 (TapFinger), with the fill-ins that its recipe states.

@@ -26,6 +26,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger-no-pointer": "bireme.training.tapfinger.recipe:NoPointer",
     "tapfinger-paper": "bireme.training.tapfinger.recipe:PaperRecipe",
     "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
+    "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
 

@@ -58,18 +58,26 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def seconds_at(
+    table: PolluxTable, nodes: int, replicas: int, batch: int, places: tuple[int, ...] = ()
+) -> tuple[float, float]:
+    """Seconds of a step, and of the synchronisation in it, at one local batch size."""
+    step, sync = table.seconds(nodes, replicas, np.array([float(batch)]), places)
+    return float(step[0]), float(sync[0])
+
+
 def test_step_times_are_exact_where_measured_and_averaged_over_placements(folder: Path) -> None:
     table = PolluxTable.load(folder)
-    assert table.seconds(1, 2, 8) == (2.2, 0.2)
-    assert table.seconds(2, 4, 4) == (2.5, 1.0)  # 13 and 22
+    assert seconds_at(table, 1, 2, 8) == (2.2, 0.2)
+    assert seconds_at(table, 2, 4, 4) == (2.5, 1.0)  # 13 and 22
 
 
 def test_step_times_are_straight_between_batches_replicas_and_nodes(folder: Path) -> None:
     table = PolluxTable.load(folder)
-    assert table.seconds(1, 1, 5) == pytest.approx((1.25, 0.0))
-    assert table.seconds(4, 8, 4) == pytest.approx((5.0 + 4 / 3, 3.0 + 4 / 3))
+    assert seconds_at(table, 1, 1, 5) == pytest.approx((1.25, 0.0))
+    assert seconds_at(table, 4, 8, 4) == pytest.approx((5.0 + 4 / 3, 3.0 + 4 / 3))
     # 6 replicas on 3 nodes: half-way between 4 on 2 nodes and 8 on 4.
-    assert table.seconds(3, 6, 4) == pytest.approx(((2.5 + 5 + 4 / 3) / 2, (1 + 3 + 4 / 3) / 2))
+    assert seconds_at(table, 3, 6, 4) == pytest.approx(((2.5 + 5 + 4 / 3) / 2, (1 + 3 + 4 / 3) / 2))
 
 
 def test_nothing_is_said_beyond_what_was_measured(folder: Path) -> None:
@@ -82,7 +90,7 @@ def test_nothing_is_said_beyond_what_was_measured(folder: Path) -> None:
 def test_a_gang_denser_than_the_machines_measured_counts_as_spread(folder: Path) -> None:
     table = PolluxTable.load(folder)
     assert table.batch_range(1, 16) == (4, 4)
-    assert table.seconds(1, 16, 4) == table.seconds(4, 16, 4) == (9.0, 7.0)
+    assert seconds_at(table, 1, 16, 4) == seconds_at(table, 4, 16, 4) == (9.0, 7.0)
 
 
 def test_a_larger_batch_is_worth_less_the_less_noise_there_is(folder: Path) -> None:
@@ -124,6 +132,20 @@ def test_a_job_that_adapts_is_never_slower_than_with_a_fixed_batch(folder: Path)
             fixed = replace(free, batch=batch)
             sizes = {"worker": replicas}
             assert free.steps_per_second(sizes, 1) >= fixed.steps_per_second(sizes, 1) - 1e-12
+
+
+def test_a_job_that_adapts_gets_through_some_epochs_sooner_than_through_others(
+    folder: Path,
+) -> None:
+    """Batch 8 is worth 4/3 in the first epoch and 1.6 in the second."""
+    course = PolluxSpeed.load(folder).course((2,))
+    assert course is not None
+    assert course.done.tolist() == [0, 0.5, 1]
+    assert course.elapsed.tolist() == pytest.approx([0, 0.75 / (0.75 + 0.625), 1])
+
+
+def test_a_fixed_batch_needs_no_course_as_all_sizes_share_it(folder: Path) -> None:
+    assert PolluxSpeed.load(folder, batch=8).course((2,)) is None
 
 
 def test_the_metric_is_a_curve_over_the_work(folder: Path) -> None:
@@ -178,7 +200,7 @@ def test_every_size_measured_is_given_back(traces: Path, application: str) -> No
     table = PolluxTable.load(folder)
     for (nodes, replicas, batch), seconds in measured.items():
         mean = sum(seconds) / len(seconds)
-        assert table.seconds(nodes, replicas, batch)[0] == pytest.approx(mean)
+        assert seconds_at(table, nodes, replicas, batch)[0] == pytest.approx(mean)
 
 
 @needs_archive
@@ -189,7 +211,7 @@ def test_every_size_up_to_sixteen_nodes_has_a_step_time(traces: Path, applicatio
         for nodes in range(ceil(replicas / 4), min(replicas, 16) + 1):
             limits = table.batch_range(nodes, replicas)
             assert limits is not None
-            step, sync = table.seconds(nodes, replicas, int(limits[1]))
+            step, sync = seconds_at(table, nodes, replicas, int(limits[1]))
             assert 0 <= sync < step
     assert table.batch_range(16, 65) is None
 
@@ -231,9 +253,9 @@ def test_run_times_are_those_the_authors_simulator_published(traces: Path) -> No
 
 def test_a_placement_that_was_measured_has_its_own_step_time(folder: Path) -> None:
     table = PolluxTable.load(folder)
-    assert table.seconds(2, 4, 4, (1, 3)) == table.seconds(2, 4, 4, (3, 1)) == (2.0, 1.0)
-    assert table.seconds(2, 4, 4, (2, 2)) == (3.0, 1.0)
-    assert table.seconds(1, 2, 8, (2,)) == table.seconds(1, 2, 8)
+    assert seconds_at(table, 2, 4, 4, (1, 3)) == seconds_at(table, 2, 4, 4, (3, 1)) == (2.0, 1.0)
+    assert seconds_at(table, 2, 4, 4, (2, 2)) == (3.0, 1.0)
+    assert seconds_at(table, 1, 2, 8, (2,)) == seconds_at(table, 1, 2, 8)
 
 
 def test_a_job_runs_at_the_speed_of_its_very_placement(folder: Path) -> None:

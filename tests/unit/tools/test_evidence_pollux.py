@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence.pollux import ARCHIVE, CONTENDERS, Contender, carry_out, published, ratio
+from evidence.beside import ratio
+from evidence.elastic import STRETCH
+from evidence.pollux import ARCHIVE, CONTENDERS, ELASTIC, Contender, carry_out, published
 from evidence.store import run_of
 
 DATA = Path(__file__).parents[4] / "shared/data"
@@ -24,3 +26,8 @@ def test_tiresias_completes_the_jobs_of_a_workload_when_the_authors_say(
     assert ratio(ours, theirs) == pytest.approx(1.0, abs=0.005)
     single = [ours[WORKLOAD].completions[job] / s for job, s in theirs[WORKLOAD].items()]
     assert np.median(single) == pytest.approx(1.0, abs=0.01)
+
+
+def test_goodput_completes_the_jobs_of_a_workload_about_as_soon_as_pollux_did() -> None:
+    ours = {WORKLOAD: run_of(carry_out(DATA / ARCHIVE, ELASTIC, "0.5", WORKLOAD))}
+    assert ratio(ours, published(DATA / ARCHIVE, "pollux", "0.5")) < STRETCH

@@ -12,9 +12,9 @@ batch size every epoch takes the same share of a training at every size, up to t
 local batches, so that one number per size gives the exact finish, even of a job that is resized.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -72,19 +72,19 @@ class TrainingRecord:
         """Steps of ``m0`` in each epoch, shape (epochs,): up to the first training's end of it."""
         return np.diff(self.progress.min(axis=0), prepend=0.0)
 
-    def gain(self, batch: float) -> FloatArray:
-        """What a step of ``batch`` is worth in steps of ``m0``, shape (epochs,).
+    def gain(self, batch: float | FloatArray) -> FloatArray:
+        """What a step of ``batch`` is worth in steps of ``m0``, shape (..., epochs) by batch.
 
         Between measured batch sizes the gradient's moments lie on straight lines.
         """
-        high = int(np.clip(np.searchsorted(self.batches, batch), 1, len(self.batches) - 1))
+        high = np.clip(np.searchsorted(self.batches, batch), 1, len(self.batches) - 1)
         low = high - 1
         share = (batch - self.batches[low]) / (self.batches[high] - self.batches[low])
         square, variance = (
-            moments[low] + share * (moments[high] - moments[low])
+            moments[low] + share[..., None] * (moments[high] - moments[low])
             for moments in (self.squares, self.variances)
         )
-        scale = batch / self.batches[0]
+        scale = np.asarray(batch / self.batches[0])[..., None]
         return np.asarray((variance + square) / (variance / scale + square))
 
     def efficiency(self, batch: float) -> FloatArray:
@@ -114,8 +114,9 @@ class PolluxSpeed:
     training: TrainingRecord
     batch: int | None = None
     largest_local_batch: float = inf
-    _known: dict[tuple[int, ...], float] = field(default_factory=dict, init=False, repr=False)
-    _courses: dict[Places, Course | None] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[tuple[int, ...], tuple[float, Course | None]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     knows_spread = True
     """The measurements already slow down on more nodes."""
@@ -140,59 +141,56 @@ class PolluxSpeed:
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         """Mean over a whole training; 0 at sizes that were not measured or are too many."""
-        return self._speed(nodes, sum(sizes.values()), ())
+        return self._way(nodes, sum(sizes.values()), ())[0]
 
     def steps_per_second_on(self, places: Places) -> float:
         """The same on the placement ``places`` itself, where that was measured."""
-        return self._speed(len(places), sum(places), places)
+        return self._way(len(places), sum(places), places)[0]
 
     def course(self, places: Places) -> Course | None:
         """How the epochs share the time on ``places``; None where the batch is fixed.
 
         With a fixed batch that is alike at every size, and so nothing to keep account of.
         """
-        if places not in self._courses:
-            paces = None if self.batch else self._paces(len(places), sum(places), places)
-            course = None if paces is None else Course.of(self.training.epoch_work, paces)
-            self._courses[places] = course
-        return self._courses[places]
+        return self._way(len(places), sum(places), places)[1]
 
-    def _speed(self, nodes: int, replicas: int, places: Places) -> float:
-        key = nodes, replicas, *places
+    def _way(self, nodes: int, replicas: int, places: Places) -> tuple[float, Course | None]:
+        """Mean speed and course of a training; the same object for all that were measured alike."""
+        known = self.table.measured(places)
+        key = nodes, replicas, *known
         if key not in self._known:
-            self._known[key] = self._mean_speed(nodes, replicas, places)
+            self._known[key] = self._new_way(nodes, replicas, known)
         return self._known[key]
 
-    def _mean_speed(self, nodes: int, replicas: int, places: Places) -> float:
-        work, paces = self.training.epoch_work, self._paces(nodes, replicas, places)
-        return 0.0 if paces is None else float(work.sum() / (work / paces).sum())
+    def _new_way(self, nodes: int, replicas: int, places: Places) -> tuple[float, Course | None]:
+        batches, seconds = self._batches(nodes, replicas, places)
+        if not len(batches):
+            return 0.0, None
+        work = self.training.epoch_work
+        paces = np.max(self.training.gain(batches) / seconds[:, None], axis=0)
+        course = None if self.batch else Course.of(work, paces)
+        return float(work.sum() / (work / paces).sum()), course
 
-    def _paces(self, nodes: int, replicas: int, places: Places) -> FloatArray | None:
-        """Steps of ``m0`` a second in every epoch, shape (epochs,); None where it cannot run."""
-        ways = self._ways(nodes, replicas, places)
-        paces = [self.training.gain(batch) / seconds for batch, seconds in ways]
-        return np.max(paces, axis=0) if paces else None
-
-    def _ways(self, nodes: int, replicas: int, places: Places) -> Iterator[tuple[int, float]]:
+    def _batches(self, nodes: int, replicas: int, places: Places) -> tuple[FloatArray, FloatArray]:
         """Total batch sizes it can take at this size, and the seconds of a step at each."""
         local = self.table.batch_range(nodes, replicas, places)
         if local is None:
-            return
+            return np.empty(0), np.empty(0)
         smallest, largest = local[0], min(local[1], self.largest_local_batch)
         low, high = self.training.batches[[0, -1]]
-        targets = [float(self.batch)] if self.batch else _spaced(low, smallest * replicas, high)
-        for target in targets:
-            passes = ceil(ceil(target / replicas - 1e-8) / largest)
-            if replicas == 1 and target > low:
-                # One pass on one GPU gives no estimate of the gradient's variance.
-                passes = max(2, passes)
-            each = ceil(target / replicas / passes - 1e-8)
-            each = min(each, int(high // (replicas * passes)))
-            if smallest <= each <= largest:
-                step, sync = self.table.seconds(nodes, replicas, each, places)
-                yield replicas * each * passes, step + (passes - 1) * (step - sync)
+        targets = np.array([self.batch]) if self.batch else _spaced(low, smallest * replicas, high)
+        passes = np.ceil(np.ceil(targets / replicas - 1e-8) / largest)
+        if replicas == 1:
+            # One pass on one GPU gives no estimate of the gradient's variance.
+            passes = np.where(targets > low, np.maximum(2, passes), passes)
+        each = np.ceil(targets / replicas / passes - 1e-8)
+        each = np.minimum(each, high // (replicas * passes))
+        fits = (smallest <= each) & (each <= largest)
+        each, passes = each[fits], passes[fits]
+        step, sync = self.table.seconds(nodes, replicas, each, places)
+        return replicas * each * passes, step + (passes - 1) * (step - sync)
 
 
-def _spaced(low: float, least: float, high: float) -> list[float]:
+def _spaced(low: float, least: float, high: float) -> FloatArray:
     start = max(low, least)
-    return np.geomspace(start, high, _CANDIDATES).tolist() if start <= high else []
+    return np.geomspace(start, high, _CANDIDATES) if start <= high else np.empty(0)

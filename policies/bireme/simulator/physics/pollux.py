@@ -51,8 +51,11 @@ class StepTimes:
     step_seconds: FloatArray
     sync_seconds: FloatArray
 
-    def at(self, batch: int) -> FloatArray:
-        """[step seconds, sync seconds] at a local batch size within those measured."""
+    def at(self, batch: FloatArray) -> FloatArray:
+        """[step seconds, sync seconds] at local batch sizes within those measured.
+
+        Shape (2, sizes) for a ``batch`` of shape (sizes,).
+        """
         return np.array(
             [
                 np.interp(batch, self.batches, self.step_seconds),
@@ -103,12 +106,17 @@ class PolluxTable:
         )
 
     def seconds(
-        self, nodes: int, replicas: int, batch: int, places: Places = ()
-    ) -> tuple[float, float]:
-        """Seconds of one step, and of the synchronisation in it, at a local batch size."""
+        self, nodes: int, replicas: int, batch: FloatArray, places: Places = ()
+    ) -> tuple[FloatArray, FloatArray]:
+        """Seconds of one step, and of the synchronisation in it, at each local batch size."""
         parts = self._parts(nodes, replicas, places)
         step, sync = np.sum([weight * times.at(batch) for weight, times in parts], axis=0)
-        return float(step), float(sync)
+        return step, sync
+
+    def measured(self, places: Places) -> Places:
+        """The placement measured that ``places`` are a rotation of; none where none was."""
+        rotated = _rotated(places)
+        return rotated if rotated in self.placements else ()
 
     def _parts(
         self, nodes: int, replicas: int, places: Places
@@ -116,8 +124,8 @@ class PolluxTable:
         """Weights, which sum to 1, and the measurements they are for; nothing beyond those."""
         if replicas < 1:
             return
-        if known := self.placements.get(_rotated(places)):
-            yield 1.0, known
+        if known := self.measured(places):
+            yield 1.0, self.placements[known]
             return
         nodes = min(max(nodes, ceil(replicas / _GPUS_PER_NODE)), replicas, _MOST_NODES)
         for node_weight, count in _between(nodes, sorted({n for n, _ in self.sizes})):

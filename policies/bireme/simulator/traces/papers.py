@@ -95,7 +95,7 @@ def tapfinger(
     count = tasks or 64 * agents
     rng = np.random.default_rng(seed)
     jobs = []
-    for i, step in enumerate(_poisson_steps(rng, rate, count).tolist(), start=1):
+    for i, step in enumerate(poisson_steps(rng, rate, count).tolist(), start=1):
         kind, steps = kinds[rng.integers(len(kinds))]
         reached = rng.choice(agents, rng.integers(1, agents + 1), replace=False)
         task = _worker(2, 4, gpus=1, reached=tuple(agent_pools[a].name for a in sorted(reached)))
@@ -105,7 +105,7 @@ def tapfinger(
     return in_order("tapfinger", jobs, agent_pools)
 
 
-def _poisson_steps(rng: np.random.Generator, rate: float, count: int) -> IntArray:
+def poisson_steps(rng: np.random.Generator, rate: float, count: int) -> IntArray:
     """The steps at which ``count`` tasks arrive, shape (count,), ascending."""
     steps = np.empty(0, dtype=np.int64)
     begun = 0
