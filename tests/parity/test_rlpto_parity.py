@@ -27,7 +27,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU
 from bireme.training.rlpto import curves
-from bireme.training.rlpto.servers import Cluster, Turn, by_arrival, by_queues
+from bireme.training.rlpto.servers import Cluster, Turn, by_arrival
 from bireme.training.rlpto.settings import Setting
 
 WORKERS = 3
@@ -42,7 +42,7 @@ AT_ONCE = SchedulingSettings(min_runtime_seconds=0)
 MACHINE = Node("machine", {GPU: 3 * WORKERS, "server": 100, PODS: 100})
 
 
-def end_of(setting: Setting, turn: Turn) -> Cluster:
+def end_of(setting: Setting, turn: Turn | None = None) -> Cluster:
     """One world per seed, run to its end with three workers for every task."""
     cluster = Cluster([setting] * len(SEEDS), SEEDS, ITERATIONS, turn)
     while not cluster.is_over.all():
@@ -93,7 +93,7 @@ def test_equal_arrivals_start_and_end_at_the_same_times(spread_seconds: float) -
 
 
 def test_urgent_tasks_interrupt_the_same_ones_which_then_end_at_the_same_times() -> None:
-    end = end_of(MIXED, by_queues)
+    end = end_of(MIXED)
     assert end.interrupted.any()
     for world in range(len(SEEDS)):
         jobs = simulated(trace_of(end, world), NEVER_ASKS).jobs

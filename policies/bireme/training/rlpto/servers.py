@@ -5,7 +5,7 @@ the longest iteration among running tasks (section VI.E of the paper), cut short
 or reaches its last iteration. A task that gets a server gets one worker with it, a free one or one
 of the task that has most, as every contender gives to all what they need before anybody gets more.
 
-Where no server is free, an urgent task takes that of the normal task that started last, which is
+With RLPTO's queues, where no server is free an urgent task takes that of the normal task that started last, which is
 the first to go on, is not interrupted again, and keeps what it has learned (section V.B). Shapes:
 worlds W, tasks K.
 """
@@ -48,13 +48,14 @@ class Cluster:
     ) -> None:
         """One cluster per setting and seed, in which the first tasks have just started.
 
-        ``turn`` says who is next, :func:`by_queues` unless given.
+        ``turn`` says who is next, and then nobody is interrupted: only RLPTO has queues, which say
+        so without it.
         """
         self.tasks = draw(settings, seeds)
         self.servers = np.array([setting.servers for setting in settings])
         self.total = np.array([setting.nodes for setting in settings])
         self.most_iterations = most_iterations
-        self._turn = turn or by_queues
+        self._turn, self._interrupts = turn or by_queues, turn is None
         self._slowdown = np.array([setting.slowdown for setting in settings])[:, None]
         self._request_seconds = np.array([setting.request_seconds for setting in settings])[:, None]
         shape = self.tasks.images.shape
@@ -144,7 +145,7 @@ class Cluster:
         waiting, has_server = self.waiting, self.running.sum(axis=1) < self.servers
         urgent, victims = waiting & self.is_urgent, self.running & ~self.is_urgent
         victims &= ~self.interrupted
-        is_wanted = urgent.any(axis=1) & ~has_server & victims.any(axis=1)
+        is_wanted = self._interrupts & urgent.any(axis=1) & ~has_server & victims.any(axis=1)
         rows = np.flatnonzero(is_wanted)
         if len(rows):
             last = np.where(victims, self.started, -np.inf)[rows].argmax(axis=1)

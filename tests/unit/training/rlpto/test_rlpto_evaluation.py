@@ -32,6 +32,15 @@ def test_rules_that_go_by_who_runs_say_nothing_new_when_asked_more_often(name: s
     assert (always.finished == seldom.finished).all()
 
 
+@pytest.mark.parametrize("name", sorted(RIVALS))
+def test_rivals_know_no_priorities_and_interrupt_nobody(name: str) -> None:
+    mixed = EXPERIMENTS["mix-4"]
+    plain = replace(mixed, priorities=(1,) * 12)
+    ends = [carry_out(RIVALS[name], setting, SEED) for setting in (mixed, plain)]
+    assert not ends[0].interrupted.any()
+    assert (ends[0].finished == ends[1].finished).all()
+
+
 def test_one_task_after_the_other_has_everything_and_is_least_accurate() -> None:
     alone, shared = (carry_out(RIVALS[name], TABLE, SEED) for name in ("fcfs", "fs"))
     order = np.argsort(alone.started[0])
