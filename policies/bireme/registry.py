@@ -64,6 +64,7 @@ SIZERS: Final[Mapping[str, str]] = {
     "max": "bireme.heuristics.plain_sizers:Maximum",
     "min": "bireme.heuristics.plain_sizers:Minimum",
     "optimus": "bireme.heuristics.optimus:Optimus",
+    "rlpto": "bireme.rl.shipped:RlptoSizer",
     "slaq": "bireme.heuristics.slaq:Slaq",
     "tapfinger": "bireme.rl.shipped:TapfingerSizer",
     "tradl": "bireme.heuristics.tradl:TradlSizer",

@@ -51,6 +51,7 @@ RELATIVE: dict[str, tuple[Irrelevant, str]] = {
     "malo": (never, "it searches for the best order of all"),
     "mosa": (never, "it searches for the best order of all"),
     "rifling": (never, "it learns on the forecast of all"),
+    "tapfinger": (never, "node pools choose among all that wait, and what one takes others lack"),
     "tetris": (never, "it weighs shortness by the mean of all, and alignment by what they free"),
 }
 

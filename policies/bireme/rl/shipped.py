@@ -84,6 +84,18 @@ class LearnedIndex(LearnedOrderer):
         super().__init__(checkpoint("learned-index"))
 
 
+class RlptoSizer(LearnedSizer):
+    """Moves single workers, from gangs whose reports gain little to those that gain more.
+
+    A gang whose last report gained less than 3e-4 gives one worker back; a network hands out what
+    is free. Gangs that report nothing get what they ask for. Trained in the paper's world.
+    Source: Lu et al., IEEE TPDS 2023 (RLPTO), with the fill-ins that its recipe states.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint("rlpto"))
+
+
 class TapfingerOrder(ChosenOrderer):
     """Gangs as node pools choose them, all others by arrival (the agents of TapFinger).
 
