@@ -16,7 +16,7 @@ from bireme.simulator import bootstrap
 from bireme.simulator.bootstrap import Estimate
 from bireme.training.das import evaluation
 from bireme.training.judgement import Judgement
-from bireme.training.rlpto.settings import BETAS
+from bireme.training.rlpto.evaluation import JUDGED_BETAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ _RLPTO_BETAS: Final = {
     "fcfs": 0.0003,
     "slaq": 0.0003,
     "dolphin": 0.0003,
-    "tradl": 0.001,
+    "tradl": 0.0007,
 }
 """At which beta each baseline is to be dominated: of those in the tables, the one nearest to it."""
 
@@ -116,7 +116,7 @@ def _rlpto() -> Iterator[Bar]:
             own = f"rlpto-{beta}"
             yield Bar(table, "total_seconds", 1.0, (rival,), rival, own)
             yield Bar(table, "mean_accuracy", 1.0, (rival,), rival, own, is_less_better=False)
-        for less, more in pairwise(BETAS):
+        for less, more in pairwise(JUDGED_BETAS):
             for metric in ("total_seconds", "mean_accuracy"):
                 rival = f"rlpto-{less}"
                 yield Bar(table, metric, 1.0, (rival,), "the next smaller beta", f"rlpto-{more}")
