@@ -5,9 +5,9 @@ the longest iteration among running tasks (section VI.E of the paper), cut short
 or reaches its last iteration. A task that gets a server gets one worker with it, a free one or one
 of the task that has most, as every contender gives to all what they need before anybody gets more.
 
-With RLPTO's queues, where no server is free an urgent task takes that of the normal task that started last, which is
-the first to go on, is not interrupted again, and keeps what it has learned (section V.B). Shapes:
-worlds W, tasks K.
+With RLPTO's queues, where no server is free an urgent task takes that of the normal task that
+started last, which is the first to go on, is not interrupted again, and keeps what it has learned
+(section V.B). Shapes: worlds W, tasks K.
 """
 
 from collections.abc import Callable, Sequence
