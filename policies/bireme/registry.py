@@ -165,10 +165,8 @@ def _make(kind: _Kind, name: str) -> object:
 
 
 def _from_folder(kind: _Kind, name: str) -> object:
-    from bireme.rl.checkpoints import load
-
     module, _, function = kind.learned.partition(":")
-    checkpoint = load(Path(name.removeprefix(CHECKPOINT)))
+    checkpoint = import_module("bireme.rl.checkpoints").load(Path(name.removeprefix(CHECKPOINT)))
     return getattr(import_module(module), function)(checkpoint)
 
 
