@@ -217,7 +217,7 @@ def test_a_placer_may_have_another_asked_for_a_snapshot() -> None:
 
 
 def test_where_no_placer_is_found_for_a_snapshot_the_rules_place_the_gang() -> None:
-    decision = two_workers(PerSnapshot(lambda _: fails(_)), RULES)
+    decision = two_workers(PerSnapshot(fails), RULES)
     assert admitted(decision) == ["job"]
     assert "ZeroDivisionError" in decision.fallback
 
