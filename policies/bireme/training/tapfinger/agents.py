@@ -106,12 +106,10 @@ class TapAgents(ActorCritic):
 
     def values(self, observation: Tensors) -> Tensor:
         """The sum of what all agents expect, of what waits with each; shape (batch,)."""
-        pending = observation["pending"]
-        states, of_pools = self.network.encode(
-            pending, observation["running"], observation["pools"]
-        )
+        pending, pools = observation["pending"], observation["pools"]
+        states, of_pools = self.network.encode(pending, observation["running"], pools)
         expected: Tensor = self.critic(states, pending[..., 0] > 0, of_pools)
-        return expected.sum(-1)
+        return (expected * pools[..., 0]).sum(-1)
 
 
 def _can_start(observation: Tensors) -> Tensor:

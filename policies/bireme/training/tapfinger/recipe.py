@@ -10,7 +10,7 @@ on worlds of their own, are kept.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
@@ -74,6 +74,7 @@ class TapfingerRecipe:
     settings = evaluation.SETTINGS
     primary = evaluation.PRIMARY
     design = Design()
+    baseline: Literal["critic", "replicas"] = "replicas"
     plans: Mapping[str, Plan] = {
         "full": Plan(8, None, 30_000, 1_000_000, 8, 15),
         "smoke": Plan(8, 16, 600, 600, 4, 1),
@@ -109,7 +110,7 @@ class TapfingerRecipe:
     def _improve(self, run: TrainingRun, agents: TapAgents, score: Validation, plan: Plan) -> int:
         """MAPPO; the best weights are kept. How many decisions it took."""
         config = PPOConfig(
-            baseline="replicas",
+            baseline=self.baseline,
             replicas=REPLICAS,
             gamma=0.92,
             gamma_per="time",
@@ -132,11 +133,12 @@ class TapfingerRecipe:
 
 
 class PaperRecipe(TapfingerRecipe):
-    """``tapfinger-paper``: the paper's size, which takes days."""
+    """``tapfinger-paper``: the paper's size and its critic, which take days."""
 
     name = "tapfinger-paper"
-    summary = "TapFinger with the paper's widths and depths; days on one core"
+    summary = "TapFinger with the paper's widths, depths and critic; days on one core"
     design = Design(Sizes(width=256, heads=4, graph_layers=6, pending_layers=2))
+    baseline = "critic"
     plans: Mapping[str, Plan] = {
         "full": Plan(8, None, 30_000, 8_000_000, 8, 15),
         "smoke": Plan(8, 2, 1, 1, 1, 1),

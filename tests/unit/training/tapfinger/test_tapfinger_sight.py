@@ -88,7 +88,7 @@ def test_worlds_side_by_side_go_on_as_each_would_alone() -> None:
         seen, own = step.observation, [one.observation for one in steps]
 
 
-def test_padding_of_worlds_side_by_side_changes_no_choice() -> None:
+def test_padding_of_worlds_side_by_side_changes_no_choice_and_no_value() -> None:
     torch.manual_seed(0)
     agents, alone = TapAgents(), turns("multi-3")
     mixture = Mixture([Part(turns("multi-3")), Part(turns("hetero-6"))])
@@ -96,5 +96,7 @@ def test_padding_of_worlds_side_by_side_changes_no_choice() -> None:
     with torch.no_grad():
         wide = agents.distribution(tensors(padded)).mode()
         narrow = agents.distribution(tensors(own)).mode()
+        values = agents.values(tensors(padded))[:4], agents.values(tensors(own))
     for name, part in narrow.items():
         assert torch.equal(wide[name][:4, :3], part)
+    assert torch.allclose(*values, atol=1e-5)
