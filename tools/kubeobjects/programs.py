@@ -13,9 +13,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 from fakeapi import FakeApi
 from fakeapi.store import Key, Object
@@ -60,6 +63,19 @@ def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Pope
         )
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End ``process`` and all that it started: torchrun's workers outlive an agent killed alone."""
+    if process.poll() is not None:
+        return
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    for child in started:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(started)
+
+
 class ProgramKubelets(FakeKubelets):
     """Runs inside ``async with``; who is left at its end is killed.
 
@@ -83,8 +99,7 @@ class ProgramKubelets(FakeKubelets):
         for wait in self._waits:
             wait.cancel()
         for process in self._processes.values():
-            process.kill()
-            process.wait()
+            _kill(process)
         await super().__aexit__(kind, error, trace)
 
     def log(self, pod: str) -> str:

@@ -14,7 +14,7 @@ from bireme.rl.errors import CheckpointError
 CARD_FILE: Final = "card.json"
 FORMAT: Final = 1
 MOST_CARD_BYTES: Final = 256 * 1024
-MOST_PART_BYTES: Final = 5 * 1024 * 1024
+MOST_PART_BYTES: Final = 16 * 1024 * 1024
 
 Text = Annotated[str, Meta(min_length=1)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]

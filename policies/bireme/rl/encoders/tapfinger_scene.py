@@ -217,22 +217,6 @@ class Scene:
         )
 
 
-def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Amounts of two resources than which no smaller ones are as fast, with their times.
-
-    The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
-    Shapes (sizes, 2) and (sizes,).
-    """
-    best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
-    below = np.full(times.shape, np.inf)
-    below[1:] = best[:-1]
-    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
-    amounts = np.argwhere(times < below)
-    found = times[tuple(amounts.T)]
-    order = np.lexsort((amounts.sum(-1), -found))
-    return amounts[order], found[order]
-
-
 def _stacked(*features: Any) -> FloatArray:
     return np.stack(np.broadcast_arrays(*features), axis=-1).astype(np.float64)
 

@@ -1,8 +1,8 @@
 """What TapFinger's agents see of its world: inputs of networks, sizes instead of amounts.
 
 Of all CPUs and GPUs that a job may have, those remain than which none smaller are as fast
-(:func:`~bireme.rl.encoders.tapfinger_scene.efficient_sizes`): more would gain nothing. A size is a
-row of that list; VOID gives a job nothing, and LOST says that another pool won it.
+(:func:`efficient_sizes`): more would gain nothing. A size is a row of that list; VOID gives a job
+nothing, and LOST says that another pool won it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 from bireme.core.resources import FloatArray, IntArray
 from bireme.rl.encoders.tapfinger_choice import room
 from bireme.rl.encoders.tapfinger_moves import LOST, VOID
-from bireme.rl.encoders.tapfinger_scene import NONE, Scene, efficient_sizes
+from bireme.rl.encoders.tapfinger_scene import NONE, Scene
 from bireme.training.tapfinger.laws import LONGEST_STEPS, Law
 from bireme.training.tapfinger.settings import Setting
 from bireme.training.worlds import Array, Observation
@@ -91,6 +91,22 @@ class Sight:
         given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]
         starts = won & (size > VOID)
         return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
+
+
+def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Amounts of two resources than which no smaller ones are as fast, with their times.
+
+    The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
+    Shapes (sizes, 2) and (sizes,).
+    """
+    best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
+    below = np.full(times.shape, np.inf)
+    below[1:] = best[:-1]
+    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
+    amounts = np.argwhere(times < below)
+    found = times[tuple(amounts.T)]
+    order = np.lexsort((amounts.sum(-1), -found))
+    return amounts[order], found[order]
 
 
 def _size_table(law: Law) -> tuple[IntArray, FloatArray]:

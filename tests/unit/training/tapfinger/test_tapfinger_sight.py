@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from bireme.rl.encoders.tapfinger_scene import efficient_sizes
 from bireme.training.policies import tensors
 from bireme.training.tapfinger.agents import TapAgents
 from bireme.training.tapfinger.contenders import look_ahead
@@ -12,7 +11,7 @@ from bireme.training.tapfinger.evaluation import follow
 from bireme.training.tapfinger.mixture import Mixture, Part
 from bireme.training.tapfinger.rules import Greedy
 from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.sight import Sight
+from bireme.training.tapfinger.sight import Sight, efficient_sizes
 from bireme.training.tapfinger.teacher import teacher_of
 from bireme.training.tapfinger.turns import TapTurns, taught
 from bireme.training.tapfinger.world import TapWorld
