@@ -13,9 +13,10 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
+from controlplane.ports import free_ports
 from fakeapi import FakeApi
 from fakeapi.store import Object
-from kubeobjects.programs import ProgramKubelets, free_port
+from kubeobjects.programs import ProgramKubelets
 from kubeobjects.terms import furnish, leading, pods, status, submit, until
 from scenario.examples import documents
 from scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
@@ -69,10 +70,11 @@ async def training(api: FakeApi, tmp_path: Path) -> AsyncIterator[Training]:
     config, job = documents("10-elastic-torch.yaml")
     script = tmp_path / "train.py"
     script.write_text(config["data"]["train.py"])
+    (port,) = free_ports(1)
     swapped = {
         "/workspace/train.py": str(script),
         "/state": str(tmp_path),
-        ":29500": f":{free_port()}",
+        ":29500": f":{port}",
         "200000": "1000000000",
     }
     furnish(api, 1)

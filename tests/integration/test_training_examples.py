@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
+from controlplane.ports import free_ports
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.programs import free_port, start
+from kubeobjects.programs import start
 from kubeobjects.terms import GROUPS, furnish, leading, phases, pods, status, submit, until
 from scenario.examples import documents
 from toyworlds.recipe import UPDATES, WORLDS
@@ -34,7 +35,8 @@ def jobs_of(found: list[dict[str, Any]]) -> list[str]:
 def train(found: list[dict[str, Any]], folder: Path, swapped: dict[str, str]) -> str:
     """What the programs of these pods write, here and together, until all have ended well."""
     log = folder / "log"
-    here = {**swapped, "29500": str(free_port())}
+    (port,) = free_ports(1)
+    here = {**swapped, "29500": str(port)}
     programs = [start(pod, here, log) for pod in found]
     try:
         ended = [program.wait(LONGEST_SECONDS) for program in programs]

@@ -9,7 +9,6 @@ is replaced; everything else is what the operator wrote.
 import asyncio
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -29,13 +28,6 @@ _POLL_SECONDS = 0.05
 _TOOLS = str(Path(__file__).parents[1])
 _HOST = re.compile(r"[a-z0-9-]+-(\d+)\.[a-z0-9-]+\.[a-z0-9-]+\.svc", re.IGNORECASE)
 """A replica's name under the headless Service, and its index."""
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -59,7 +59,7 @@ class Plan:
 
 
 FULL: Final = Plan(160, 100_000, 4_000_000, 20, 8, 100)
-SMOKE: Final = Plan(16, 4_000, 3_000, 4, 2, 5)
+SMOKE: Final = Plan(32, 12_000, 3_000, 4, 2, 5)
 
 
 class RlptoRecipe:

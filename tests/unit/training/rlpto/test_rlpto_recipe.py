@@ -11,6 +11,7 @@ from bireme.training.policies import tensors
 from bireme.training.rlpto import elastic_jobs
 from bireme.training.rlpto.networks import Allocator, RlptoPolicy, ServedAllocator
 from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe, chosen
+from bireme.training.rlpto.rules import share_among_gaining, teach
 from bireme.training.rlpto.settings import BETAS, SETTINGS
 from bireme.training.rlpto.validation import Validation
 from bireme.training.rlpto.views import seen
@@ -79,3 +80,15 @@ def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -
         found = alone(shown["tasks"][row, order], shown["context"][row]).detach()
         moves = [0, *(1 + slot for slot in order), *(1 + SLOTS + slot for slot in order)]
         assert found == pytest.approx(padded[row, moves], abs=1e-5)
+
+
+def test_the_copied_rule_gives_to_who_is_nearly_done_where_all_have_as_many() -> None:
+    shown = {
+        "nodes": np.array([[2, 2, 2]]),
+        "gain": np.array([[1e-1, 4e-4, 1e-2]]),
+        "beta": np.array([3e-4]),
+        "is_running": np.ones((1, 3), dtype=np.bool_),
+        "free": np.array([1]),
+    }
+    assert teach(shown).tolist() == [2]
+    assert share_among_gaining(shown).tolist() == [1]
