@@ -59,10 +59,15 @@ def another(cls: type[Any], name: str) -> Any:
             return number + 1
 
 
+TOGETHER = {"progress_cert_file": "progress_key_file", "progress_key_file": "progress_cert_file"}
+"""Settings that are valid only beside another one."""
+
+
 @pytest.mark.parametrize(("cls", "name"), FIELDS)
 def test_every_setting_can_be_spelled_in_three_ways(cls: type[Any], name: str) -> None:
     value = another(cls, name)
-    snake = dataclasses.replace(cls(), **{name: value})
+    beside = {TOGETHER[name]: "beside"} if name in TOGETHER else {}
+    snake = dataclasses.replace(cls(), **{name: value}, **beside)
     text = ",".join(value) if isinstance(value, tuple) else str(value)
     plain = (
         list(value)
@@ -73,9 +78,11 @@ def test_every_setting_can_be_spelled_in_three_ways(cls: type[Any], name: str) -
     )
     section = settings_source.section_of(cls)
     assert getattr(snake, name) != getattr(cls(), name)
-    assert read(cls, {f"BIREME_{name.upper()}": text}, {}) == snake
-    assert read(cls, {}, {section: {to_camel(name): plain}}) == snake
-    assert type(getattr(read(cls, {}, {section: {to_camel(name): plain}}), name)) is type(value)
+    more = {to_camel(other): text for other, text in beside.items()}
+    assert read(cls, {f"BIREME_{name.upper()}": text}, {section: more}) == snake
+    found = read(cls, {}, {section: {to_camel(name): plain, **more}})
+    assert found == snake
+    assert type(getattr(found, name)) is type(value)
 
 
 @pytest.mark.parametrize("cls", settings_classes())
