@@ -36,9 +36,15 @@ _TIRESIAS_COLUMNS = (
 def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
     """Nodes from ``COUNTxGPUS`` parts such as ``64x8,16x4``, over ``racks`` racks if given.
 
-    A node without GPUs is as large as one with 8. Raises SettingError for anything else.
+    Each part is a node pool of its own. A node without GPUs is as large as one with 8. Raises
+    SettingError for anything else.
     """
-    gpus = [each for part in text.split(",") for each in _part(text, part)]
+    parts = text.split(",")
+    gpus = [
+        (count, _numbered("pool", place, len(parts)))
+        for place, part in enumerate(parts)
+        for count in _part(text, part)
+    ]
     if racks is not None and not 1 <= racks <= len(gpus):
         raise SettingError(f"racks is {racks}; give 1 to {len(gpus)}, the number of nodes")
     return [
@@ -47,9 +53,10 @@ def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
             count,
             (count or 8) * _CPU_MILLIS_PER_GPU,
             (count or 8) * _MEMORY_BYTES_PER_GPU,
-            {} if racks is None else _in_rack(index * racks // len(gpus), racks),
+            {POOL_LABEL: pool}
+            | ({} if racks is None else _in_rack(index * racks // len(gpus), racks)),
         )
-        for index, count in enumerate(gpus)
+        for index, (count, pool) in enumerate(gpus)
     ]
 
 

@@ -31,6 +31,7 @@ def test_parts_come_in_their_order_and_names_sort_by_number() -> None:
         node.name for node in nodes
     )
     assert all(RACK not in node.labels for node in nodes)
+    assert [node.labels[POOL_LABEL] for node in nodes] == ["pool-0"] * 11 + ["pool-1"] * 2
 
 
 @given(st.integers(1, 40), st.data())
