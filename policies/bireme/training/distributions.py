@@ -76,7 +76,7 @@ class MaskedCategorical(Distribution):
         """Shape (batch, ..., n), -inf where forbidden."""
 
     @property
-    def _finite(self) -> Tensor:
+    def finite(self) -> Tensor:
         """The log-probabilities with 0 where forbidden, so that 0 * log 0 = 0."""
         return self.log_probabilities.masked_fill(~self.mask, 0.0)
 
@@ -97,7 +97,7 @@ class MaskedCategorical(Distribution):
 
     def cross_entropy(self, probabilities: Tensor) -> Tensor:
         """Against wanted ``probabilities``, shape (batch, ..., n), 0 where forbidden."""
-        return -_total(probabilities * self._finite)
+        return -_total(probabilities * self.finite)
 
     def entropy(self) -> Tensor:
         """In nats, shape (batch,)."""
@@ -105,7 +105,7 @@ class MaskedCategorical(Distribution):
 
     def kl(self, other: "MaskedCategorical") -> Tensor:
         """To ``other`` under the same mask."""
-        return _total(self.log_probabilities.exp() * (self._finite - other._finite))
+        return _total(self.log_probabilities.exp() * (self.finite - other.finite))
 
 
 class DiagonalGaussian(Distribution):

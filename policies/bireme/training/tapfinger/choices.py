@@ -10,7 +10,8 @@ that would give its task nothing does not contend for it, or it would keep it fr
 Pools that can start nothing have nothing to decide, and are left out of densities and losses.
 
 A size is judged only for the task that is chosen, so the entropy of sizes is that for the task
-which was likeliest, and there is no divergence from another distribution to be had.
+which was likeliest. The divergence from another distribution asks for the sizes of all tasks, and
+costs as much as choosing once for each.
 """
 
 from collections.abc import Callable
@@ -88,8 +89,17 @@ class PoolChoices(Distribution):
         return (_entropies(self._slots) + _entropies(sizes)).masked_fill(self._idle, 0.0).sum(1)
 
     def kl(self, other: "PoolChoices") -> Tensor:
-        """Raises NotImplementedError: sizes are known for chosen tasks only; use ``clip``."""
-        raise NotImplementedError('pools choose one task at a time; train with objective="clip"')
+        """To ``other`` in the same state, of choices before it is settled who wins, (batch,).
+
+        By the chain rule: of the slots, and of the sizes in each slot by how likely it is.
+        """
+        found = _divergences(self._slots, other._slots)
+        likeliest = self._slots.mode()
+        for slot, is_allowed in enumerate(self._slots.mask.unbind(-1)):
+            asked = torch.where(is_allowed, slot, likeliest)
+            weight = self._slots.log_probabilities[..., slot].exp()
+            found = found + weight * _divergences(self._sizes_of(asked), other._sizes_of(asked))
+        return found.masked_fill(self._idle, 0.0).sum(1)
 
     def _settled(self, slot: Tensor, size: Tensor) -> dict[str, Tensor]:
         """With LOST for those who chose what another pool won, and for idle ones."""
@@ -109,5 +119,9 @@ def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:
 
 def _entropies(found: MaskedCategorical) -> Tensor:
     """By pool."""
-    logs = found.log_probabilities
-    return -(logs.exp() * logs.masked_fill(~found.mask, 0.0)).sum(-1)
+    return -(found.log_probabilities.exp() * found.finite).sum(-1)
+
+
+def _divergences(found: MaskedCategorical, other: MaskedCategorical) -> Tensor:
+    """By pool."""
+    return (found.log_probabilities.exp() * (found.finite - other.finite)).sum(-1)

@@ -1,6 +1,5 @@
 """What all pools choose together: who wins, what has a density, who has nothing to decide."""
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -77,10 +76,28 @@ def test_samples_have_the_frequencies_of_their_densities() -> None:
     assert torch.allclose(drawn / 3000, torch.softmax(SIZE_LOGITS, -1)[0, :, 0], atol=0.02)
 
 
-def test_there_is_no_divergence_to_be_had() -> None:
-    found = choices([[1, 2], [3, 4], [5, 6]], EQUAL, [False] * 3)
-    with pytest.raises(NotImplementedError, match="clip"):
-        found.kl(found)
+def drawn(seed: int, idle: list[bool]) -> tuple[PoolChoices, Tensor]:
+    """Three pools of three slots and two sizes each, and the chance of each pair."""
+    chance = torch.Generator().manual_seed(seed)
+    mask = torch.tensor([[[True, True, False], [True] * 3, [True] * 3]])
+    slots = MaskedCategorical(torch.randn(1, 3, 3, generator=chance), mask)
+    logits = torch.randn(1, 3, 3, 3, generator=chance)
+
+    def sizes_of(slot: Tensor) -> MaskedCategorical:
+        index = slot[..., None, None].expand(*slot.shape, 1, logits.shape[-1])
+        return MaskedCategorical(logits.gather(2, index).squeeze(2))
+
+    known = {"job": torch.arange(9).reshape(1, 3, 3), "room": torch.ones(1, 3, 3)}
+    found = PoolChoices(slots, sizes_of, **known, idle=torch.tensor([idle]))
+    return found, slots.log_probabilities.exp().unsqueeze(-1) * torch.softmax(logits, -1)
+
+
+def test_divergence_is_that_of_all_pairs_of_slot_and_size_of_pools_that_decide() -> None:
+    idle = [False, False, True]
+    (one, p), (other, q) = drawn(1, idle), drawn(2, idle)
+    terms = torch.where(p > 0, p * (p / q.clamp(min=1e-30)).log(), 0.0)
+    assert torch.allclose(one.kl(other), terms[:, :2].sum((1, 2, 3)))
+    assert one.kl(one).item() == 0
 
 
 def test_agents_never_start_a_task_twice_nor_what_does_not_fit_in_whole_episodes() -> None:
