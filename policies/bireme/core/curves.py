@@ -1,17 +1,16 @@
 """How good a model is after so many steps: fitted curves and measured ones.
 
-Two families of SLAQ (Zhang et al., SoCC 2017, section 4) and the one of Optimus (Peng et al.,
-EuroSys 2018, section 3.1), loss after ``k`` steps:
+The sublinear family of SLAQ (Zhang et al., SoCC 2017, section 4), of which that of Optimus (Peng et
+al., EuroSys 2018, section 3.1) is the one with ``a = 0``; loss after ``k`` steps:
 
-    sublinear    1 / (a k^2 + b k + c) + d        (first-order methods; Optimus: a = 0)
-    superlinear  mu^(k - b) + c                   (second-order methods)
+    1 / (a k^2 + b k + c) + d
 
 All answer :class:`~bireme.core.speed.LossCurve`. :func:`steps_to` turns a curve round: the steps
 until a target is met, which is what TRADL and Optimus ask.
 """
 
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -49,27 +48,6 @@ class InverseQuadratic:
             return short / self.b if self.b else inf
         # The form that does not cancel when a is small.
         return 2 * short / (self.b + sqrt(self.b**2 + 4 * self.a * short))
-
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """``mu^(k - b) + c`` with 0 < ``mu`` < 1."""
-
-    mu: float
-    b: float
-    c: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mu < 1:
-            raise SettingError(f"mu is {self.mu}; it must be between 0 and 1")
-
-    def loss(self, steps: float) -> float:
-        """Loss after ``steps`` steps."""
-        return float(self.mu ** (steps - self.b)) + self.c
-
-    def steps_to(self, loss: float) -> float:
-        """Steps until ``loss`` is reached; infinite when it never is."""
-        return max(0.0, self.b + log(loss - self.c) / log(self.mu)) if loss > self.c else inf
 
 
 @dataclass(frozen=True, slots=True)

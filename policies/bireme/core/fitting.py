@@ -1,19 +1,17 @@
 """Curves fitted to the losses and speeds a job has reported, by least squares in numpy alone.
 
-Once the asymptote is known, both families are straight lines in what remains: ``1 / (loss - d)``
-is a polynomial in ``k``, and ``log(loss - c)`` is linear in it. So many asymptotes are tried, ever
-closer to the best; for each, the coefficients come from one weighted linear fit (the weights undo
-what the transformation does to small errors), and the squared error in the loss itself decides.
-Losses count the less the older they are (SLAQ's exponentially weighted history).
+Once its asymptote ``d`` is known, a loss curve is a straight line in what remains:
+``1 / (loss - d)`` is linear in the steps. So many asymptotes are tried, ever closer to the best;
+for each, the coefficients come from one weighted linear fit (the weights undo what the
+transformation does to small errors), and the squared error in the loss itself decides.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 
-from bireme.core.curves import Exponential, InverseQuadratic
+from bireme.core.curves import InverseQuadratic
 from bireme.core.errors import BiremeError
 from bireme.core.resources import FloatArray
 from bireme.core.speed import LinearSpeed
@@ -32,71 +30,33 @@ class FitError(BiremeError, ValueError):
     """No curve can be fitted to these losses; the text says why, and the remedy."""
 
 
-def fit_inverse(
-    steps: Sequence[float], losses: Sequence[float], *, degree: int = 2, decay: float = 1.0
-) -> InverseQuadratic:
-    """SLAQ's sublinear curve, or with ``degree`` 1 the curve of Optimus.
+def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadratic:
+    """The curve of Optimus, ``1 / (b k + c) + d``, nearest to ``losses`` after so many steps ``k``.
 
     Args:
         steps: Shape (points,), ascending.
         losses: Shape (points,), at least 0.
-        decay: Weight of a loss relative to the next one; 1 weighs all alike.
 
     Raises:
         FitError: Fewer than four points, or losses that do not fall.
     """
-    points, values, weights = _checked(steps, losses, decay)
+    points, values = _checked(steps, losses)
     scale = points[-1]
-    powers = np.stack([(points / scale) ** power for power in range(degree + 1)], axis=1)
-
-    def fit(asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    line = np.stack([np.ones_like(points), points / scale], axis=1)
+    low = 1e-3 * float(np.ptp(values))
+    # A loss is never negative, nor is what it tends to: only a last loss near 0 allows a little.
+    high = max(float(values.min()), 2 * low)
+    for _ in range(_ROUNDS):
+        gaps = np.geomspace(low, high, _TRIALS)
+        asymptotes = values.min() - gaps
         rest = values - asymptotes[:, None]
-        found = nonnegative_least_squares(powers, 1 / rest, weights * rest**4)
+        found = nonnegative_least_squares(line, 1 / rest, rest**4)
         with np.errstate(divide="ignore"):
-            return found, 1 / (found @ powers.T)
-
-    found, asymptote = _best(fit, values, weights)
-    c, b, a = (*found / scale ** np.arange(degree + 1), 0.0)[:3]
-    return InverseQuadratic(float(a), float(b), float(c), asymptote)
-
-
-def fit_exponential(
-    steps: Sequence[float], losses: Sequence[float], *, decay: float = 1.0
-) -> Exponential:
-    """SLAQ's superlinear curve; arguments and errors as for :func:`fit_inverse`."""
-    points, values, weights = _checked(steps, losses, decay)
-    scale = points[-1]
-    # The slope may not be positive, the intercept may have any sign: two columns for it.
-    lines = np.stack([-points / scale, np.ones_like(points), -np.ones_like(points)], axis=1)
-
-    def fit(asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        rest = values - asymptotes[:, None]
-        found = nonnegative_least_squares(lines, np.log(rest), weights * rest**2)
-        return found, np.exp(found @ lines.T)
-
-    (slope, above, below), asymptote = _best(fit, values, weights)
-    if slope <= 0:
-        raise FitError("losses do not fall; fit again once they do")
-    return Exponential(
-        float(np.exp(-slope / scale)), float((above - below) / slope * scale), asymptote
-    )
-
-
-def fit_slaq(
-    steps: Sequence[float], losses: Sequence[float], *, decay: float = 0.9
-) -> InverseQuadratic | Exponential:
-    """Whichever of SLAQ's two families is nearer to the (weighted) losses."""
-    _, values, weights = _checked(steps, losses, decay)
-    curves: list[InverseQuadratic | Exponential] = [
-        fit_inverse(steps, losses, decay=decay),
-        fit_exponential(steps, losses, decay=decay),
-    ]
-
-    def error(curve: InverseQuadratic | Exponential) -> float:
-        predicted = np.array([curve.loss(step) for step in steps])
-        return float(weights @ (predicted - values) ** 2)
-
-    return min(curves, key=error)
+            fitted = 1 / (found @ line.T) + asymptotes[:, None]
+        best = int(np.nanargmin(((fitted - values) ** 2).sum(axis=1)))
+        low, high = gaps[max(best - 1, 0)], gaps[min(best + 1, _TRIALS - 1)]
+    c, b = found[best]
+    return InverseQuadratic(0.0, float(b / scale), float(c), float(asymptotes[best]))
 
 
 def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
@@ -156,30 +116,7 @@ def nonnegative_least_squares(
     return best
 
 
-class _Fit(Protocol):
-    def __call__(self, asymptotes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients, shape (trials, coefficients), and losses above them, (trials, points)."""
-        ...
-
-
-def _best(fit: _Fit, values: FloatArray, weights: FloatArray) -> tuple[FloatArray, float]:
-    """Coefficients and asymptote with the least squared error in the loss."""
-    low = 1e-3 * float(np.ptp(values))
-    # A loss is never negative, nor is what it tends to: only a last loss near 0 allows a little.
-    high = max(float(values.min()), 2 * low)
-    for _ in range(_ROUNDS):
-        gaps = np.geomspace(low, high, _TRIALS)
-        asymptotes = values.min() - gaps
-        found, above = fit(asymptotes)
-        errors = ((above + asymptotes[:, None] - values) ** 2) @ weights
-        best = int(np.nanargmin(errors))
-        low, high = gaps[max(best - 1, 0)], gaps[min(best + 1, _TRIALS - 1)]
-    return found[best], float(asymptotes[best])
-
-
-def _checked(
-    steps: Sequence[float], losses: Sequence[float], decay: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _checked(steps: Sequence[float], losses: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     points, values = np.array(steps, dtype=np.float64), np.array(losses, dtype=np.float64)
     if len(points) != len(values) or len(points) < _LEAST_POINTS:
         raise FitError(
@@ -192,6 +129,4 @@ def _checked(
         raise FitError("losses must be finite numbers from 0 on; fit 1 - accuracy for accuracies")
     if values[-1] >= values[0]:
         raise FitError("losses do not fall; fit again once they do")
-    if not 0 < decay <= 1:
-        raise FitError(f"decay is {decay}; it must be above 0 and at most 1")
-    return points, values, decay ** np.arange(len(points) - 1, -1, -1.0)
+    return points, values

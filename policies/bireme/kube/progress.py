@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from bireme.core.claims import anchored
 from bireme.core.curves import InverseQuadratic
-from bireme.core.fitting import FitError, fit_inverse, fit_speed
+from bireme.core.fitting import FitError, fit_loss, fit_speed
 from bireme.core.progress import Progress
 from bireme.core.speed import LinearSpeed
 from bireme.kube.api.progress_status import (
@@ -106,7 +106,7 @@ class Told:
         """The loss over the steps (Optimus, section 3.1); None where no curve falls like it."""
         seen = self.status.losses
         try:
-            return fit_inverse([p.step for p in seen], [p.loss for p in seen], degree=1)
+            return fit_loss([p.step for p in seen], [p.loss for p in seen])
         except FitError:
             return None
 

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bireme.core.curves import Exponential, InverseQuadratic, MeasuredCurve
+from bireme.core.curves import InverseQuadratic, MeasuredCurve
 from bireme.core.errors import SettingError
 from bireme.core.fitting import (
     SERIAL_SHARE,
     FitError,
-    fit_exponential,
-    fit_inverse,
-    fit_slaq,
+    fit_loss,
     fit_speed,
     nonnegative_least_squares,
 )
@@ -30,7 +28,6 @@ def losses(curve: LossCurve, steps: Sequence[float] = STEPS) -> list[float]:
 
 def test_curves_have_the_values_of_their_formulas() -> None:
     assert InverseQuadratic(0.01, 0.1, 2.0, 0.3).loss(10) == pytest.approx(1 / 4 + 0.3)
-    assert Exponential(0.5, 3.0, 0.25).loss(5) == pytest.approx(0.25 + 0.25)
     assert MeasuredCurve((1.0, 3.0), (0.5, 0.9)).loss(2) == pytest.approx(0.7)
 
 
@@ -43,23 +40,19 @@ def test_a_curve_without_a_constant_starts_from_infinite_loss() -> None:
     [
         InverseQuadratic(1e-4, 0.02, 0.5, 0.3),
         InverseQuadratic(0, 0.05, 0.4),
-        Exponential(0.9, 5, 1),
     ],
 )
 @given(st.floats(0, 500))
-def test_steps_to_a_loss_undo_the_loss_after_steps(
-    curve: InverseQuadratic | Exponential, steps: float
-) -> None:
+def test_steps_to_a_loss_undo_the_loss_after_steps(curve: InverseQuadratic, steps: float) -> None:
     loss = curve.loss(steps)
-    floor = curve.d if isinstance(curve, InverseQuadratic) else curve.c
-    assume(loss - floor > 1e-9)  # nearer to its floor, a float cannot tell the steps apart
+    assume(loss - curve.d > 1e-9)  # nearer to its floor, a float cannot tell the steps apart
     assert curve.steps_to(loss) == pytest.approx(steps, rel=1e-3, abs=1e-6)
 
 
 def test_a_loss_below_the_floor_is_never_reached_and_one_above_the_start_at_once() -> None:
-    for curve in (InverseQuadratic(0, 0.05, 0.4, 0.1), Exponential(0.9, 5, 0.1)):
-        assert curve.steps_to(0.1) == inf
-        assert curve.steps_to(1000.0) == 0.0
+    curve = InverseQuadratic(0, 0.05, 0.4, 0.1)
+    assert curve.steps_to(0.1) == inf
+    assert curve.steps_to(1000.0) == 0.0
     assert InverseQuadratic(0.0, 0.0, 2.0).steps_to(0.4) == inf
 
 
@@ -75,71 +68,34 @@ def test_a_measured_error_rate_falls() -> None:
     assert MeasuredCurve((0.0, 10.0), (0.9, 0.4)).steps_to(0.65) == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize(
-    "curve",
-    [
-        InverseQuadratic(1e-4, 0.02, 0.5, 0.3),
-        InverseQuadratic(0.0, 0.05, 0.4, 0.1),
-        InverseQuadratic(0.0, 0.05, 0.4, 0.0),
-        InverseQuadratic(2e-3, 0.0, 0.1, 1.5),
-    ],
-)
-def test_an_inverse_curve_is_found_again_from_its_beginning(curve: InverseQuadratic) -> None:
-    fitted = fit_inverse(STEPS, losses(curve))
-    assert losses(fitted, [200, 400]) == pytest.approx(losses(curve, [200, 400]), rel=1e-3)
-
-
-def test_optimus_curve_is_found_again_with_its_three_numbers() -> None:
-    fitted = fit_inverse(STEPS, losses(InverseQuadratic(0, 0.05, 0.4, 0.1)), degree=1)
-    assert (fitted.a, fitted.b, fitted.c, fitted.d) == pytest.approx((0, 0.05, 0.4, 0.1), rel=1e-3)
-
-
-def test_an_exponential_curve_is_found_again() -> None:
-    fitted = fit_exponential(STEPS, losses(Exponential(0.97, 20, 0.2)))
-    assert (fitted.mu, fitted.b, fitted.c) == pytest.approx((0.97, 20, 0.2), rel=1e-3)
-
-
-@pytest.mark.parametrize("curve", [InverseQuadratic(1e-3, 0.02, 0.5, 0.3), Exponential(0.9, 5, 1)])
-def test_slaq_tells_the_two_families_apart(curve: InverseQuadratic | Exponential) -> None:
-    assert type(fit_slaq(STEPS, losses(curve))) is type(curve)
+@pytest.mark.parametrize("d", [0.1, 0.0, 1.5])
+def test_optimus_curve_is_found_again_with_its_numbers(d: float) -> None:
+    fitted = fit_loss(STEPS, losses(InverseQuadratic(0, 0.05, 0.4, d)))
+    found = (fitted.a, fitted.b, fitted.c, fitted.d)
+    assert found == pytest.approx((0, 0.05, 0.4, d), rel=1e-2, abs=1e-3)
 
 
 def test_noise_leaves_the_forecast_near_the_truth() -> None:
     truth = InverseQuadratic(0, 0.05, 0.4, 0.1)
     noise = 1 + 0.02 * np.random.default_rng(0).standard_normal(len(STEPS))
-    fitted = fit_inverse(STEPS, (np.array(losses(truth)) * noise).tolist(), degree=1)
+    fitted = fit_loss(STEPS, (np.array(losses(truth)) * noise).tolist())
     assert fitted.loss(200) == pytest.approx(truth.loss(200), rel=0.15)
 
 
-def test_old_losses_count_less() -> None:
-    """The first half is of another curve: with decay, the fit follows the second."""
-    late = Exponential(0.97, 20, 0.2)
-    seen = [2.5] * 8 + losses(late, STEPS[8:])
-    errors = [
-        abs(fit_exponential(STEPS, seen, decay=decay).loss(150) - late.loss(150))
-        for decay in (0.5, 1.0)
-    ]
-    assert errors[0] < errors[1] / 2
-
-
 @pytest.mark.parametrize(
-    ("steps", "seen", "decay", "word"),
+    ("steps", "seen", "word"),
     [
-        ([1, 2, 3], [3, 2, 1], 1.0, "3 steps and 3 losses"),
-        ([1, 2, 3, 4], [3, 2, 1], 1.0, "4 steps and 3 losses"),
-        ([1, 3, 2, 4], [4, 3, 2, 1], 1.0, "steps must ascend"),
-        ([1, 2, 3, 4], [4, 3, 2, -1], 1.0, "losses must be finite"),
-        ([1, 2, 3, 4], [4, 3, 2, inf], 1.0, "losses must be finite"),
-        ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, "do not fall"),
-        ([1, 2, 3, 4], [4, 3, 2, 1], 0.0, "decay is 0.0"),
+        ([1, 2, 3], [3, 2, 1], "3 steps and 3 losses"),
+        ([1, 2, 3, 4], [3, 2, 1], "4 steps and 3 losses"),
+        ([1, 3, 2, 4], [4, 3, 2, 1], "steps must ascend"),
+        ([1, 2, 3, 4], [4, 3, 2, -1], "losses must be finite"),
+        ([1, 2, 3, 4], [4, 3, 2, inf], "losses must be finite"),
+        ([1, 2, 3, 4], [1, 2, 3, 4], "do not fall"),
     ],
 )
-def test_what_no_curve_fits_is_refused(
-    steps: list[float], seen: list[float], decay: float, word: str
-) -> None:
-    for fit in (fit_inverse, fit_exponential, fit_slaq):
-        with pytest.raises(FitError, match=word):
-            fit(steps, seen, decay=decay)
+def test_what_no_curve_fits_is_refused(steps: list[float], seen: list[float], word: str) -> None:
+    with pytest.raises(FitError, match=word):
+        fit_loss(steps, seen)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -163,7 +119,6 @@ def test_no_other_nonnegative_coefficients_fit_better(seed: int) -> None:
     [
         (lambda: InverseQuadratic(-1, 1, 1), "none may be below 0"),
         (lambda: InverseQuadratic(0, 0, 0), "one must be above"),
-        (lambda: Exponential(1.0, 0, 0), "mu is 1.0"),
         (lambda: MeasuredCurve((), ()), "at least one"),
         (lambda: MeasuredCurve((1.0,), (1.0, 2.0)), "steps has 1 entries"),
         (lambda: MeasuredCurve((2.0, 1.0), (1.0, 2.0)), "must ascend"),
