@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from bireme import registry
 from bireme.core.errors import BiremeError
+from bireme.migration import command as migration_command
 from bireme.replay import command as replay_command
 from bireme.rl.checkpoints import read_card
 from bireme.rl.shipped import folder_of
@@ -50,6 +51,12 @@ _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
         evaluate_command,
         "judge a learned policy",
         "Judge a learned policy beside its rivals, with the same seeds for all.",
+    ),
+    (
+        "convert",
+        migration_command,
+        "Volcano's manifests as Bireme's",
+        "Volcano's Jobs, PodGroups and Queues as Bireme's, with a word on everything that differs.",
     ),
 )
 """Name, module, the line in the list, and the description of what has arguments of its own."""
