@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class CredentialsError(Exception):
@@ -59,11 +60,12 @@ class CredentialSource:
     """Loads credentials, again and again if need be, from one place.
 
     The place is ``kubeconfig``; without it ``$KUBECONFIG``, then the service account that a pod
-    is given, then ``~/.kube/config``.
+    is given, then ``~/.kube/config``. Of a kubeconfig, ``context`` is used in place of the current.
     """
 
-    def __init__(self, kubeconfig: Path | None = None) -> None:
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
         self._kubeconfig = _kubeconfig_path(kubeconfig)
+        self._context = context
         self._lock = asyncio.Lock()
         self._loaded: Credentials | None = None
 
@@ -82,6 +84,17 @@ class CredentialSource:
                 self._loaded = await self._load()
             return self._loaded
 
+    def namespace(self) -> str:
+        """The namespace of the context, or of the pod; ``default`` where neither says."""
+        if self._kubeconfig is None:
+            return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else "default"
+        from kubernetes.aio import config
+
+        listed = config.list_kube_config_contexts(str(self._kubeconfig))  # type: ignore[no-untyped-call]  # untyped upstream
+        contexts, current = listed
+        chosen = next((c for c in contexts if c["name"] == self._context), current)
+        return chosen["context"].get("namespace") or "default"
+
     async def _load(self) -> Credentials:
         from kubernetes.aio import config
         from kubernetes.aio.client import Configuration
@@ -92,7 +105,9 @@ class CredentialSource:
             if self._kubeconfig is None:
                 config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # untyped upstream
             else:
-                await _load_kubeconfig(config.load_kube_config, self._kubeconfig, configuration)
+                await _load_kubeconfig(
+                    config.load_kube_config, self._kubeconfig, self._context, configuration
+                )
             return _from_configuration(configuration)
         except Exception as error:  # the loaders raise half a dozen unrelated types
             raise CredentialsError(
@@ -111,12 +126,17 @@ def _kubeconfig_path(given: Path | None) -> Path | None:
 
 
 async def _load_kubeconfig(
-    load: "Callable[..., Awaitable[Any]]", path: Path, configuration: Any
+    load: "Callable[..., Awaitable[Any]]", path: Path, context: str | None, configuration: Any
 ) -> None:
     # $KUBECONFIG may be a list of files, which the loader merges; one file we can check ourselves.
     if os.pathsep not in str(path) and not path.is_file():
         raise CredentialsError("no such file")
-    await load(config_file=str(path), client_configuration=configuration, persist_config=False)
+    await load(
+        config_file=str(path),
+        context=context,
+        client_configuration=configuration,
+        persist_config=False,
+    )
 
 
 def _from_configuration(configuration: Any) -> Credentials:

@@ -1,0 +1,123 @@
+"""Objects of a cluster, read with the caller's own credentials.
+
+A refusal is told in words that name the missing permission, because people who ask why their job
+waits seldom are administrators.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from bireme.console.errors import ConsoleError
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme.kube.credentials import CredentialsError, CredentialSource
+from bireme.kube.errors import ApiError
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_PAGE: Final = "500"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster, as whom, and where.
+
+    Attributes:
+        kubeconfig: Another file than kubectl would read.
+        context: Another context of it than the current one.
+        namespace: Another namespace than the context's; None for that.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+class Reader:
+    """An open connection; ``namespace`` is the one that is asked about."""
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    @classmethod
+    async def connect(cls, target: Target) -> Self:
+        """A reader for ``target``; ConsoleError without usable credentials."""
+        source = CredentialSource(target.kubeconfig, target.context)
+        try:
+            await source.current()
+        except CredentialsError as error:
+            raise ConsoleError(str(error)) from error
+        return cls(ApiClient(source), target.namespace or source.namespace())
+
+    async def get(self, plural: str, name: str, namespace: str | None = None) -> Json:
+        """One object of Bireme's; ConsoleError when there is none."""
+        try:
+            body = await self.client.get(names.path(plural, namespace, name))
+        except ApiError as error:
+            if error.is_not_found:
+                where = f" in namespace {namespace}" if namespace else ""
+                raise ConsoleError(
+                    f"no {plural}/{name}{where}; see: kubectl get {plural}.{names.GROUP}"
+                    + (" -A" if namespace else "")
+                ) from error
+            raise refused(error, f"get {plural}") from error
+        found: Json = msgspec.json.decode(body)
+        return found
+
+    async def objects(self, path: str) -> list[Json]:
+        """All objects of a collection, page by page; ConsoleError when they may not be read."""
+        found: list[Json] = []
+        params = {"limit": _PAGE}
+        while True:
+            try:
+                page: Json = msgspec.json.decode(await self.client.get(path, params=params))
+            except ApiError as error:
+                raise refused(error, f"list {path.rpartition('/')[2]}") from error
+            found += page.get("items") or ()
+            after = (page.get("metadata") or {}).get("continue")
+            if not after:
+                return found
+            params = {"limit": _PAGE, "continue": after}
+
+    async def objects_if_allowed(self, path: str) -> list[Json] | None:
+        """The same; None where the caller may not read them."""
+        try:
+            return await self.objects(path)
+        except ConsoleError as error:
+            cause = error.__cause__
+            if isinstance(cause, ApiError) and cause.is_forbidden:
+                return None
+            raise
+
+
+def refused(error: ApiError, what: str) -> ConsoleError:
+    """``error`` in words for whoever asked."""
+    if error.is_forbidden:
+        return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
+    if error.is_not_found:
+        return ConsoleError(
+            f"cannot {what}: the cluster does not know Bireme; install its chart first"
+        )
+    if error.status == 401:
+        return ConsoleError(f"cannot {what}: the credentials are refused; log in again")
+    return ConsoleError(f"cannot {what}: {error}")
+
+
+def ask(target: Target, question: Callable[[Reader], Awaitable[T]]) -> T:
+    """The answer to ``question``, over a connection of its own."""
+
+    async def asked() -> T:
+        reader = await Reader.connect(target)
+        try:
+            return await question(reader)
+        finally:
+            await reader.client.close()
+
+    return asyncio.run(asked())

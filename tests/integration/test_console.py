@@ -1,0 +1,110 @@
+"""``bireme why`` and ``bireme queue`` against an API server, with the caller's rights."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bireme.cli import main
+from bireme.kube import names
+from fakeapi import FakeApi, Fault
+
+JOBS = names.path("trainingjobs")
+
+
+async def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of the command; it has a loop of its own."""
+    status = await asyncio.to_thread(main, arguments)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
+    return str(api.kubeconfig(tmp_path))
+
+
+def put(api: FakeApi, name: str, position: int, namespace: str = "default") -> None:
+    status = {"phase": "Pending", "reason": "WaitingForCapacity", "queuePosition": position}
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"queue": "research"}
+    body: dict[str, Any] = {"metadata": metadata, "spec": spec, "status": status}
+    api.store.create(JOBS, (namespace, name), body)
+
+
+async def test_why_names_reason_position_and_who_is_ahead(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "first", 1, "other")
+    put(api, "mine", 2)
+    status, out, _ = await told(capsys, "why", "mine", "--kubeconfig", kubeconfig)
+    assert status == 0
+    assert "WaitingForCapacity" in out
+    assert "position 2 of 2" in out
+    assert "1. other/first" in out
+
+
+async def test_why_as_data_is_what_a_program_can_read(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 1)
+    asked = ("why", "trainingjob/mine", "--kubeconfig", kubeconfig, "-o")
+    assert json.loads((await told(capsys, *asked, "json"))[1])["position"] == 1
+    assert yaml.safe_load((await told(capsys, *asked, "yaml"))[1])["queue"] == "research"
+
+
+async def test_a_job_that_does_not_exist_is_named(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = await told(capsys, "why", "nobody", "-n", "team", "--kubeconfig", kubeconfig)
+    assert status == 1
+    assert "no trainingjobs/nobody in namespace team" in err
+    status, _, err = await told(capsys, "why", "pod/x", "--kubeconfig", kubeconfig)
+    assert "write its name, or podgroup/NAME" in err
+
+
+async def test_queue_lists_everybody_in_order(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "late", 2)
+    put(api, "soon", 1, "other")
+    _, out, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    assert [line.split()[2] for line in out.splitlines()[1:]] == ["soon", "late"]
+    assert err == ""
+    _, out, _ = await told(capsys, "queue", "nothing", "--kubeconfig", kubeconfig)
+    assert out == "Nobody waits.\n"
+
+
+async def test_who_may_see_one_namespace_sees_that_one_and_is_told(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 2)
+    put(api, "hidden", 1, "other")
+    api.faults.add(Fault(status=403), lambda _method, path, _watch: path == JOBS, times=None)
+    _, out, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    assert "mine" in out
+    assert "hidden" not in out
+    assert "you may see namespace default only" in err
+    _, out, _ = await told(capsys, "why", "mine", "--kubeconfig", kubeconfig)
+    assert "position 2\n" in out
+
+
+async def test_a_cluster_without_bireme_says_so(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.remove(JOBS)
+    status, _, err = await told(capsys, "queue", "--kubeconfig", kubeconfig)
+    assert status == 1
+    assert "install its chart first" in err
+
+
+async def test_unusable_credentials_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "none")
+    status, _, err = await told(capsys, "why", "x", "--kubeconfig", missing)
+    assert status == 1
+    assert "no such file" in err

@@ -1,0 +1,155 @@
+"""What ``bireme why`` and ``bireme queue`` say about gangs, from what stands on their objects."""
+
+from typing import Any
+
+import pytest
+
+from bireme.console.gangs import GangLine, in_line, line_of
+from bireme.console.queue_command import table
+from bireme.console.remedies import REMEDIES, remedy
+from bireme.console.why import Explanation
+from bireme.console.wording import lasting
+from bireme.core.reasons import Reason
+from bireme.kube import timestamps
+
+NOW = timestamps.parse("2026-11-22T12:00:00Z") or 0.0
+
+
+def job(name: str, **status: Any) -> dict[str, Any]:
+    about = {"name": name, "namespace": "team", "creationTimestamp": "2026-11-22T11:00:00Z"}
+    return {"kind": "TrainingJob", "metadata": about, "spec": {"queue": "q"}, "status": status}
+
+
+def waiting(name: str, position: int, **more: Any) -> dict[str, Any]:
+    said = {"phase": "Pending", "reason": "WaitingForCapacity", "queuePosition": position}
+    return job(name, **said, gpus=8, queuedTime="2026-11-22T11:30:00Z", **more)
+
+
+def explained(manifest: dict[str, Any], *others: dict[str, Any], **more: Any) -> Explanation:
+    everyone = [manifest, *others]
+    return Explanation(line_of(manifest), in_line(everyone), more.get("queue"), NOW)
+
+
+def test_the_dominant_reason_comes_first_with_what_helps() -> None:
+    told = explained(waiting("a", 1, message="asks 8 GPUs, 4 missing")).text().splitlines()
+    assert told[0] == "TrainingJob team/a: Pending, queue q, 8 GPUs"
+    assert told[2:4] == ["WaitingForCapacity", "  asks 8 GPUs, 4 missing"]
+    assert told[4].startswith("  What helps: time, as others end.")
+
+
+def test_the_chain_tells_position_factors_and_who_is_ahead() -> None:
+    factors = [{"name": "job", "value": 0.5, "weight": 0.35, "contribution": 0.175}]
+    own = waiting("c", 3, priority={"score": 0.175, "factors": factors})
+    told = explained(own, waiting("b", 2), waiting("a", 1)).text()
+    assert "waits     30m\norder     position 3 of 3\n" in told
+    assert "priority  0.175 = job 0.5 x 0.35\n" in told
+    ahead = "ahead     1. team/a: 8 GPUs, waits 30m, WaitingForCapacity\n          2. team/b:"
+    assert ahead in told
+
+
+def test_only_the_first_five_ahead_are_named() -> None:
+    others = [waiting(f"j{n}", n) for n in range(1, 9)]
+    told = explained(waiting("last", 9), *others).text()
+    assert "5. team/j5" in told
+    assert "6. team/j6" not in told
+    assert "and 3 more" in told
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (None, "nobody can say"),
+        ({"earliest": "2026-11-22T12:10:00Z"}, "in 10m (2026-11-22T12:10:00Z) at the earliest"),
+        (
+            {"earliest": "2026-11-22T12:10:00Z", "latest": "2026-11-22T13:00:00Z"},
+            "in 10m (2026-11-22T12:10:00Z) to 1h (2026-11-22T13:00:00Z)",
+        ),
+        (
+            {"earliest": "2026-11-22T12:10:00Z", "latest": "2026-11-22T12:10:00Z"},
+            "start     in 10m (2026-11-22T12:10:00Z)\n",
+        ),
+    ],
+)
+def test_the_start_is_a_range_as_far_as_anybody_can_say(start: Any, words: str) -> None:
+    assert words in explained(waiting("a", 1, estimatedStart=start)).text()
+
+
+def test_the_queue_shows_what_it_holds_and_what_is_full() -> None:
+    queue = {
+        "metadata": {"name": "q"},
+        "spec": {"limit": {"nvidia.com/gpu": 16, "cpu": "64"}},
+        "status": {"usage": {"nvidia.com/gpu": "16", "cpu": "32"}, "admitted": 2, "pending": 1},
+    }
+    told = explained(waiting("a", 1), queue=queue).text()
+    assert "queue     q: 2 admitted, 1 pending; holds 32 of 64 cpu, 16 of 16 nvidia.com/gpu (full)" in told  # fmt: skip  # noqa: E501
+
+
+def test_one_that_runs_tells_where_and_how_far() -> None:
+    told = explained(
+        job("a", phase="Running", reason="GangRunning", ready="4/4",
+            placement={"summary": "n1, n2 (rack r1)"}, progress={"percentage": 41.6}, restarts=2)
+    ).text()  # fmt: skip
+    assert "ready     4/4\non        n1, n2 (rack r1)\ndone      42 %\n" in told
+    assert "so far    2 restarts" in told
+    assert "waits" not in told
+
+
+def test_a_job_nobody_has_looked_at_asks_for_the_operator() -> None:
+    assert "is the operator running" in explained(job("new")).text()
+
+
+def test_where_others_may_not_be_seen_the_own_place_is_still_told() -> None:
+    told = Explanation(line_of(waiting("a", 4)), None, None, NOW)
+    assert "position 4\n" in told.text()
+    assert told.to_json()["ahead"] == []
+    assert told.to_json()["waiting"] is None
+
+
+def test_the_data_says_the_same() -> None:
+    told = explained(waiting("b", 2, preemptions=1), waiting("a", 1)).to_json()
+    assert (told["position"], told["waiting"], told["ahead"]) == (2, 2, ["team/a"])
+    assert (told["waitSeconds"], told["preemptions"]) == (1800, 1)
+    assert told["helps"] == remedy("WaitingForCapacity")
+
+
+def test_text_from_objects_cannot_steer_the_terminal() -> None:
+    told = explained(waiting("a", 1, message="x\x1b[2Jy\nz")).text()
+    assert "\x1b" not in told
+    assert "x [2Jy z" in told
+
+
+def test_every_reason_to_be_without_places_has_a_remedy() -> None:
+    faults = {reason for reason in Reason if reason.is_configuration_fault}
+    waits = {reason for reason in Reason if reason.name.startswith(("WAITING", "SCALING"))}
+    assert faults | waits <= set(REMEDIES)
+
+
+def test_a_pod_group_of_a_job_does_not_stand_in_line_beside_it() -> None:
+    owned = {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "team",
+             "ownerReferences": [{"kind": "TrainingJob"}]}, "status": {}}  # fmt: skip
+    free = {**owned, "metadata": {"name": "g", "namespace": "team"}}
+    assert [line.name for line in in_line([owned, free])] == ["g"]
+
+
+def test_those_without_a_position_stand_last() -> None:
+    fault = job("fault", phase="Pending", reason="QueueNotFound")
+    line = in_line([fault, waiting("b", 2), waiting("a", 1)])
+    assert [gang.name for gang in line] == ["a", "b", "fault"]
+
+
+def test_the_table_has_a_line_per_gang() -> None:
+    line: list[GangLine] = in_line([waiting("a", 1, priority={"score": 0.5})])
+    header, row = table(line, NOW).splitlines()
+    assert header.split() == ["#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS",
+                              "START", "REASON"]  # fmt: skip
+    assert row.split() == ["1", "team", "a", "q", "8", "0.5", "30m", "-", "WaitingForCapacity"]
+    assert table([], NOW) == "Nobody waits.\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0s"), (59, "59s"), (90, "1m30s"), (600, "10m"), (7500, "2h5m"), (90_061, "1d1h"),
+     (3600, "1h"), (-5, "0s")],
+)  # fmt: skip
+def test_times_are_said_in_two_units(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
