@@ -1,0 +1,1 @@
+"""Demand forecasts: simple rules, ARIMA, a network, their blend LSP, and the choice of one."""

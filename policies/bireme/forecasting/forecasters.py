@@ -1,0 +1,107 @@
+"""What every forecaster does, and which there are, loaded only when asked for.
+
+Fitting and forecasting are two steps, so that a forecaster can be judged at many origins with the
+parameters it had at the first: a fitted :class:`Model` forecasts from any origin of the series, or
+of one that continues it, and learns nothing more.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray, IntArray
+from bireme.forecasting.series import Series
+
+
+class Model(Protocol):
+    """A forecaster whose parameters are those of one series."""
+
+    def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
+        """Point forecasts, shape (origins, steps), finite and not below 0.
+
+        Row i forecasts ``values[o : o + steps]`` from ``values[:o]``, ``o = origins[i]``; o may be
+        ``len(values)``. ``values`` begin with the first value of the series fitted.
+
+        Raises:
+            TooShort: an origin has too few values before it.
+        """
+
+
+class Forecaster(Protocol):
+    """A way to forecast."""
+
+    name: str
+
+    def fit(self, series: Series) -> Model:
+        """The model for ``series``.
+
+        Raises:
+            TooShort: it has too few values.
+            FitError: it cannot be fitted for another reason.
+        """
+
+
+FORECASTERS: Final[Mapping[str, str]] = {
+    "persistence": "bireme.forecasting.naive:Persistence",
+    "seasonal-naive": "bireme.forecasting.naive:SeasonalNaive",
+    "holt-winters": "bireme.forecasting.holt_winters:HoltWinters",
+    "arima": "bireme.forecasting.arima:Arima",
+    "gru": "bireme.forecasting.gru:Gru",
+    "lsp": "bireme.forecasting.lsp:Lsp",
+}
+
+
+class Once:
+    """A forecaster that remembers its last fit, so that a blend and its parts share one."""
+
+    def __init__(self, inner: Forecaster) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._last: tuple[Series, Model] | None = None
+
+    def fit(self, series: Series) -> Model:
+        """As the forecaster itself; at once where ``series`` is the one fitted last."""
+        if self._last is None or self._last[0] is not series:
+            self._last = series, self._inner.fit(series)
+        return self._last[1]
+
+
+def make(
+    names: Iterable[str] = FORECASTERS, steps: int = 1, **parts: Forecaster
+) -> list[Forecaster]:
+    """The forecasters called ``names``; LSP shares its parts with the others.
+
+    Args:
+        names: Which, in the order wanted.
+        steps: How far ahead the forecasts matter.
+        parts: Takes the place of what a name stands for: ``make(gru=Gru(train=...))``.
+
+    Raises:
+        SettingError: no forecaster is called so (it names the nearest).
+    """
+    made: dict[str, Forecaster] = {name: Once(part) for name, part in parts.items()}
+    return [_made(name, steps, made) for name in names]
+
+
+def _made(name: str, steps: int, made: dict[str, Forecaster]) -> Forecaster:
+    if name not in made:
+        if name == "lsp":
+            short, long = (_made(part, steps, made) for part in ("gru", "arima"))
+            made[name] = _load(name)(short, long, steps=steps)
+        elif name == "arima":
+            made[name] = Once(_load(name)(steps))
+        else:
+            made[name] = Once(_load(name)())
+    return made[name]
+
+
+def _load(name: str) -> Any:
+    path = FORECASTERS.get(name)
+    if path is None:
+        close = difflib.get_close_matches(name, FORECASTERS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORECASTERS)}"
+        raise SettingError(f"no forecaster is called {name!r}; {hint}")
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,83 @@
+"""LSP: long- and short-period prediction, a blend of a network and of ARIMA.
+
+Equation 1 of the paper of RLPTO and LSP, with 0.6 as its weight:
+
+    y = alpha * GRU(last week) + (1 - alpha) * ARIMA(all weeks)
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bireme.core.errors import SettingError
+from bireme.core.resources import FloatArray, IntArray
+from bireme.forecasting.backtest import back_test
+from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.series import Series
+
+ALPHA = 0.6
+"""The paper's weight of the network."""
+_VALIDATION_SHARE: Final = 0.15
+_WEIGHTS: Final = np.linspace(0, 1, 21)
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """``alpha`` of the one, the rest of the other."""
+
+    gru: Model
+    arima: Model
+    alpha: float
+
+    def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
+        """See :class:`~bireme.forecasting.forecasters.Model`."""
+        short, long = (part.at(values, origins, steps) for part in (self.gru, self.arima))
+        return self.alpha * short + (1 - self.alpha) * long
+
+
+class Lsp:
+    """The GRU's forecast blended with that of ARIMA; both must fit, there is no half of it.
+
+    Args:
+        gru: The network.
+        arima: The other part.
+        alpha: Weight of the network, 0 to 1; None fits it: the weight of the smallest mean
+            absolute error over the last 15 % of the values, with both fitted to those before.
+        steps: How far ahead forecasts are judged when ``alpha`` is fitted.
+
+    Raises:
+        SettingError: ``alpha`` is outside 0 to 1.
+    """
+
+    name = "lsp"
+
+    def __init__(
+        self,
+        gru: Forecaster,
+        arima: Forecaster,
+        alpha: float | None = ALPHA,
+        steps: int = 1,
+    ) -> None:
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise SettingError(f"alpha is {alpha}; it is a weight from 0 to 1")
+        self._gru = gru
+        self._arima = arima
+        self._alpha = alpha
+        self._steps = steps
+
+    def fit(self, series: Series) -> Blend:
+        """Raises what the parts raise."""
+        alpha = self._fitted_alpha(series) if self._alpha is None else self._alpha
+        return Blend(self._gru.fit(series), self._arima.fit(series), alpha)
+
+    def _fitted_alpha(self, series: Series) -> float:
+        first = len(series) - max(self._steps, round(_VALIDATION_SHARE * len(series)))
+        short, long = (
+            back_test(part, series, first, steps=self._steps) for part in (self._gru, self._arima)
+        )
+        wrong = [
+            np.abs(a * short.forecasts + (1 - a) * long.forecasts - long.actuals).mean()
+            for a in _WEIGHTS
+        ]
+        return float(_WEIGHTS[np.argmin(wrong)])

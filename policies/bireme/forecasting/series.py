@@ -1,0 +1,79 @@
+"""What is forecast: amounts at equal steps, none below 0, and the seasons they may have.
+
+A point of time is named by how many values lie before it, its *origin*: a forecast from origin
+``o`` knows ``values[:o]`` and speaks of ``values[o]`` and later ones.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bireme.core.resources import FloatArray, IntArray
+from bireme.forecasting.errors import SeriesError, TooShort
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Amounts at equal steps.
+
+    Attributes:
+        values: Shape (n,), n >= 1, finite, >= 0, in any unit.
+        step_seconds: From one value to the next.
+        periods: Lengths of seasons in steps, each >= 2, shortest first: (24, 168) for hours.
+        start: POSIX seconds at which the first interval begins; None if unknown.
+
+    Raises:
+        SeriesError: one of them is not so.
+    """
+
+    values: FloatArray
+    step_seconds: int
+    periods: tuple[int, ...] = ()
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_amounts(self.values)
+        if self.step_seconds < 1:
+            raise SeriesError(f"step_seconds is {self.step_seconds}; it must be at least 1")
+        if any(p < 2 for p in self.periods) or list(self.periods) != sorted(set(self.periods)):
+            raise SeriesError(
+                f"periods is {self.periods}; give lengths of at least 2 steps, shortest first"
+            )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def until(self, origin: int) -> "Series":
+        """The same series as it was known at ``origin``."""
+        return replace(self, values=self.values[:origin])
+
+
+def origins_between(first: int, last: int, every: int = 1) -> IntArray:
+    """Origins from ``first`` to ``last``, both included, each ``every`` steps after the other."""
+    return np.arange(first, last + 1, every, dtype=np.int64)
+
+
+def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
+    """Origins lie in ``values`` and have at least ``fewest`` values before them.
+
+    Raises:
+        TooShort: one has fewer.
+        SeriesError: one lies behind the end of ``values``.
+    """
+    if not len(origins):
+        return
+    if origins.min() < fewest:
+        raise TooShort(f"origin {origins.min()} has fewer than the {fewest} values it takes")
+    if origins.max() > len(values):
+        raise SeriesError(f"origin {origins.max()} lies behind the {len(values)} values given")
+
+
+def _require_amounts(values: FloatArray) -> None:
+    if values.ndim != 1 or not len(values):
+        raise SeriesError(f"values has shape {values.shape}; give a list of at least one number")
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        raise SeriesError(
+            f"value {wrong[0]} is {values[wrong[0]]} (and {len(wrong) - 1} more); amounts are "
+            "finite and not below 0: clean the series first"
+        )
