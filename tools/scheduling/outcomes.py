@@ -54,6 +54,7 @@ def an_outcome(
         policy=policy,
         trace="test",
         seed=seed,
+        nodes=1,
         total_gpus=gpus,
         jobs=records,
         series=a_series() if series is None else series,

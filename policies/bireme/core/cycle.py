@@ -8,6 +8,7 @@
     4. Ask the sizer, if there is one, how large elastic gangs should be.
     5. Walk down the order (:mod:`bireme.core.walk`): admit, keep places, make room, or say why not.
     6. Let elastic gangs shrink to what the sizer wants, or grow into what is left.
+    7. Say which nodes pools should get for gangs that only lack room (:mod:`bireme.core.growth`).
 
 Pure: equal snapshots give equal decisions, in the cluster and in the simulator.
 """
@@ -18,6 +19,7 @@ from dataclasses import replace
 from bireme.core.checks import CheckedPlacer, CheckedSizer, OrderError, orderers
 from bireme.core.decision import Action, Decision, Hold
 from bireme.core.gangs import Gang
+from bireme.core.growth import Growing
 from bireme.core.order import TotalOrder
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
@@ -32,10 +34,13 @@ def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -
     Without ``explain`` the decision is the same, but its actions carry no words.
     """
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
+    growing = None
+    if snapshot.growable:
+        growing = Growing(snapshot, CheckedPlacer(policy.rules or policy, snapshot), explain)
     faults: list[str] = []
     for orderer in orderers(policy):
         try:
-            decision = _decided(snapshot, orderer, placer, sizer, explain)
+            decision = _decided(snapshot, orderer, placer, sizer, growing, explain)
         except OrderError as error:
             faults.append(str(error))
         else:
@@ -49,6 +54,7 @@ def _decided(
     orderer: Orderer,
     placer: CheckedPlacer,
     sizer: CheckedSizer,
+    growing: Growing | None,
     explain: bool,
 ) -> Decision:
     """The decision with ``orderer``; raises OrderError as it does."""
@@ -65,12 +71,15 @@ def _decided(
     sizes = {
         e.gang.uid: _start_sizes(e.gang, wanted[e.gang.uid]) for e in ranked if e.gang.uid in wanted
     }
-    walk = Walk(snapshot, placer, order, queues, explain, sizes, overdue)
+    walk = Walk(snapshot, placer, order, queues, explain, sizes, overdue, growing)
     actions: list[Action] = []
     for entry in _in_turn(first, ranked, queues):
         actions.extend(walk.visit(entry))
     actions.extend(walk.resizes(wanted))
-    return Decision((*actions, *faults))
+    decision = Decision((*actions, *faults))
+    if growing is None:
+        return decision
+    return growing.grown(decision, walk.short, walk.ledger, queues, walk.blocked)
 
 
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:

@@ -94,12 +94,28 @@ Action: TypeAlias = Admit | Hold | Resize | Preempt
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """``nodes`` more of ``pool`` are to be asked for, for ``gang``, on top of those that come.
+
+    0 where those that come are enough for it, and must not be given up.
+    """
+
+    pool: str
+    nodes: int
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The actions of one cycle, in the order in which they must be carried out."""
 
     actions: tuple[Action, ...] = ()
     fallback: str = ""
     """Why the policy's own order was not used; empty when it was."""
+    growth: tuple[Growth, ...] = ()
+    """The nodes that gangs wait for which fit nowhere now; they are held as ScalingUp."""
+    kept: frozenset[str] = frozenset()
+    """Names of nodes that waiting gangs count on, where pools may change: they should stay."""
 
     @property
     def admitted(self) -> tuple[Admit, ...]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from bireme.core.constraints import ANYWHERE, NodeConstraints
 from bireme.core.progress import Progress
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request, add
+from bireme.core.resources import STANDARD, Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
 
 
@@ -85,6 +85,12 @@ class Task:
     def maximum(self) -> int:
         """The most replicas of this task the gang may grow to."""
         return self.max_replicas or self.replicas
+
+    @property
+    def devices(self) -> int:
+        """What its replicas ask together of resources that not every node has."""
+        each = sum(amount for name, amount in self.request if name not in STANDARD)
+        return each * self.replicas
 
 
 class Shape(tuple[object, ...]):  # noqa: SLOT001  # the hash is kept in __dict__

@@ -23,6 +23,7 @@ class Ledger:
 
     Attributes:
         now: What is free at this moment.
+        lasting: What is free now and beside the reservation, for good; ``now`` itself without one.
         reservation: The places of the blocked gang; None while no gang is blocked.
         counted_on: Uids of gangs whose places the reservation expects to come free.
         changes: How often something was given away.
@@ -35,12 +36,12 @@ class Ledger:
         self.changes = 0
         self._time = time
         self._nodes = nodes
-        self._lasting = self.now
+        self.lasting = self.now
         self._after = self.now.free
 
     def room_for(self, gang: Gang) -> FreeCapacity:
         """What ``gang`` may be placed on without delaying the reserved gang."""
-        return self.now if self.ends_in_time(gang) else self._lasting
+        return self.now if self.ends_in_time(gang) else self.lasting
 
     def ends_in_time(self, gang: Gang) -> bool:
         """Whether ``gang``, started now, is expected to end before the reservation begins."""
@@ -60,7 +61,7 @@ class Ledger:
         rows, usage = usage_of(gang, placement, self._nodes.axis)
         if not self.ends_in_time(gang):
             np.subtract.at(self._after, rows, usage)
-        self._lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+        self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Nobody else may have ``placement``: what leaves there makes room for ``gang``."""
@@ -69,7 +70,7 @@ class Ledger:
         self.now.lower(rows, self.now.free[rows] - usage)
         if self.reservation is not None:
             self._after[rows] -= usage
-            self._lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+            self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def reserve(
         self,
@@ -89,7 +90,7 @@ class Ledger:
         self._after = free_then
         self.counted_on = frozenset(running.gang.uid for running in given_back)
         lasting = np.minimum(self.now.free, free_then)
-        self._lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
+        self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
 
     def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
         """Free for good once ``usage`` is freed, int64 of shape (nodes, resources); a copy.

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a gang is where it is, or what became of a policy."""
+    """Why a gang is where it is, or what became of a policy or a node pool."""
 
     # Configuration faults: waiting longer does not help.
     QUEUE_NOT_FOUND = "QueueNotFound"
@@ -26,6 +26,7 @@ class Reason(StrEnum):
     WAITING_BEHIND = "WaitingBehind"
     OVER_QUEUE_LIMIT = "OverQueueLimit"
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
+    SCALING_UP = "ScalingUp"
     WAITING_FOR_PODS = "WaitingForPods"
     STOPPING = "Stopping"
     PODS_REFUSED = "PodsRefused"
@@ -53,6 +54,28 @@ class Reason(StrEnum):
     TOO_MANY_SHADOWS = "TooManyShadows"
     POLICY_OVERRULED = "PolicyOverruled"
     ANSWERS_VALID = "AnswersValid"
+
+    # Node pools: what becomes of the floor of a NodePoolScaler.
+    FORECAST_ONLY = "ForecastOnly"
+    AT_FLOOR = "AtFloor"
+    RAISED = "Raised"
+    LOWERED = "Lowered"
+    AT_MAX = "AtMax"
+    ABOVE_MAX = "AboveMax"
+    TARGET_NOT_FOUND = "TargetNotFound"
+    TARGET_FORBIDDEN = "TargetForbidden"
+    TARGET_SHARED = "TargetShared"
+    TARGET_UNAVAILABLE = "TargetUnavailable"
+    REPLICAS_OWNED_BY_ANOTHER = "ReplicasOwnedByAnother"
+
+    # And what its forecast is.
+    FORECAST_MADE = "Forecast"
+    SEASONAL_NAIVE_USED = "SeasonalNaiveUsed"
+    TOO_LITTLE_HISTORY = "TooLittleHistory"
+    HISTORY_HAS_GAPS = "HistoryHasGaps"
+    HISTORY_UNAVAILABLE = "HistoryUnavailable"
+    FORECAST_STALE = "Stale"
+    FORECAST_FAILED = "Failed"
 
     @property
     def is_configuration_fault(self) -> bool:

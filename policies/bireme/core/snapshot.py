@@ -13,6 +13,7 @@ import numpy as np
 from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
@@ -32,6 +33,7 @@ class ClusterSnapshot:
         queue_usage: By queue name, what its own admitted gangs ask together.
         running: Gangs that hold places, in any order; ``used`` contains what they use.
         known_table: The same as arrays, where somebody keeps them; made when needed otherwise.
+        growable: Node pools that may be asked for more nodes, each name once.
     """
 
     now: float
@@ -43,12 +45,15 @@ class ClusterSnapshot:
     settings: SchedulingSettings = field(default_factory=SchedulingSettings)
     running: tuple[RunningGang, ...] = ()
     known_table: RunningTable | None = None
+    growable: tuple[GrowablePool, ...] = ()
 
     def __post_init__(self) -> None:
         if self.used.shape != self.nodes.allocatable.shape:
             raise SnapshotError(
                 f"used has shape {self.used.shape}, the nodes {self.nodes.allocatable.shape}"
             )
+        if len({pool.name for pool in self.growable}) < len(self.growable):
+            raise SnapshotError("two growable pools have the same name")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
         """After how long a wait ``gang`` goes before all others."""

@@ -7,7 +7,7 @@ on nodes alone and is remembered with them.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,6 +19,7 @@ from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import Placer
+from bireme.core.pools import GrowablePool
 from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
@@ -55,18 +56,23 @@ def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource
     return "its replicas do not fit together"
 
 
-def never_fits(gang: Gang, nodes: NodeTable, placer: Placer) -> str | None:
-    """Why the gang would not fit an empty cluster, with the largest that would; None if it fits."""
+def never_fits(
+    gang: Gang, nodes: NodeTable, placer: Placer, cluster: str = "the empty cluster"
+) -> str | None:
+    """Why the gang would not fit an empty cluster, with the largest that would; None if it fits.
+
+    ``cluster`` is what ``nodes`` are called.
+    """
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key in nodes.memo:
         verdict = nodes.memo[key]
         return verdict if isinstance(verdict, str) else None
-    fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer)
+    fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer, cluster)
     nodes.remember(key, fresh)
     return fresh
 
 
-def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer) -> str | None:
+def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -> str | None:
     if not len(empty.nodes):
         return "the cluster has no nodes"
     if placer.place(gang, empty) is not None:
@@ -83,9 +89,9 @@ def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer) -> str | None:
 
     most = _largest(fits, largest_task.replicas)
     if not most:
-        return f"asks {composition(gang)}; the empty cluster cannot hold them together"
+        return f"asks {composition(gang)}; {cluster} cannot hold them together"
     return (
-        f"asks {largest_task.replicas} {largest_task.name} replicas; the empty cluster holds "
+        f"asks {largest_task.replicas} {largest_task.name} replicas; {cluster} holds "
         f"at most {most} beside the job's other tasks; lower replicas to {most} or add nodes"
     )
 
@@ -225,6 +231,21 @@ def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
     names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
     stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
     return f"{composition(gang)} start once those have left that make room for it{stopping}"
+
+
+def scaling_up(nodes: Mapping[str, int], late: Iterable[GrowablePool], now: float) -> str:
+    """How many nodes of which pools a gang waits for, and which pools have kept it waiting."""
+    parts = [f"{number} more {_nodes(number)} of pool {pool}" for pool, number in nodes.items()]
+    message = f"waits for {' and '.join(parts)}"
+    for pool in late:
+        ago = duration(now - (pool.asked_at or now))
+        message += f"; {pool.coming} {_nodes(pool.coming)} of pool {pool.name} "
+        message += f"asked for {ago} ago, none has come"
+    return message
+
+
+def _nodes(number: int) -> str:
+    return "node" if number == 1 else "nodes"
 
 
 def duration(seconds: float) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from bireme.core import verdicts
 from bireme.core.decision import Action, Admit, Hold, Preempt, Reservation, Resize
 from bireme.core.gangs import Gang
+from bireme.core.growth import Growing
 from bireme.core.ledger import Ledger
 from bireme.core.order import TotalOrder
 from bireme.core.placement import Placement
@@ -43,6 +44,10 @@ class Walk:
     sizes: dict[str, tuple[Gang, ...]]
     """Sizes at which a waiting gang may start, most wanted first, by uid; others by the rule."""
     overdue: frozenset[str]
+    growing: Growing | None = None
+    """What node pools may still give; None where no pool may grow."""
+    short: list[Gang] = field(default_factory=list)
+    """Gangs that only lack room, at the size they asked for last."""
     ledger: Ledger = field(init=False)
     preemption: Preemption = field(init=False)
     position: int = 0
@@ -184,7 +189,10 @@ class Walk:
                 self.queues.reserve(gang.queue, gang.demand)
         elif self._fits_now(gang):
             message = ""
-            if self.explain and self._is_within_limits(gang):
+            is_within = self._is_within_limits(gang)
+            if is_within:
+                self.short.append(gang)
+            if self.explain and is_within:
                 message = verdicts.would_delay(gang, self.blocked, self.ledger.reservation, ahead)
             elif self.explain:
                 message = verdicts.would_pass_limit(self.blocked, ahead)
@@ -197,6 +205,7 @@ class Walk:
     def _wait_for_capacity(
         self, entry: Ranked, gang: Gang, reservation: Reservation | None = None
     ) -> Hold:
+        self.short.append(gang)
         message = ""
         if self.explain:
             message = verdicts.waiting_for_capacity(gang, self.ledger.now, self.position - 1)
@@ -217,10 +226,11 @@ class Walk:
         return True
 
     def _never(self, gang: Gang) -> str | None:
-        """Why neither an empty cluster nor an unused queue would let ``gang`` start."""
+        """Why neither an empty cluster nor an unused queue would ever let ``gang`` start."""
         if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
             return verdicts.beyond_limit(*beyond)
-        return verdicts.never_fits(gang, self.snapshot.nodes, self.placer)
+        never = verdicts.never_fits(gang, self.snapshot.nodes, self.placer)
+        return self.growing.never_fits(gang) if never and self.growing else never
 
     def _behind(self, entry: Ranked, barrier: Gang) -> Hold:
         if reason := self._never(entry.gang.at_minimum):

@@ -1,0 +1,170 @@
+"""How many nodes a pool should have now: the floor, and what to ask of the target.
+
+The floor is the most of: what the forecast expects until a node asked for now is there, what
+running and planned gangs need, and what waiting gangs grow the pool to; within the pool's bounds.
+A forecast raises the target by so many nodes an hour and never lowers it. Lowered it is by empty
+nodes alone, once they have been empty for long enough, where that is allowed. A forecast that is
+old, broken or missing counts for nothing, and the message says so.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from bireme.core.reasons import Reason
+from bireme.core.verdicts import clock_time, duration
+
+HOUR: Final = 3600
+STALE_AFTER_SECONDS: Final = 26 * HOUR
+"""Forecasts are made nightly; two hours are for a night that runs late."""
+
+
+@dataclass(frozen=True, slots=True)
+class HourForecast:
+    """The nodes' worth of demand expected in the hour from ``start``, POSIX seconds.
+
+    ``p50`` is exceeded half the time; ``upper`` is the quantile that the pool is scaled by.
+    """
+
+    start: float
+    p50: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBounds:
+    """What the owner of a pool allows.
+
+    Attributes:
+        minimum, maximum: Nodes.
+        max_step: By how many nodes in an hour a forecast may raise the target.
+        lead_seconds: How long a node takes to come: the forecast is followed so far ahead.
+        scale_in: Whether empty nodes may go, each after ``cool_down_seconds``.
+    """
+
+    minimum: int
+    maximum: int
+    max_step: int = 10
+    lead_seconds: int = 600
+    scale_in: bool = False
+    cool_down_seconds: int = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """How a pool stands.
+
+    Attributes:
+        replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
+        needed: Nodes that must stay: something is bound or planned there, or a gang that waits
+            counts on them.
+        wanted: The nodes that the target should ask for, for the sake of gangs that wait:
+            ``replicas`` and the growth on top of it; 0 where no gang waits for nodes of the pool.
+        empty_since: Of every ready, empty node that may go, since when; POSIX seconds.
+        forecast: Hours in ascending order, possibly some that are over.
+        forecast_made: When, POSIX seconds; None for never.
+        raised: When the forecast raised the target within the last hour, and by how many nodes.
+    """
+
+    replicas: int
+    needed: int
+    wanted: int = 0
+    empty_since: tuple[float, ...] = ()
+    forecast: tuple[HourForecast, ...] = ()
+    forecast_made: float | None = None
+    raised: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDecision:
+    """What is decided about one pool.
+
+    Attributes:
+        floor: The least nodes it should have.
+        replicas: What its target should ask for; the present number where nothing is to be done.
+        message: Why, for people.
+        step: By how many nodes the forecast alone raises the target; to be kept for an hour in
+            ``PoolState.raised``, once it is done.
+    """
+
+    floor: int
+    replicas: int
+    reason: Reason
+    message: str
+    step: int = 0
+
+
+def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+    """The floor of a pool at ``now``, POSIX seconds, and what its target should ask for."""
+    expected, said = _expected(bounds, state, now)
+    allowed = _within_step(expected, bounds, state, now)
+    reactive = _clamped(max(state.needed, state.wanted), bounds)
+    level = max(reactive, _clamped(allowed, bounds))
+    if allowed < expected:
+        said = f"{said}, of which {bounds.max_step} more an hour may be asked for"
+    target, reason = _target(bounds, state, now, level, max(expected, state.needed, state.wanted))
+    step = max(0, target - max(state.replicas, reactive))
+    return FloorDecision(level, target, reason, _message(bounds, state, target, reason, said), step)
+
+
+def _clamped(nodes: int, bounds: PoolBounds) -> int:
+    return min(max(nodes, bounds.minimum), bounds.maximum)
+
+
+def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
+    """Nodes expected to be asked for until a node asked for now is there; 0, and why, if unknown.
+
+    Where the forecast cannot be used, all of it counts for nothing.
+    """
+    made, until = state.forecast_made, now + bounds.lead_seconds
+    if made is None or not state.forecast:
+        return 0, "there is no forecast"
+    if not now - STALE_AFTER_SECONDS <= made <= now + HOUR:
+        age = f"{duration(now - made)} old" if made < now else "from the future"
+        return 0, f"the forecast is {age} and not used"
+    hours = [hour for hour in state.forecast if hour.start < until and now < hour.start + HOUR]
+    if not hours:
+        return 0, f"the forecast says nothing of the time until {clock_time(until)}"
+    if not all(0 <= hour.upper < math.inf for hour in hours):
+        return 0, "the forecast is no number of nodes and not used"
+    most = math.ceil(max(hour.upper for hour in hours))
+    return most, f"the forecast until {clock_time(until)} is at most {most}"
+
+
+def _within_step(expected: int, bounds: PoolBounds, state: PoolState, now: float) -> int:
+    """``expected``, or as much of it as the forecast may still raise the target to this hour."""
+    spent = sum(nodes for at, nodes in state.raised if now - at < HOUR)
+    return min(expected, state.replicas + max(0, bounds.max_step - spent))
+
+
+def _target(
+    bounds: PoolBounds, state: PoolState, now: float, level: int, asked: int
+) -> tuple[int, Reason]:
+    if state.replicas > bounds.maximum:
+        return state.replicas, Reason.ABOVE_MAX
+    if level > state.replicas:
+        return level, Reason.RAISED
+    cool = sum(now - since >= bounds.cool_down_seconds for since in state.empty_since)
+    if bounds.scale_in and cool and level < state.replicas:
+        return max(level, state.replicas - cool), Reason.LOWERED
+    if asked > bounds.maximum:
+        return state.replicas, Reason.AT_MAX
+    return state.replicas, Reason.AT_FLOOR
+
+
+def _message(bounds: PoolBounds, state: PoolState, target: int, reason: Reason, said: str) -> str:
+    parts = [f"{state.needed} in use or kept"]
+    if state.wanted:
+        parts.append(f"{state.wanted} asked for by waiting gangs")
+    why = ", ".join((*parts, said))
+    match reason:
+        case Reason.ABOVE_MAX:
+            return (
+                f"the target asks for {state.replicas} nodes, max is {bounds.maximum}; "
+                f"it is left alone; {why}"
+            )
+        case Reason.AT_MAX:
+            return f"{target} nodes, and max is {bounds.maximum}: {why}"
+        case Reason.AT_FLOOR:
+            return f"{target} nodes: {why}"
+    return f"from {state.replicas} to {target} nodes: {why}"
