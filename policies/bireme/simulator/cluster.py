@@ -2,7 +2,8 @@
 
 The operator recomputes usage from what it watches; here every change is our own, so adding and
 subtracting is exact, and :meth:`Cluster.verify` recomputes all of it for tests. A node that fails
-stays in the table as not ready, so that the rows of all placements stay what they are.
+stays in the table as not ready, and one that is not there as not ready with nothing on offer, so
+that the rows of all placements stay what they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.resources import BoolArray, IntArray, add
 from bireme.core.running import RunningGang, RunningTable
@@ -28,6 +30,7 @@ class Cluster:
 
     Attributes:
         table: All nodes as arrays; a new one whenever a node goes or comes.
+        away: Nodes that are not there, by name.
         used: int64, shape (nodes, resources).
         queue_usage: By queue name, what its running gangs ask together.
         running: Gangs that hold places, by uid, in order of their start.
@@ -46,12 +49,15 @@ class Cluster:
         self.changes = 0
         self._nodes = {node.name: node for node in nodes}
         self._down: set[str] = set()
+        self.away: set[str] = set()
         self._tenants: dict[int, dict[str, None]] = {}
         self.table = NodeTable(nodes, settings.topology_levels)
         self._running = RunningTable.of((), self.table.axis)
         self.used: IntArray = self.table.fixed.copy()
 
-    def snapshot(self, now: float, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
+    def snapshot(
+        self, now: float, waiting: tuple[Gang, ...], growable: tuple[GrowablePool, ...] = ()
+    ) -> ClusterSnapshot:
         """The cluster at this moment; nothing that happens later shows in it."""
         return ClusterSnapshot(
             now=now,
@@ -63,6 +69,7 @@ class Cluster:
             settings=self.settings,
             running=self._running.gangs,
             known_table=self._running,
+            growable=growable,
         )
 
     def hold(self, running: RunningGang) -> None:
@@ -114,12 +121,29 @@ class Cluster:
     def put_node(self, name: str, is_ready: bool) -> None:
         """A node goes or comes; the gangs on it must have been stopped before."""
         (self._down.discard if is_ready else self._down.add)(name)
-        nodes = [
-            replace(node, is_ready=False) if node.name in self._down else node
-            for node in self._nodes.values()
-        ]
+        self._renew_table()
+
+    def send_away(self, names: Iterable[str]) -> None:
+        """Nodes are no longer there; SimulationError when a gang is on one."""
+        self.away.update(names)
+        if tenants := self.tenants_of(self.table.row[name] for name in self.away):
+            raise SimulationError(f"a node went away while {tenants[0]} was on it")
+        self._renew_table()
+
+    def fetch(self, name: str) -> None:
+        """A node that was away is there."""
+        self.away.remove(name)
+        self._renew_table()
+
+    def _renew_table(self) -> None:
+        nodes = [self._seen(node) for node in self._nodes.values()]
         self.table = NodeTable(nodes, self.settings.topology_levels)
         self.changes += 1
+
+    def _seen(self, node: Node) -> Node:
+        if node.name in self.away:
+            return replace(node, allocatable=dict.fromkeys(node.allocatable, 0), is_ready=False)
+        return replace(node, is_ready=False) if node.name in self._down else node
 
     def wait_bound_seconds(self, gang: Gang) -> float:
         """After how long a wait ``gang`` goes before all others."""
@@ -175,6 +199,14 @@ class Cluster:
         held = {n: {r: a for r, a in u.items() if a} for n, u in self.queue_usage.items()}
         if {name: amounts for name, amounts in held.items() if amounts} != queue_usage:
             raise SimulationError(f"queue usage is {held}, its running gangs ask {queue_usage}")
+
+
+def replicas_by_node(running: RunningGang) -> tuple[int, ...]:
+    """Replicas of all tasks on each of its nodes, in the order of the nodes."""
+    tasks = running.placement.tasks
+    rows = np.concatenate([task.rows for task in tasks])
+    counts = np.bincount(rows, np.concatenate([task.counts for task in tasks]))
+    return tuple(counts[counts > 0].astype(int).tolist())
 
 
 def _check_whole(running: RunningGang) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.experiment import DEFAULTS, Experiment, UsageError, carry_out, naming, set_up
+from bireme.simulator.floors import FLOORS, REACTIVE
 from bireme.simulator.reports import page, terminal, words
 
 STANDARD_OUTPUT: Final = "-"
@@ -26,6 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--trace", required=True, metavar="SOURCE", help="philly:FILE, say, or gen:poisson")
     add("--nodes", metavar="COUNTxGPUS", help="64x8, or 64x8,16x4; default: those of the trace")
+    add(
+        "--pools",
+        metavar="MIN[:SECONDS]",
+        help="every part of --nodes is a node pool that begins with MIN nodes and grows to as many "
+        "as --nodes says; a node is there SECONDS after it was asked for (180); several with "
+        "commas between, one for each part; default: all nodes are always there",
+    )
+    add(
+        "--floor",
+        type=policy_names,
+        metavar="NAMES",
+        help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
+    )
     add("--racks", type=_whole, metavar="N", help="how many racks the nodes are in; default: none")
     add(
         "--policy",

@@ -42,3 +42,7 @@ class Conduct:
     verifies: bool = False
     decide: Decide = CYCLE
     clock: Callable[[], float] = time.perf_counter
+
+
+CONDUCT: Final = Conduct()
+"""A simulation that looks when something happens, and leaves out what changes nothing."""

@@ -1,8 +1,8 @@
 """What happens when: a heap of events in exact time, ties in one documented order.
 
-At one instant: gangs that finish give their places back, then nodes go and come, then jobs
-arrive, then wake-ups, each kind by name. The cycle runs once all of them have been heard, so no
-decision depends on the order in which equal-time events were put in.
+At one instant: gangs that finish give their places back, then nodes fail and recover, then jobs
+arrive, then wake-ups, then node pools change, each kind by name. The cycle runs once all of them
+have been heard, so no decision depends on the order in which equal-time events were put in.
 """
 
 import heapq
@@ -19,13 +19,14 @@ class Kind(IntEnum):
     NODE = 1
     ARRIVAL = 2
     WAKE = 3
+    POOL = 4
 
 
 class Event(NamedTuple):
     """``name`` is a job or a node; ``version`` tells an event that still counts from a stale one.
 
-    For a wake-up, the version is the start it belongs to. For a node, it is its place in the list
-    of failures.
+    For a wake-up, the version is the start it belongs to. For a node, it says whether it is up.
+    For node pools, :mod:`bireme.simulator.pools` says what both are.
     """
 
     time: float

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,18 @@ from bireme.core.errors import BiremeError
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
+from bireme.core.pool_floor import PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU
 from bireme.rl.checkpoints import read_card
 from bireme.rl.parts import served
 from bireme.simulator.engine import simulate
-from bireme.simulator.machines import parse_nodes
+from bireme.simulator.floors import REACTIVE, check_floor, with_floor
+from bireme.simulator.machines import parse_nodes, parse_pools
 from bireme.simulator.metrics import Metrics, measure
+from bireme.simulator.node_pool import NodePool
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Progress
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
 from bireme.simulator.workload import Trace, knowing
@@ -58,6 +63,8 @@ class Experiment:
     Attributes:
         traces: By seed; the same one for all unless it is generated.
         contenders: By name, as asked for: a policy and the settings it decides under.
+        pools: Node pools that grow and shrink; none where all nodes are always there.
+        floors: How they look ahead, one after the other (:mod:`bireme.simulator.floors`).
         learns: Whether run times that nobody stated are judged by those of finished jobs.
     """
 
@@ -65,6 +72,8 @@ class Experiment:
     nodes: Sequence[Node]
     contenders: Mapping[str, tuple[Policy, SchedulingSettings]]
     learns: bool = True
+    pools: Sequence[NodePool] = ()
+    floors: Sequence[str] = (REACTIVE,)
 
     @property
     def trace(self) -> Trace:
@@ -92,7 +101,9 @@ def set_up(options: argparse.Namespace) -> Experiment:
             f"argument --nodes: {options.trace!r} does not tell on which machines it was recorded; "
             "say 64x8, for 64 nodes of 8 GPUs"
         )
-    return Experiment(traces, nodes, contenders, learns=options.estimates == "history")
+    pools, floors = _pools(options, nodes), options.floor or [REACTIVE]
+    learns = options.estimates == "history"
+    return Experiment(traces, nodes, contenders, learns, pools, floors)
 
 
 def carry_out(
@@ -100,27 +111,38 @@ def carry_out(
 ) -> tuple[list[Metrics], list[Outcome]]:
     """Simulate every policy with every seed: all numbers, and the outcomes of the first seed.
 
+    Where there are several floors, every policy has a run with each, called by both names.
+
     ``on_progress`` is told what runs, how many jobs are finished, and how many there are.
     """
     metrics: list[Metrics] = []
     first: list[Outcome] = []
-    for seed, trace in experiment.traces.items():
-        for name, (policy, settings) in experiment.contenders.items():
-            tell = partial(on_progress, f"{name}, seed {seed}")
-            outcome = simulate(
-                trace,
-                experiment.nodes,
-                policy,
-                settings,
-                seed=seed,
-                on_progress=tell,
-                estimator=RuntimeHistory() if experiment.learns else None,
-            )
-            outcome = replace(outcome, policy=name)
+    for seed in experiment.traces:
+        for name, floor in product(experiment.contenders, experiment.floors):
+            known_as = name if len(experiment.floors) == 1 else f"{name}, {floor}"
+            tell = partial(on_progress, f"{known_as}, seed {seed}")
+            run = partial(_simulated, experiment, name, seed, tell)
+            outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
             metrics.append(measure(outcome))
-            if trace is experiment.trace and len(first) < len(experiment.contenders):
+            if len(first) < len(experiment.contenders) * len(experiment.floors):
                 first.append(outcome)
     return metrics, first
+
+
+def _simulated(
+    experiment: Experiment, name: str, seed: int, tell: Progress, pools: Sequence[NodePool]
+) -> Outcome:
+    policy, settings = experiment.contenders[name]
+    return simulate(
+        experiment.traces[seed],
+        experiment.nodes,
+        policy,
+        settings,
+        seed=seed,
+        on_progress=tell,
+        estimator=RuntimeHistory() if experiment.learns else None,
+        pools=pools,
+    )
 
 
 def _contenders(
@@ -225,6 +247,23 @@ def _nodes(options: argparse.Namespace) -> Sequence[Node]:
             f"argument --racks: {options.racks} racks of which nodes? Give --nodes as well"
         )
     return ()
+
+
+def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]:
+    if options.pools is None:
+        if options.floor:
+            raise UsageError(
+                f"argument --floor: {options.floor[0]!r} of which node pools? Give --pools as well"
+            )
+        return []
+    with naming("--floor"):
+        for floor in options.floor or ():
+            check_floor(floor)
+    with naming("--pools"):
+        return [
+            NodePool(name=name, bounds=PoolBounds(least, most, scale_in=True), delay_seconds=delay)
+            for name, least, most, delay in parse_pools(options.pools, nodes)
+        ]
 
 
 def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Trace]:

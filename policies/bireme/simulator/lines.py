@@ -25,6 +25,8 @@ from bireme.core.reasons import Reason
 FIRST_DEPTH = 2
 """How many of each line a cycle sees at first: one that may start, and one that says enough."""
 
+_ROOM_IS_MADE = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
+
 _traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in ("uid", "name", "arrived")))
 
 
@@ -83,14 +85,10 @@ class Lines:
     def open_lines(self, decision: Decision, depths: Mapping[Hashable, int]) -> list[Hashable]:
         """Lines of which ``decision`` has not seen enough, by kin.
 
-        Enough is the whole line, or a last one that is held. One for which others make room says
-        nothing about those behind it: room may be made for them too.
+        Enough is the whole line, or a last one that is held. One for which others make room, or
+        nodes are asked for, says nothing about those behind it: so it may be for them too.
         """
-        held = {
-            hold.gang.uid
-            for hold in decision.held
-            if hold.reason is not Reason.WAITING_FOR_PREEMPTION
-        }
+        held = {hold.gang.uid for hold in decision.held if hold.reason not in _ROOM_IS_MADE}
         depth_of = {kin: depths.get(kin, FIRST_DEPTH) for kin in self._lines}
         return [
             kin

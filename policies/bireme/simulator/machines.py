@@ -6,6 +6,7 @@ What was not stated is generous and in proportion to the GPUs, so that GPUs deci
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from bireme.simulator.traces.tables import read_table
 
 POOL_LABEL = SchedulingSettings().node_pool_label
 """Which agent of a multi-agent policy a node belongs to."""
+
+DELAY_SECONDS = 180.0
+"""From asking for a node until it is there, where nothing else was said."""
 
 _GIB = 2**30
 _CPU_MILLIS_PER_GPU = 12_000
@@ -58,6 +62,35 @@ def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
         )
         for index, (count, pool) in enumerate(gpus)
     ]
+
+
+def parse_pools(text: str, nodes: Sequence[Node]) -> list[tuple[str, int, int, float]]:
+    """The node pools of ``nodes``: name, fewest and most nodes, seconds until a node is there.
+
+    ``text`` is ``MIN`` or ``MIN:SECONDS`` for all of them, or one such for each with commas
+    between. Raises SettingError for anything else.
+    """
+    sizes = Counter(node.labels.get(POOL_LABEL, "") for node in nodes)
+    if "" in sizes:
+        raise SettingError("these nodes are in no pools; say which there are with --nodes 64x8")
+    parts = text.split(",")
+    if len(parts) not in (1, len(sizes)):
+        raise SettingError(f"pools is {text!r} for {len(sizes)} pools; give one part, or one each")
+    parts = parts * (len(sizes) // len(parts))
+    return [
+        (name, *_least(text, part, size))
+        for part, (name, size) in zip(parts, sizes.items(), strict=True)
+    ]
+
+
+def _least(text: str, part: str, size: int) -> tuple[int, int, float]:
+    match = re.fullmatch(r"\s*(\d{1,6})(?::(\d{1,6}))?\s*", part, re.ASCII)
+    if match is None or int(match[1]) > size:
+        raise SettingError(
+            f"pools is {text!r}, of which {part!r} is no MIN or MIN:SECONDS with a MIN of at most "
+            f"{size}; write 4, or 4:180"
+        )
+    return int(match[1]), size, float(match[2] or DELAY_SECONDS)
 
 
 def pools(counts: Sequence[tuple[int, int]]) -> list[Node]:

@@ -54,6 +54,9 @@ KEYS: Final[Mapping[str, str]] = {
     "max_wait_seconds": "maximum: seconds from submission to the first start, or to the end for "
     "jobs that still wait then",
     "makespan_seconds": "seconds from the first submission to the end of the last run",
+    "node_hours": "hours that nodes were there or on their way, of all nodes, in the makespan",
+    "short_hours": "hours during which jobs asked for more nodes of a pool than were there; only "
+    "with node pools",
     "gpu_utilisation": "GPU-seconds held by jobs / GPU-seconds there were in the makespan",
     "mean_fragmentation": "free GPUs on partly used nodes / all GPUs, mean over the makespan",
     "preemptions": "runs stopped to make room for others",
@@ -103,6 +106,8 @@ class Metrics:
     slowdown: Distribution
     finish_time_fairness: Distribution
     makespan_seconds: float
+    node_hours: float
+    short_hours: float | None
     gpu_utilisation: float | None
     mean_fragmentation: float | None
     preemptions: int
@@ -145,7 +150,9 @@ def measure(outcome: Outcome) -> Metrics:
         slowdown=Distribution.of(quantities.slowdowns(outcome)),
         finish_time_fairness=Distribution.of(quantities.fairness(outcome)),
         makespan_seconds=ended - began,
-        gpu_utilisation=_utilisation(outcome, ended - began),
+        node_hours=quantities.node_seconds(outcome, began, ended) / 3600,
+        short_hours=_short_hours(outcome, began, ended),
+        gpu_utilisation=_utilisation(outcome, began, ended),
         mean_fragmentation=_fragmentation(outcome, began, ended),
         preemptions=sum(record.preemptions for record in records),
         resizes=sum(record.resizes for record in records),
@@ -177,9 +184,13 @@ def _violations(outcome: Outcome, ended: float) -> int:
     )
 
 
-def _utilisation(outcome: Outcome, makespan_seconds: float) -> float | None:
+def _short_hours(outcome: Outcome, began: float, ended: float) -> float | None:
+    return quantities.short_seconds(outcome, began, ended) / 3600 if outcome.pools else None
+
+
+def _utilisation(outcome: Outcome, began: float, ended: float) -> float | None:
     # From the spans, which are exact; the series may have been thinned out.
-    available = outcome.total_gpus * makespan_seconds
+    available = quantities.gpu_seconds_there(outcome, began, ended)
     return sum(map(quantities.gpu_seconds, outcome.jobs)) / available if available else None
 
 

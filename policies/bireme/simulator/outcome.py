@@ -64,6 +64,29 @@ class Series:
     fragmented_gpus: FloatArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolSeries:
+    """A node pool over time, as step functions like those of :class:`Series`.
+
+    Attributes:
+        name: Of the pool.
+        gpus_per_node: What each of its nodes has.
+        maximum: Nodes there could be.
+        times: Seconds after the start of the trace, shape (points,), ascending.
+        demand: What runs, is planned or waits asks for, in nodes, shape (points,).
+        there: Nodes there, shape (points,).
+        asked: Nodes there or on their way, shape (points,).
+    """
+
+    name: str
+    gpus_per_node: int
+    maximum: int
+    times: FloatArray
+    demand: FloatArray
+    there: FloatArray
+    asked: FloatArray
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One simulation, whole.
@@ -71,17 +94,21 @@ class Outcome:
     Attributes:
         policy: As it was asked for, ``combined-priority/packing`` say.
         jobs: In order of submission.
-        total_gpus: Of all nodes at the start.
+        nodes: All that there are, or may be.
+        total_gpus: Of those.
         counts: How often what was decided: "cycles", "admissions", "backfills", "preemptions",
             "shrinks", "growths", "reservations", "reservations_honoured", "fallbacks".
         decision_seconds: Processor seconds spent deciding.
+        pools: Those that grow and shrink; other nodes are always there.
     """
 
     policy: str
     trace: str
     seed: int
+    nodes: int
     total_gpus: int
     jobs: tuple[JobRecord, ...]
     series: Series
     counts: Mapping[str, int] = field(default_factory=dict)
     decision_seconds: float = 0.0
+    pools: tuple[PoolSeries, ...] = ()

@@ -13,11 +13,14 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
 from bireme.kube.names import GPU
 from bireme.simulator import steps
-from bireme.simulator.outcome import JobRecord, Outcome
+from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
 from bireme.simulator.workload import TraceJob
 
 SHORTEST_SECONDS: Final = 1.0
 """Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""
+
+_EXACT: Final = 1e-9
+"""Demand in nodes is a sum of fractions: so much is no lack."""
 
 _FAULTS: Final = frozenset(reason.value for reason in Reason if reason.is_configuration_fault)
 
@@ -82,6 +85,38 @@ def gpu_seconds(record: JobRecord) -> float:
         (span.ended - span.began) * sum(gpus[task] * count for task, _, count in span.places)
         for span in record.spans
     )
+
+
+def node_seconds(outcome: Outcome, began: float, ended: float) -> float:
+    """Nodes that were there or on their way, times how long, between two moments."""
+    fixed = outcome.nodes - sum(pool.maximum for pool in outcome.pools)
+    span = np.array([began, ended])
+    changing = (np.diff(steps.integral(pool.times, pool.asked, span)) for pool in outcome.pools)
+    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+
+
+def gpu_seconds_there(outcome: Outcome, began: float, ended: float) -> float:
+    """GPUs of nodes that were there, times how long, between two moments."""
+    span = np.array([began, ended])
+    fixed = outcome.total_gpus - sum(pool.maximum * pool.gpus_per_node for pool in outcome.pools)
+    changing = (
+        pool.gpus_per_node * np.diff(steps.integral(pool.times, pool.there, span))
+        for pool in outcome.pools
+    )
+    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+
+
+def short_seconds(outcome: Outcome, began: float, ended: float) -> float:
+    """For how long a node pool was asked for more nodes than it had; pools are added up."""
+    return sum(
+        float(np.diff(steps.integral(pool.times, is_short(pool), np.array([began, ended])))[0])
+        for pool in outcome.pools
+    )
+
+
+def is_short(pool: PoolSeries) -> FloatArray:
+    """1 from each of its times on at which more was asked than there was, else 0."""
+    return (pool.demand > pool.there + _EXACT).astype(float)
 
 
 def first_submission(outcome: Outcome) -> float:

@@ -15,31 +15,36 @@ MOST_POINTS = 20_000
 
 
 class Recorder:
-    """Points (time, used GPUs, waiting gangs, fragmented GPUs) in ascending order of time."""
+    """Points of ``width`` values each, in ascending order of time."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
+        self._width = width
         self._times = array("d")
         self._values = array("d")
-        self._last: tuple[float, float, float] | None = None
+        self._last: tuple[float, ...] | None = None
 
-    def record(self, time: float, used: float, waiting: float, fragmented: float) -> None:
+    def record(self, time: float, *values: float) -> None:
         """What holds from ``time`` on; a later word about the same moment replaces the earlier."""
-        values = (used, waiting, fragmented)
         if values == self._last:
             return
         if self._times and self._times[-1] == time:
-            del self._times[-1], self._values[-3:]
+            del self._times[-1], self._values[-self._width :]
         self._times.append(time)
         self._values.extend(values)
         self._last = values
 
-    def series(self, most_points: int = MOST_POINTS) -> Series:
-        """Everything recorded, in at most ``most_points`` points."""
+    def points(self, most_points: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Times, shape (points,), and values, shape (points, width); ``most_points`` at most."""
         times = np.array(self._times, dtype=np.float64)
-        values = np.array(self._values, dtype=np.float64).reshape(-1, 3)
-        if len(times) > most_points:
-            times, values = _merged(times, values, most_points)
-        return Series(times, values[:, 0].copy(), values[:, 1].copy(), values[:, 2].copy())
+        values = np.array(self._values, dtype=np.float64).reshape(-1, self._width)
+        if most_points is not None and len(times) > most_points:
+            return _merged(times, values, most_points)
+        return times, values
+
+    def series(self, most_points: int = MOST_POINTS) -> Series:
+        """Of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
+        times, values = self.points(most_points)
+        return Series(times, *(column.copy() for column in values.T))
 
 
 def _merged(

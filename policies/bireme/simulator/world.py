@@ -6,8 +6,6 @@ stopped, loses a node, finishes. What should happen is decided elsewhere.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from bireme.core.decision import Admit, Resize
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
@@ -16,10 +14,12 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.simulator.arrivals import Estimator, gang_of, jobs_by_name, template_of
-from bireme.simulator.cluster import Cluster
+from bireme.simulator.cluster import Cluster, replicas_by_node
 from bireme.simulator.events import Event, EventQueue, Kind, moment_at, moment_past
 from bireme.simulator.lines import Lines
 from bireme.simulator.lives import Life
+from bireme.simulator.node_pool import NodePool
+from bireme.simulator.node_pools import Pools
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
 from bireme.simulator.workload import Trace, TraceJob, Underway
@@ -35,6 +35,7 @@ class World:
         records: Finished jobs, by name.
         elastic: How many elastic gangs run.
         unforeseen: How many gangs run without an estimate.
+        pools: Node pools that grow and shrink.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class World:
         physics: Physics,
         seed: int,
         estimator: Estimator | None,
+        pools: Sequence[NodePool] = (),
     ) -> None:
         self.now = 0.0
         self.jobs = jobs_by_name(trace)
@@ -68,6 +70,7 @@ class World:
         self.events = EventQueue([*arrivals, *self._failures(nodes)])
         for found in trace.underway:
             self._adopt(found)
+        self.pools = Pools(pools, self.cluster, self.events)
 
     def _failures(self, nodes: Sequence[Node]) -> Iterator[Event]:
         """Nodes fail until the last job, started on arrival, would be done; then they stay up."""
@@ -79,7 +82,7 @@ class World:
         """What the cycle may know, of those that wait only ``waiting``."""
         if self._reporting:
             self._hear_reports()
-        return self.cluster.snapshot(self.now, waiting)
+        return self.cluster.snapshot(self.now, waiting, self.pools.growable())
 
     def _hear_reports(self) -> None:
         """Those who run and have not reported for a while do."""
@@ -123,6 +126,8 @@ class World:
                 return True
             case Kind.WAKE:
                 return self._is_awaited(event)
+            case Kind.POOL:
+                return self.pools.hear(event, self.now)
 
     def _arrive(self, name: str) -> None:
         job = self.jobs[name]
@@ -261,12 +266,12 @@ class World:
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
         return self._physics.rate(
             *(life.job, running.sizes, nodes, racks, neighbours, life.straggler),
-            places=_places(running),
+            places=replicas_by_node(running),
             others=self.cluster.others(running) if self._physics.machines is not None else {},
         )
 
     def _set_pace(self, life: Life, rate: float) -> None:
-        course = self._physics.course(life.job, _places(life.running_now))
+        course = self._physics.course(life.job, replicas_by_node(life.running_now))
         finish = life.finish_at(rate, course)
         self.events.push(Event(finish, Kind.FINISH, life.job.name, life.version))
 
@@ -275,14 +280,6 @@ class World:
         if seconds > 0:
             moment = moment_at(self.now, seconds)
             self.events.push(Event(moment, Kind.WAKE, life.job.name, life.starts))
-
-
-def _places(running: RunningGang) -> tuple[int, ...]:
-    """Replicas of all tasks on each of its nodes, in the order of the nodes."""
-    tasks = running.placement.tasks
-    rows = np.concatenate([task.rows for task in tasks])
-    counts = np.bincount(rows, np.concatenate([task.counts for task in tasks]))
-    return tuple(counts[counts > 0].astype(int).tolist())
 
 
 def _first_row(gang: Gang, placement: Placement) -> int:

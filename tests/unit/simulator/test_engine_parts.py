@@ -44,7 +44,7 @@ def test_event_that_never_happens_is_no_event() -> None:
 
 
 def test_later_word_about_one_moment_replaces_the_earlier() -> None:
-    recorder = Recorder()
+    recorder = Recorder(3)
     for time, used in ((0, 1), (5, 2), (5, 3), (6, 3), (7, 0)):
         recorder.record(time, used, 0, 0)
     series = recorder.series()
@@ -56,7 +56,7 @@ def test_later_word_about_one_moment_replaces_the_earlier() -> None:
 def test_thinned_series_has_the_same_integrals_and_the_same_ends(
     steps: list[tuple[int, int]],
 ) -> None:
-    recorder, time = Recorder(), 0.0
+    recorder, time = Recorder(3), 0.0
     for length, used in steps:
         recorder.record(time, used, 2 * used, used / 2)
         time += length

@@ -174,7 +174,8 @@ def test_keys_that_others_rely_on_stay() -> None:
             for statistic in ("mean", "p50", "p90", "p99", "max")
             for name in ("wait_seconds", "jct_seconds", "slowdown", "finish_time_fairness")
         ),
-        *("makespan_seconds", "gpu_utilisation", "mean_fragmentation", "preemptions", "resizes"),
+        *("makespan_seconds", "node_hours", "short_hours", "gpu_utilisation"),
+        *("mean_fragmentation", "preemptions", "resizes"),
         *("wait_bound_violations", "reservations", "reservations_honoured", "backfills"),
         *("fallbacks", "decision_seconds"),
     }

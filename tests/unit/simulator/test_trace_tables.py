@@ -44,6 +44,10 @@ def test_a_plain_file_is_read_by_column(tmp_path: Path) -> None:
     assert table.header == ("id", "gpus", "when", "note")
 
 
+def test_one_column_alone_is_read_whole(tmp_path: Path) -> None:
+    assert read_table(written(tmp_path, TEXT), ["when"]).texts("when")[0] == "2020-01-01 00:00:10"
+
+
 def test_a_gzipped_file_is_known_by_its_content_not_its_name(tmp_path: Path) -> None:
     assert read(written(tmp_path, gzip.compress(TEXT.encode()), "jobs.txt")).counts("gpus") == [
         2,

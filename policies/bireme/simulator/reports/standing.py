@@ -10,7 +10,7 @@ from bireme.simulator.reports import words
 HIGHER_IS_BETTER: Final = frozenset({"finished", "gpu_utilisation"})
 LOWER_IS_BETTER: Final = frozenset(
     {"unfinished", "never_started", "makespan_seconds", "mean_fragmentation"}
-    | {"wait_bound_violations"}
+    | {"wait_bound_violations", "node_hours", "short_hours"}
     | {key for key in KEYS if key.endswith(("wait_seconds", "jct_seconds", "slowdown"))}
     | {key for key in KEYS if key.endswith("finish_time_fairness")}
 )

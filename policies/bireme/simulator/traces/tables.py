@@ -10,7 +10,7 @@ import difflib
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -110,7 +110,7 @@ def read_table(
 def each_row(
     path: Path, required: Sequence[str], header: Sequence[str] = ()
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Line and cells of the columns ``required`` (two or more), row by row.
+    """Line and cells of the columns ``required`` (one or more), row by row.
 
     For tables too long to hold; raises as :func:`read_table`, at the row where it finds out.
     """
@@ -118,9 +118,16 @@ def each_row(
         rows = _rows(path, text, header)
         _, names = next(rows)
         _require(path, names, required)
-        pick = itemgetter(*(names.index(name) for name in required))
+        pick = _picker([names.index(name) for name in required])
         for line, row in rows:
             yield line, pick(row)
+
+
+def _picker(columns: Sequence[int]) -> Callable[[list[str]], tuple[str, ...]]:
+    """What takes the cells at ``columns`` of a row; of one alone itemgetter gives no tuple."""
+    if len(columns) == 1:
+        return lambda row: (row[columns[0]],)
+    return itemgetter(*columns)
 
 
 def _rows(path: Path, text: IO[str], header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
