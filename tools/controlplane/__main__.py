@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from controlplane.binaries import build
+from controlplane.binaries import BUNDLES, CONTROL_PLANE, Bundle, build
 from controlplane.cluster import Cluster, known_clusters, stop_orphans
 from controlplane.errors import ControlPlaneError
 from controlplane.nodes import fake_nodes, nodes_manifest
@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         match options.command:
             case "build":
-                print(_build())
+                for bundle in BUNDLES:
+                    print(_build(bundle))
             case "up":
                 _up(options.name, options.nodes)
             case "down":
@@ -56,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _build() -> Path:
-    return build(report=functools.partial(print, flush=True))
+def _build(bundle: Bundle = CONTROL_PLANE) -> Path:
+    return build(bundle, report=functools.partial(print, flush=True))
 
 
 def _up(name: str, nodes: int) -> None:

@@ -1,8 +1,8 @@
-"""Builds the eight control-plane binaries once and caches them.
+"""Builds the control plane's eight binaries, and Karpenter, once and caches them.
 
 Each wrapper module under ``go/`` pins one project and every sum it needs. The cache folder's name
-is the Kubernetes version and a hash of all modules and flags: a changed version is a new folder,
-an unchanged one is found at once. A build goes to a partial folder that is renamed when complete,
+is a bundle's version and a hash of its modules and flags: a changed version is a new folder, an
+unchanged one is found at once. A build goes to a partial folder that is renamed when complete,
 under a file lock; one that was broken off goes on with the binary it had reached.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -80,16 +81,38 @@ def _helm() -> Binary:
     return Binary("helm", "helm", f"{path}/cmd/helm", variables)
 
 
-BINARIES: Final = (
-    Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-    _kubernetes("kube-apiserver"),
-    _kubernetes("kube-controller-manager"),
-    _kubernetes("kube-scheduler"),
-    _kubernetes("kubectl"),
-    _kwok("kwok"),
-    _kwok("kwokctl"),
-    _helm(),
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Programs that are built and cached together.
+
+    ``manifests`` are folders, inside the Go module that the first binary's package belongs to,
+    whose files are copied beside the programs, into ``manifests``.
+    """
+
+    name: str
+    binaries: tuple[Binary, ...]
+    manifests: tuple[str, ...] = ()
+
+
+CONTROL_PLANE: Final = Bundle(
+    f"kubernetes-{KUBERNETES_VERSION}",
+    (
+        Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+        _kubernetes("kube-apiserver"),
+        _kubernetes("kube-controller-manager"),
+        _kubernetes("kube-scheduler"),
+        _kubernetes("kubectl"),
+        _kwok("kwok"),
+        _kwok("kwokctl"),
+        _helm(),
+    ),
 )
+KARPENTER: Final = Bundle(
+    f"karpenter-{module_version('karpenter', 'sigs.k8s.io/karpenter')}",
+    (Binary("karpenter", "karpenter", "sigs.k8s.io/karpenter/kwok"),),
+    manifests=("pkg/apis/crds", "kwok/apis/crds"),
+)
+BUNDLES: Final = (CONTROL_PLANE, KARPENTER)
 
 
 def cache_root() -> Path:
@@ -100,25 +123,26 @@ def cache_root() -> Path:
     return Path(user).expanduser().resolve() / "bireme"
 
 
-def cache_key(binaries: tuple[Binary, ...] = BINARIES) -> str:
-    """Folder name for these binaries: it changes with every pinned sum, flag and platform."""
+def cache_key(bundle: Bundle = CONTROL_PLANE) -> str:
+    """Folder name for a bundle: it changes with every pinned sum, flag and platform."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()}".encode())
-    for binary in binaries:
+    for binary in bundle.binaries:
         digest.update(repr(binary.command(Path("go"), Path(binary.name))).encode())
-    for module in sorted({binary.module for binary in binaries}):
+    for module in sorted({binary.module for binary in bundle.binaries}):
         for file in ("go.mod", "go.sum"):
             digest.update((MODULES / module / file).read_bytes())
-    return f"kubernetes-{KUBERNETES_VERSION}-{digest.hexdigest()[:12]}"
+    digest.update("".join(bundle.manifests).encode())
+    return f"{bundle.name}-{digest.hexdigest()[:12]}"
 
 
-def build(binaries: tuple[Binary, ...] = BINARIES, report: Report = print) -> Path:
+def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
     """Returns the folder that holds every binary; builds what the cache lacks.
 
     Raises:
         ControlPlaneError: no Go toolchain, a failed build, or another build that never ended.
     """
     cache = cache_root() / "controlplane"
-    folder = cache / cache_key(binaries)
+    folder = cache / cache_key(bundle)
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -126,15 +150,16 @@ def build(binaries: tuple[Binary, ...] = BINARIES, report: Report = print) -> Pa
         if not folder.is_dir():
             partial = cache / f"{folder.name}.partial"
             partial.mkdir(exist_ok=True)
-            _build_all(binaries, find_go(cache), partial, report)
+            _build_all(bundle, find_go(cache), partial, report)
             partial.rename(folder)
     return folder
 
 
-def _build_all(binaries: tuple[Binary, ...], go: Path, folder: Path, report: Report) -> None:
-    report(f"building {len(binaries)} binaries with {go}: minutes once, cached afterwards")
-    for number, binary in enumerate(binaries, start=1):
-        label = f"[{number}/{len(binaries)}] {binary.name}"
+def _build_all(bundle: Bundle, go: Path, folder: Path, report: Report) -> None:
+    count = len(bundle.binaries)
+    report(f"building {count} of {bundle.name} with {go}: minutes once, cached afterwards")
+    for number, binary in enumerate(bundle.binaries, start=1):
+        label = f"[{number}/{count}] {binary.name}"
         if (folder / binary.name).exists():
             report(f"{label}: kept from an earlier run")
             continue
@@ -142,12 +167,28 @@ def _build_all(binaries: tuple[Binary, ...], go: Path, folder: Path, report: Rep
         started_seconds = time.monotonic()
         _build_one(binary, go, folder)
         report(f"{label}: {time.monotonic() - started_seconds:.0f} s")
+    for manifests in bundle.manifests:
+        _copy_manifests(bundle.binaries[0], manifests, go, folder)
 
 
 def _build_one(binary: Binary, go: Path, folder: Path) -> None:
     unfinished = folder / f"{binary.name}.tmp"
+    _run_go(binary.command(go, unfinished), binary)
+    unfinished.rename(folder / binary.name)
+
+
+def _copy_manifests(binary: Binary, manifests: str, go: Path, folder: Path) -> None:
+    command = [str(go), "list", "-f", "{{.Module.Dir}}", binary.package]
+    # After what it may say about downloads.
+    source = Path(_run_go(command, binary).splitlines()[-1]) / manifests
+    (folder / "manifests").mkdir(exist_ok=True)
+    for file in sorted(source.iterdir()):
+        shutil.copyfile(file, folder / "manifests" / file.name)
+
+
+def _run_go(command: list[str], binary: Binary) -> str:
     result = subprocess.run(
-        binary.command(go, unfinished),
+        command,
         cwd=MODULES / binary.module,
         env=go_environment(),
         stdout=subprocess.PIPE,
@@ -158,10 +199,10 @@ def _build_one(binary: Binary, go: Path, folder: Path) -> None:
     )
     if result.returncode != 0:
         raise ControlPlaneError(
-            f"go build of {binary.package} in {MODULES / binary.module} ended with status "
+            f"go {command[1]} of {binary.package} in {MODULES / binary.module} ended with status "
             f"{result.returncode}; run the same command there to repeat it\n{tail(result.stdout)}"
         )
-    unfinished.rename(folder / binary.name)
+    return result.stdout
 
 
 @contextmanager

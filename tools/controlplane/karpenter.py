@@ -1,0 +1,116 @@
+"""Karpenter on a local cluster: node pools that make and remove real Node objects.
+
+Karpenter's kwok provider creates a Node for every NodeClaim; the cluster's own kwok then plays its
+kubelet, so such nodes become Ready and run pods like the others. Its one instance type is the
+machine of :func:`controlplane.nodes.fake_nodes`. Its health and metrics ports are open on every
+address of the machine, for as long as it runs: it has no option for that.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from controlplane.api import Manifest
+from controlplane.binaries import KARPENTER, build
+from controlplane.cluster import Cluster
+from controlplane.nodes import ZONE, fake_nodes
+from controlplane.ports import free_ports
+from controlplane.process import Process
+
+INSTANCE_TYPE: Final = "gpu-8"
+NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
+_NODE_CLASS_GROUP: Final = "karpenter.kwok.sh"
+_CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+
+
+@contextmanager
+def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
+    """Karpenter running against ``cluster``, its CRDs installed; ``folder`` takes its log.
+
+    It ends with the block; its node pools and nodes stay as they are.
+    """
+    built = build(KARPENTER)
+    manifests = str(built / "manifests")
+    cluster.kubectl("apply", "--server-side", "-f", manifests)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", manifests)
+    folder.mkdir(parents=True, exist_ok=True)
+    process = _process(cluster, built / "karpenter", folder)
+    try:
+        yield process.start().wait_ready(60)
+    finally:
+        process.terminate()
+
+
+def static_pool(
+    name: str, replicas: int = 0, *, labels: Mapping[str, str] | None = None, delay: str = "0s"
+) -> list[Manifest]:
+    """A NodePool of ``replicas`` nodes with its node class; ``kubectl scale nodepool`` sizes it.
+
+    ``labels`` go on its nodes, beside ``karpenter.sh/nodepool: NAME``; a new node registers after
+    ``delay``, a Go duration.
+    """
+    node_class = {
+        "apiVersion": f"{_NODE_CLASS_GROUP}/v1alpha1",
+        "kind": "KWOKNodeClass",
+        "metadata": {"name": name},
+        "spec": {"nodeRegistrationDelay": delay},
+    }
+    requirements = [_is("node.kubernetes.io/instance-type", INSTANCE_TYPE)]
+    spec = {
+        "expireAfter": "Never",
+        "requirements": requirements,  # a static pool needs the instance type in so many words
+        "nodeClassRef": {"group": _NODE_CLASS_GROUP, "kind": "KWOKNodeClass", "name": name},
+    }
+    pool = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "template": {"metadata": {"labels": dict(labels or {})}, "spec": spec},
+        },
+    }
+    return [node_class, pool]
+
+
+def instance_types() -> str:
+    """The file that tells the kwok provider its machines."""
+    (machine,) = fake_nodes(1, racks=1)
+    place = [_is(_CAPACITY_TYPE, "on-demand"), _is(ZONE, machine["metadata"]["labels"][ZONE])]
+    offering = {"Price": 1.0, "Available": True, "Requirements": place}
+    described = {
+        "name": INSTANCE_TYPE,
+        "offerings": [offering],
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": machine["status"]["allocatable"],
+    }
+    return json.dumps([described])
+
+
+def _is(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [value]}
+
+
+def _process(cluster: Cluster, program: Path, folder: Path) -> Process:
+    machines = folder / "instance-types.json"
+    machines.write_text(instance_types())
+    metrics_port, health_port = free_ports(2)
+    settings = {
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "INSTANCE_TYPES_FILE_PATH": str(machines),
+        "FEATURE_GATES": "StaticCapacity=true",
+        "DISABLE_LEADER_ELECTION": "true",
+        "SYSTEM_NAMESPACE": "kube-system",
+        "METRICS_PORT": str(metrics_port),
+        "HEALTH_PROBE_PORT": str(health_port),
+    }
+    return Process(
+        "karpenter",
+        [str(program)],
+        log_path=folder / "karpenter.log",
+        ready_url=f"http://127.0.0.1:{health_port}/readyz",
+        env=settings,
+    )
