@@ -13,6 +13,7 @@ from typing import Any
 from bireme.core.decision import Admit, Hold
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, wire
+from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
@@ -158,8 +159,8 @@ class ForeignGangs:
         if kept:
             said["plan"] = plans.to_manifest(replace(view.plan, members=kept))
         said |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
-        said["message"] = status.cleaned(why)
-        status.with_condition(said, "Admitted", False, said["reason"], said["message"], now)
+        said["message"] = cleaned(why)
+        with_condition(said, "Admitted", False, said["reason"], said["message"], now)
         await self._say(group, said)
 
     async def _say(self, group: GroupFacts, said: dict[str, Any]) -> None:
@@ -172,7 +173,7 @@ class ForeignGangs:
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
     """A PodGroup's status at the moment its plan is written."""
-    message = status.cleaned(admit.message)
+    message = cleaned(admit.message)
     said: dict[str, Any] = {
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,
@@ -180,7 +181,7 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
         "conditions": group.status.get("conditions") or [],
         "plan": plans.to_manifest(plan),
     }
-    status.with_condition(said, "Admitted", True, Reason.ADMITTED, message, now)
+    with_condition(said, "Admitted", True, Reason.ADMITTED, message, now)
     return said
 
 
@@ -198,7 +199,7 @@ def progress_status(group: GroupFacts, view: GangView, now: float) -> dict[str, 
     if said.get("phase") != "Running" and bound >= min(needed, len(view.members)):
         message = f"{bound} members are on their nodes"
         said |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
-        status.with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
+        with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
     return said
 
 
@@ -207,8 +208,8 @@ def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
     said = {k: v for k, v in group.status.items() if k != "queuePosition"}
     said["phase"] = "Interrupted" if said.get("phase") == "Interrupted" else "Pending"
     said["reason"] = hold.reason.value
-    message = said["message"] = status.cleaned(hold.message)
+    message = said["message"] = cleaned(hold.message)
     if hold.position is not None:
         said["queuePosition"] = hold.position
-    status.with_condition(said, "Admitted", False, hold.reason, message, now)
+    with_condition(said, "Admitted", False, hold.reason, message, now)
     return said

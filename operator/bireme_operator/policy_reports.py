@@ -11,11 +11,12 @@ import structlog
 
 from bireme.core.reasons import Reason
 from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts
 from bireme_operator.events import Events
 from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.policies import Policies
-from bireme_operator.status import Status, cleaned, with_condition
+from bireme_operator.status import Status
 from bireme_operator.tallies import Likeness, Tally
 from bireme_operator.writes import Writes
 

@@ -19,12 +19,12 @@ from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, timestamps
+from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.gang_views import GangView
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import Transition
 
 Status = dict[str, Any]
-_MESSAGE_LENGTH = 1000
 _STEADY_SECONDS = 30.0
 """An estimate that moved by no more than this is not written again."""
 
@@ -52,32 +52,6 @@ def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
     if any(current.get(name) != wanted.get(name) for name in _COUNT_FIELDS):
         return Urgency.COUNTS
     return Urgency.NUMBERS if current != wanted else Urgency.NONE
-
-
-def cleaned(text: str) -> str:
-    """``text`` without control characters, cut to what a condition may hold."""
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
-
-
-def with_condition(
-    status: Status, kind: str, is_true: bool, reason: str, message: str, now: float
-) -> None:
-    """Set one condition; its transition time changes only when its truth does."""
-    value = "True" if is_true else "False"
-    old = {c["type"]: c for c in status.get("conditions") or ()}
-    before = old.get(kind)
-    same = before is not None and before["status"] == value
-    old[kind] = {
-        "type": kind,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": before["lastTransitionTime"]
-        if before is not None and same
-        else timestamps.format(now),
-    }
-    status["conditions"] = [old[name] for name in sorted(old)]
 
 
 def _holds(status: Status, kind: str) -> bool:

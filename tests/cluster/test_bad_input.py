@@ -267,7 +267,7 @@ def test_quota_that_refuses_a_pod_is_said_and_nothing_of_the_gang_stays(tenant: 
 def test_crds_removed_while_jobs_run_are_survived(stack: BiremeStack, tenant: Tenant) -> None:
     tenant.create(torch_job("lost"))
     tenant.await_phase("lost", "Running")
-    crds = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
+    crds = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
     tenant.cluster.kubectl("delete", "-f", str(crds), "--timeout=60s")
     tenant.eventually(tenant.pods, lambda pods: pods == [])
     install_api(tenant.cluster)

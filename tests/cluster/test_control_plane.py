@@ -24,7 +24,7 @@ from controlplane.stack import BiremeStack
 from controlplane.waiting import wait_until
 
 TOOLS = Path(__file__).parents[2] / "tools"
-CRDS = TOOLS.parent / "charts" / "bireme" / "crds"
+CRDS = TOOLS.parent / "charts" / "bireme" / "files" / "crds"
 DURATION = "fake.bireme.dev/duration"
 FAIL_ATTEMPTS = "fake.bireme.dev/fail-attempts"
 FAIL_MESSAGE = "fake.bireme.dev/fail-message"

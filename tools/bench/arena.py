@@ -24,7 +24,7 @@ from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 
-CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
+CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
 CONCURRENCY: Final = OperatorSettings().write_concurrency
 """Requests in flight of the client that plays the rival's job controller: as many as Bireme's."""
 

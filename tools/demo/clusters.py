@@ -22,7 +22,7 @@ from controlplane.stack import BiremeStack
 from controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
-CRDS: Final = ROOT / "charts" / "bireme" / "crds"
+CRDS: Final = ROOT / "charts" / "bireme" / "files" / "crds"
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
 RUN: Final = Path(".run") / "demo"
 """Logs, history and job files of the last run, below the folder it was started in."""

@@ -13,15 +13,19 @@ from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from scenario.manifests import queue
 
-CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "crds"
+CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
 
 
 @contextmanager
 def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8) -> Iterator[Cluster]:
-    """``nodes`` nodes named ``gpu-00``, ... of ``gpus`` GPUs in two racks; gone afterwards."""
+    """``nodes`` nodes named ``gpu-00``, ... of ``gpus`` GPUs in two racks; gone afterwards.
+
+    With ``nodes=0`` the cluster has none, for tests that bring their own.
+    """
     name = f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}"
     with Cluster.start(name) as cluster:
-        cluster.add_nodes(fake_nodes(nodes, gpus=gpus, racks=min(2, nodes)))
+        if nodes:
+            cluster.add_nodes(fake_nodes(nodes, gpus=gpus, racks=min(2, nodes)))
         install_api(cluster)
         # The garbage collector looks for new kinds every 30 s only, and at its start.
         controllers = cluster.component("kube-controller-manager")

@@ -27,6 +27,9 @@ CLUSTER_PLURALS: Final = {
     "SchedulingPolicy": ("/apis/bireme.dev/v1alpha1", "schedulingpolicies"),
     "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
     "Node": ("/api/v1", "nodes"),
+    "NodePool": ("/apis/karpenter.sh/v1", "nodepools"),
+    "KWOKNodeClass": ("/apis/karpenter.kwok.sh/v1alpha1", "kwoknodeclasses"),
+    "NodePoolScaler": ("/apis/bireme.dev/v1alpha1", "nodepoolscalers"),
 }
 ENDED: Final = ("Succeeded", "Failed")
 

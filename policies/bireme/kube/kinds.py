@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bireme.kube.api import PodGroup, Queue, SchedulingPolicy, TrainingJob
+from bireme.kube.api import NodePoolScaler, PodGroup, Queue, SchedulingPolicy, TrainingJob
 from bireme.kube.api.metadata import Resource
 
 Schema = dict[str, Any]
@@ -106,6 +106,25 @@ KINDS: Final = (
             Column("DECISIONS", "integer", ".status.decisions"),
             Column("FALLBACKS", "integer", ".status.fallbacks"),
             Column("AGREEMENT", "number", ".status.shadow.agreement", wide=True),
+            _AGE,
+        ),
+    ),
+    Kind(
+        NodePoolScaler,
+        "nodepoolscalers",
+        "bnps",
+        "Cluster",
+        (
+            Column("MODE", "string", ".spec.mode"),
+            Column("NODES", "integer", ".status.nodes"),
+            Column("FLOOR", "integer", ".status.floor"),
+            Column("TOMORROW", "string", ".status.tomorrow"),
+            Column("MODEL", "string", ".status.model.name"),
+            Column("SKILL", "number", ".status.model.skill"),
+            Column("WHY", "string", ".status.why"),
+            Column("MAX", "integer", ".spec.max", wide=True),
+            Column("REPLICAS", "integer", ".status.replicas", wide=True),
+            Column("NEEDED", "integer", ".status.needed", wide=True),
             _AGE,
         ),
     ),

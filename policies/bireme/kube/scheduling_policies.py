@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from bireme.kube import wire
 from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
 from bireme.kube.envelope import Key
@@ -41,13 +39,7 @@ class PolicyFacts:
 def from_manifest(manifest: wire.Custom) -> PolicyFacts:
     """The facts of a SchedulingPolicy as it came off the wire."""
     meta = manifest.metadata
-    spec, fault = None, ""
-    try:
-        spec = SchedulingPolicySpec.model_validate(manifest.spec, extra="ignore")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        fault = f"spec.{where}: {first['msg']}; correct it, or update Bireme"
+    spec, fault = SchedulingPolicySpec.read(manifest.spec)
     return PolicyFacts(
         name=meta.name,
         uid=meta.uid,

@@ -7,6 +7,11 @@ newer CRD with more fields does not stop an older operator.
 """
 
 from bireme.kube.api.metadata import Condition
+from bireme.kube.api.node_pool_scaler import (
+    NodePoolScaler,
+    NodePoolScalerSpec,
+    NodePoolScalerStatus,
+)
 from bireme.kube.api.pod_group import PodGroup, PodGroupSpec, PodGroupStatus
 from bireme.kube.api.queues import Queue, QueueSpec, QueueStatus
 from bireme.kube.api.scheduling_policy import (
@@ -19,6 +24,9 @@ from bireme.kube.api.training_job_status import TrainingJobStatus
 
 __all__ = [
     "Condition",
+    "NodePoolScaler",
+    "NodePoolScalerSpec",
+    "NodePoolScalerStatus",
     "PodGroup",
     "PodGroupSpec",
     "PodGroupStatus",

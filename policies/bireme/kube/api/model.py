@@ -6,10 +6,11 @@ can name the values that clash; the API server adds the path of the field itself
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 
@@ -29,6 +30,16 @@ class Model(BaseModel):
     def to_manifest(self) -> dict[str, Any]:
         """The JSON form for the API server: camelCase, absent instead of null."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    @classmethod
+    def read(cls, spec: Mapping[str, Any]) -> tuple[Self | None, str]:
+        """The model of a ``spec`` off the wire and "", or None and what is wrong with it."""
+        try:
+            return cls.model_validate(spec, extra="ignore"), ""
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            return None, f"spec.{where}: {first['msg']}; correct it, or update Bireme"
 
 
 @dataclass(frozen=True)

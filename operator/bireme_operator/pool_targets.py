@@ -1,0 +1,152 @@
+"""Asks one pool's target for nodes: a task of its own, one request after another, never in haste.
+
+Whatever becomes of a target, deciding goes on: a request that hangs, fails or is refused costs
+nobody else anything, and is made again ever later. An order is carried out only while the target
+asks for what it was decided on.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bireme.core.reasons import Reason
+from bireme.kube import names
+from bireme.kube.api.node_pool_scaler import ScaleTarget
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.scale_targets import Owner, Scale, ScaleFault, ScaleTargets, fault_of
+from bireme_operator.back_offs import BackOffs
+from bireme_operator.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+_READ_SECONDS: Final = 15.0
+"""How often a target is read when there is nothing to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Have the target ask for ``replicas``; ``step`` of them are what a forecast adds alone."""
+
+    replicas: int
+    step: int = 0
+
+
+class Target:
+    """One pool's target; ``clock`` gives monotonic seconds.
+
+    Attributes:
+        scale: What it asked for when it was last read or written; None before.
+        fault: Why it cannot be scaled now.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: ScaleTarget,
+        targets: ScaleTargets,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.scale: Scale | None = None
+        self.fault: ScaleFault | None = None
+        self.written: list[Order] = []
+        """Orders carried out; whoever keeps count of them takes them away."""
+        self._key = ("", name)
+        self._target = target
+        self._targets = targets
+        self._metrics = metrics
+        self._clock = clock
+        self._on_change = on_change
+        self._back_offs = BackOffs(clock)
+        self._read_at = float("-inf")
+        self._has_written = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def replicas(self) -> int | None:
+        """What it asks for; None where it cannot be asked for anything."""
+        return None if self.scale is None or self.fault is not None else self.scale.replicas
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._task is not None and not self._task.done()
+
+    def offer(self, order: Order | None) -> bool:
+        """Carry out ``order``, if there is one, or else see now and then how the target is.
+
+        Returns whether that was begun.
+        """
+        is_due = order is not None or self._clock() - self._read_at >= _READ_SECONDS
+        if not is_due or self.is_busy or not self._back_offs.are_over(self._key):
+            return False
+        self._task = asyncio.get_running_loop().create_task(self._run(order))
+        return True
+
+    async def close(self) -> None:
+        """Stop the request under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, order: Order | None) -> None:
+        before = self.scale, self.fault
+        try:
+            await self._work(order)
+            self.fault = None
+            self._back_offs.end(self._key)
+        except NotLeader:
+            return  # the process is about to end
+        except (ApiError, ScaleFault) as error:
+            self._fail(error, order)
+        if (self.scale, self.fault) != before:
+            self._on_change()
+
+    async def _work(self, order: Order | None) -> None:
+        found, before = await self._targets.read(self._target), self.scale
+        self.scale, self._read_at = found, self._clock()
+        if order is not None and (before is None or found.replicas != before.replicas):
+            order = None  # it was decided on something else
+        if order is not None or before is None or self.fault is not None:
+            wanted = order.replicas if order is not None else found.replicas + 1
+            self._respect(await self._targets.owners(found, wanted))
+        if order is not None:
+            self.scale = await self._targets.write(found, order.replicas)
+            self._has_written = True
+            self.written.append(order)
+            self._metrics.pools.writes.labels("written").inc()
+            _log.info("target scaled", pool=self._key[1], replicas=order.replicas)
+
+    def _respect(self, owners: tuple[Owner, ...]) -> None:
+        """Raises ScaleFault where somebody else looks after the replicas."""
+        for owner in owners:
+            took_back = self._has_written and owner.manager != names.FIELD_MANAGER
+            if owner.is_lasting or took_back:
+                raise ScaleFault(Reason.REPLICAS_OWNED_BY_ANOTHER, self._whose(owner))
+
+    def _whose(self, owner: Owner) -> str:
+        kind, name = self._target.kind, self._target.name
+        how = "applies them" if owner.applied else "has set them"
+        return (
+            f"{owner.manager!a} {how}, and is left to it; to hand them over, have it leave out"
+            f" spec.replicas, then: kubectl patch {kind.lower()} {name} --subresource=scale"
+            f" --type=merge --field-manager={names.FIELD_MANAGER}"
+            """ -p '{"spec":{"replicas":N}}'"""
+        )
+
+    def _fail(self, error: ApiError | ScaleFault, order: Order | None) -> None:
+        is_conflict = isinstance(error, ApiError) and error.is_conflict
+        if not is_conflict:  # somebody wrote in between: it is read again, and decided anew
+            self.fault = fault_of(self._target, error) if isinstance(error, ApiError) else error
+        pause = self._back_offs.add(self._key, error, None)
+        self._metrics.pools.writes.labels(_outcome(error)).inc(order is not None)
+        _log.info("target not scaled", pool=self._key[1], error=str(error), seconds=pause)
+
+
+def _outcome(error: ApiError | ScaleFault) -> str:
+    if isinstance(error, ScaleFault):
+        return "refused"
+    return "conflict" if error.is_conflict else "failed"

@@ -1,0 +1,231 @@
+"""NodePoolScaler: how many nodes a pool should have tomorrow, and who may make it so.
+
+Cluster scoped and written by administrators. Three write its status: the operator what it counts
+and does, the nightly job (`bireme forecast-pools`) the forecast, each its own fields. A forecast
+is a floor and nothing more: it never removes a node.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from bireme.kube.api.fields import (
+    Count,
+    DnsLabel,
+    DnsSubdomain,
+    LabelKey,
+    LabelValue,
+    Message,
+    ResourceMap,
+    Timestamp,
+)
+from bireme.kube.api.metadata import Conditions, Resource
+from bireme.kube.api.model import Model, Rule, checked_by
+
+MOST_NODES: Final = 5000
+HISTORY_DAYS: Final = 56
+"""Whole days of history that are kept, beside the one that is under way."""
+FORECAST_HOURS: Final = 48
+
+Nodes = Annotated[int, Field(ge=0, le=MOST_NODES)]
+Seconds = Annotated[int, Field(ge=0, le=FORECAST_HOURS * 3600)]
+ShortText = Annotated[str, Field(max_length=256)]
+Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
+
+
+class PoolNodes(Model):
+    """Which nodes form the pool."""
+
+    match_labels: dict[str, LabelValue] = Field(min_length=1, max_length=8)
+    """Labels that every node of the pool has, and no other node. Those that exist are counted by
+    them, and those still to come are expected to have them."""
+
+
+class ScaleTarget(Model):
+    """The object whose replicas are nodes: anything with a `/scale` subresource."""
+
+    api_version: Annotated[
+        str, Field(pattern="^([a-z0-9][-a-z0-9.]*/)?v[a-z0-9]+$", max_length=253)
+    ]
+    """Such as karpenter.sh/v1 or cluster.x-k8s.io/v1beta2."""
+    kind: Annotated[str, Field(pattern="^[A-Z][A-Za-z0-9]*$", max_length=63)]
+    """Such as NodePool or MachineDeployment."""
+    name: DnsSubdomain
+    namespace: DnsLabel | None = None
+    """Of a kind that has namespaces; left out for the others."""
+
+
+class PoolTaint(Model):
+    """A taint that new nodes come with."""
+
+    key: LabelKey
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class NodeTemplate(Model):
+    """What one more node of the pool would be."""
+
+    allocatable: ResourceMap = Field(min_length=1)
+    """What pods can use of it, as in a node's status.allocatable."""
+    labels: Labels = Field(default={})
+    """Beside those of nodeSelector."""
+    taints: tuple[PoolTaint, ...] = Field(default=(), max_length=16)
+
+
+class ScaleIn(Model):
+    """Whether nodes may go again."""
+
+    policy: Literal["Never", "WhenEmpty"] = "Never"
+    """Never leaves that to others. WhenEmpty lowers the replicas by nodes on which nothing is left
+    but what never leaves a node, and only while more of them are there than the floor asks."""
+    cool_down_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
+    """How long a node has been empty before it may go."""
+
+
+class PrometheusHistory(Model):
+    """A range query that the nightly job asks."""
+
+    url: Annotated[str, Field(pattern="^https?://[^ ]+$", max_length=1024)]
+    """Of the server, such as http://prometheus.monitoring:9090."""
+    query: Annotated[str, Field(min_length=1, max_length=4096)]
+    """PromQL with one series as its result: nodes asked for, or tasks finished per hour."""
+
+
+class HistorySource(Model):
+    """What the forecast is made from."""
+
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                "(self.source == 'Prometheus') == has(self.prometheus)",
+                "source {self.source} does not go with what is said of prometheus: give its url"
+                " and query with source Prometheus, and leave it out otherwise",
+            )
+        )
+    )
+
+    source: Literal["Recorded", "Prometheus"] = "Recorded"
+    """Recorded is what the operator counted, hour by hour, in status.history."""
+    prometheus: PrometheusHistory | None = None
+    measure: Literal["Demand", "Tasks"] = "Demand"
+    """Demand is forecast in nodes. Tasks are jobs finished per hour, turned into nodes by how many
+    of them one node has finished per hour."""
+
+
+class NodePoolScalerSpec(Model):
+    """Which nodes, within which bounds, and by whom."""
+
+    model_config = ConfigDict(
+        json_schema_extra=checked_by(
+            Rule(
+                "self.min <= self.max",
+                "min {self.min} is above max {self.max}: lower it or raise max",
+                field=".min",
+            ),
+            Rule(
+                "self.mode != 'Apply' || has(self.scaleTargetRef)",
+                "mode {self.mode} has nothing to scale: name it in scaleTargetRef, or use mode"
+                " ForecastOnly",
+                field=".mode",
+            ),
+        )
+    )
+
+    node_selector: PoolNodes
+    scale_target_ref: ScaleTarget | None = None
+    """What is asked for nodes. The operator must be allowed get and patch on its scale."""
+    mode: Literal["ForecastOnly", "Apply"] = "ForecastOnly"
+    """ForecastOnly says what it would do and writes nothing. Apply raises the target's replicas to
+    the floor, and lowers them only as scaleIn allows."""
+    min: Nodes = 0
+    """The floor is never lower."""
+    max: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    """Replicas are never raised above it, whatever waits and whatever was forecast."""
+    max_step: Annotated[int, Field(ge=1, le=MOST_NODES)] = 10
+    """The most nodes by which a forecast raises replicas in an hour. Gangs that wait are not
+    limited by it."""
+    quantile_percent: Annotated[int, Field(ge=50, le=99)] = 90
+    """How sure the floor is: demand is forecast to stay at or below it in this share of hours."""
+    lead_seconds: Seconds = 600
+    """How long a node takes from being asked for to being ready; the floor looks so far ahead."""
+    node_template: NodeTemplate | None = None
+    """What a new node would offer. Without it, what the newest node of the pool does; a pool
+    without nodes and without it does not grow for gangs that wait."""
+    scale_in: ScaleIn = ScaleIn()
+    history: HistorySource = HistorySource()
+    time_zone: Annotated[str, Field(pattern="^[A-Za-z0-9_+/-]+$", max_length=64)] = "UTC"
+    """By whose clock days and weeks repeat, as in Europe/Berlin. Hours are stored in UTC."""
+
+
+class RecordedDay(Model):
+    """One day (UTC) as the operator counted it."""
+
+    date: Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", max_length=10)]
+    demand: ShortText
+    """Nodes' worth asked for, the mean of each hour, up to 24 of them; - where it was not
+    counted."""
+    tasks: ShortText
+    """Jobs that finished in each hour, likewise."""
+
+
+class RecordedHistory(Model):
+    """What the operator counted, oldest day first."""
+
+    days: tuple[RecordedDay, ...] = Field(default=(), max_length=HISTORY_DAYS + 1)
+
+
+class ForecastHour(Model):
+    """The demand forecast for one hour, in nodes."""
+
+    hour: Timestamp
+    """Its beginning."""
+    p50: Annotated[float, Field(ge=0)]
+    """As likely above as below."""
+    upper: Annotated[float, Field(ge=0)]
+    """Demand stays at or below it in quantilePercent of hours."""
+
+
+class ForecastModel(Model):
+    """What made the forecast, and how well it has done."""
+
+    name: Annotated[str, Field(max_length=64)]
+    skill: float | None = None
+    """The part of the seasonal naive forecast's loss that it saves; 0 is no better."""
+    accuracy: float | None = None
+    """1 - WAPE on the latest days, 1 at best."""
+    why: Message = ""
+    """Why this model and no other."""
+
+
+class NodePoolScalerStatus(Model):
+    """What the operator and the nightly job say about the pool."""
+
+    observed_generation: Count | None = None
+    """The spec that the operator's part speaks of."""
+    nodes: Count | None = None
+    """Nodes of the pool that are ready."""
+    needed: Count | None = None
+    """Nodes that hold a replica of a gang, or will by a plan."""
+    floor: Count | None = None
+    """The fewest nodes it should have now."""
+    replicas: Count | None = None
+    """What the target asks for."""
+    why: Message | None = None
+    """Why that floor, and what becomes of it."""
+    history: RecordedHistory | None = None
+    forecast: tuple[ForecastHour, ...] = Field(default=(), max_length=FORECAST_HOURS)
+    forecast_time: Timestamp | None = None
+    """When the forecast was made."""
+    model: ForecastModel | None = None
+    tomorrow: ShortText | None = None
+    """The forecast of the next day in a few words."""
+    conditions: Conditions = ()
+
+
+class NodePoolScaler(Resource):
+    """How many nodes a pool should have, from what it needed before and what waits now."""
+
+    kind: Literal["NodePoolScaler"] = "NodePoolScaler"
+    spec: NodePoolScalerSpec
+    status: NodePoolScalerStatus | None = None

@@ -1,0 +1,204 @@
+"""The ``/scale`` of whatever makes nodes: found by its kind, read, and written with respect.
+
+Whoever else looks after the replicas keeps them. A server-side apply that is only tried, without
+force, makes the API server name the owners of the field: one who applied it, or who writes it by
+``/scale`` too (an autoscaler, a person with ``kubectl scale``), is left alone. Only who merely
+created the object with some number is overruled, once. (A forced apply is no way to write: of
+custom resources the API server answers it with 500, as of 1.37.)
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from bireme.core.reasons import Reason
+from bireme.kube import names
+from bireme.kube.api.node_pool_scaler import ScaleTarget
+from bireme.kube.client import ApiClient, ApiError
+
+_TIMEOUT_SECONDS: Final = 10.0
+_OWNER: Final = re.compile(r'conflicts? with "([^"]+)"( with subresource "scale")?( using)?')
+_NOBODY: Final = "to proper version"
+"""In the 500 by which the API server says that nobody is on record for a custom resource's field."""
+
+
+class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is told
+    """The target cannot be scaled; ``reason`` and the message say why and what helps."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What a target asks for, at one version of it."""
+
+    path: str
+    replicas: int
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who is on record for the replicas: by applying them, by ``/scale``, or by an update."""
+
+    manager: str
+    applied: bool
+    by_scale: bool
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it is somebody else who looks after them, not only who created the object."""
+        return self.applied or (self.by_scale and self.manager != names.FIELD_MANAGER)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct):
+    replicas: int = 0
+
+
+class _Scale(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    kind: str
+    namespaced: bool = False
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
+class ScaleTargets:
+    """Reads and writes scales; where each kind is served is remembered while it is there."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._served: dict[tuple[str, str], _Resource] = {}
+
+    async def read(self, target: ScaleTarget) -> Scale:
+        """What ``target`` asks for now.
+
+        Raises:
+            ScaleFault: nothing of its kind can be scaled here.
+            ApiError: the API server refuses, or gives no answer.
+        """
+        path = await self._path(target)
+        try:
+            body = await self._client.request("GET", path, timeout_seconds=_TIMEOUT_SECONDS)
+        except ApiError:
+            self._served.pop((target.api_version, target.kind), None)
+            raise
+        found = msgspec.json.decode(body, type=_Scale)
+        return Scale(path, found.spec.replicas, found.metadata.resource_version)
+
+    async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
+        """Who would be overruled by setting ``replicas``. Nothing is written.
+
+        Raises:
+            ApiError: the API server does not say.
+        """
+        name = scale.path.split("/")[-2]
+        body = _manifest({"name": name}, replicas)
+        params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
+        try:
+            await self._patch(scale.path, params, body, "application/apply-patch+yaml")
+        except ApiError as error:
+            if error.is_conflict and (found := _OWNER.findall(error.message)):
+                return tuple(Owner(who, not using, bool(by)) for who, by, using in found)
+            if _NOBODY not in error.message:
+                raise
+        return ()
+
+    async def write(self, scale: Scale, replicas: int) -> Scale:
+        """Set ``replicas``, provided that nothing of the target has changed since it was read.
+
+        Raises:
+            ApiError: it has (a conflict), or the API server refuses.
+        """
+        body = _manifest({"resourceVersion": scale.resource_version}, replicas)
+        params = {"fieldManager": names.FIELD_MANAGER}
+        answer = await self._patch(scale.path, params, body, "application/merge-patch+json")
+        version = msgspec.json.decode(answer, type=_Scale).metadata.resource_version
+        return Scale(scale.path, replicas, version)
+
+    async def _patch(
+        self, path: str, params: dict[str, str], body: dict[str, Any], content_type: str
+    ) -> bytes:
+        return await self._client.request(
+            "PATCH",
+            path,
+            params=params,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            timeout_seconds=_TIMEOUT_SECONDS,
+        )
+
+    async def _path(self, target: ScaleTarget) -> str:
+        """Where the scale of ``target`` is served; raises as :meth:`read` does."""
+        known = self._served.get((target.api_version, target.kind))
+        if known is None:
+            known = await self._discover(target)
+            self._served[target.api_version, target.kind] = known
+        if known.namespaced != (target.namespace is not None):
+            wrong = "needs a namespace" if known.namespaced else "has no namespace"
+            raise _not_found(f"{target.kind} {wrong}; correct scaleTargetRef.namespace")
+        home = f"/namespaces/{target.namespace}" if known.namespaced else ""
+        return f"{_root(target)}{home}/{known.name}/{target.name}/scale"
+
+    async def _discover(self, target: ScaleTarget) -> _Resource:
+        root = _root(target)
+        try:
+            body = await self._client.request("GET", root, timeout_seconds=_TIMEOUT_SECONDS)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            raise _not_found(
+                f"{target.api_version} is not served here; install it or correct scaleTargetRef"
+            ) from error
+        served = msgspec.json.decode(body, type=_Resources).resources
+        scalable = {each.name.removesuffix("/scale") for each in served if "/scale" in each.name}
+        kinds = [each for each in served if each.kind == target.kind and "/" not in each.name]
+        for resource in kinds:
+            if resource.name in scalable:
+                return resource
+        lacks = "has no /scale" if kinds else f"is no kind of {target.api_version}"
+        raise _not_found(f"{target.kind} {lacks}; name something that can be scaled")
+
+
+def _root(target: ScaleTarget) -> str:
+    prefix = "apis" if "/" in target.api_version else "api"
+    return f"/{prefix}/{target.api_version}"
+
+
+def _manifest(metadata: dict[str, str], replicas: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": metadata,
+        "spec": {"replicas": replicas},
+    }
+
+
+def _not_found(message: str) -> ScaleFault:
+    return ScaleFault(Reason.TARGET_NOT_FOUND, message)
+
+
+def fault_of(target: ScaleTarget, error: ApiError) -> ScaleFault:
+    """What an answer about ``target`` means for the pool."""
+    shown = f"{target.kind} {target.name}"
+    if error.is_not_found:
+        return _not_found(f"{shown} does not exist; create it or correct scaleTargetRef")
+    if error.is_forbidden:
+        needs = "allow the operator get and patch on its scale"
+        return ScaleFault(Reason.TARGET_FORBIDDEN, f"{shown}: {error.message}; {needs}")
+    return ScaleFault(Reason.TARGET_UNAVAILABLE, f"{shown}: {error}; it is tried again")

@@ -1,0 +1,88 @@
+"""Karpenter's static node pools as Bireme finds them: what a change of ``replicas`` does to nodes.
+
+The last two tests are why the operator never lowers a pool below what it needs: Karpenter takes
+empty nodes first, and busy ones when those do not suffice.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.api import Manifest
+from controlplane.cluster import Cluster
+from controlplane.karpenter import NODE_POOL_LABEL, karpenter, static_pool
+from controlplane.nodes import GPU
+from controlplane.registration import is_usable
+from scenario.manifests import pod_spec
+from scenario.tenant import Tenant
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder: Path = tmp_path_factory.mktemp("karpenter")
+    with Cluster.start(f"karpenter-{os.getpid()}") as cluster, karpenter(cluster, folder):
+        yield cluster
+
+
+@pytest.fixture
+def tenant(pools: Cluster) -> Iterator[Tenant]:
+    with Tenant.staying(pools) as tenant:
+        yield tenant
+
+
+def pool(tenant: Tenant, name: str, replicas: int) -> None:
+    tenant.create(*static_pool(name, replicas))
+
+
+def scale(tenant: Tenant, name: str, replicas: int) -> None:
+    tenant.cluster.kubectl("scale", "nodepool", name, f"--replicas={replicas}")
+
+
+def usable_nodes(tenant: Tenant, pool: str, count: int) -> list[Manifest]:
+    """The pool's nodes once they are ``count``, Ready and untainted."""
+    found: list[Manifest] = tenant.eventually(
+        lambda: tenant.all("Node", f"{NODE_POOL_LABEL}={pool}"),
+        lambda nodes: len(nodes) == count and all(map(is_usable, nodes)),
+    )
+    return found
+
+
+def run_on(tenant: Tenant, node: Manifest, name: str) -> None:
+    """A running pod that was put there by hand."""
+    spec = pod_spec(nodeName=node["metadata"]["name"])
+    tenant.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    tenant.eventually(lambda: tenant.status(name, "Pod")["phase"] == "Running")
+
+
+def test_scaled_pool_makes_nodes_of_eight_gpus_and_removes_them(tenant: Tenant) -> None:
+    pool(tenant, "scaled", 0)
+    scale(tenant, "scaled", 3)
+    made = usable_nodes(tenant, "scaled", 3)
+    assert {node["status"]["allocatable"][GPU] for node in made} == {"8"}
+    tenant.eventually(lambda: tenant.status("scaled", "NodePool")["nodes"] == 3)  # seconds later
+    scale(tenant, "scaled", 1)
+    (left,) = usable_nodes(tenant, "scaled", 1)
+    assert left["metadata"]["name"] in {node["metadata"]["name"] for node in made}
+
+
+def test_pool_that_shrinks_gives_up_its_empty_nodes_first(tenant: Tenant) -> None:
+    pool(tenant, "partly", 4)
+    busy = usable_nodes(tenant, "partly", 4)[2]
+    run_on(tenant, busy, "runs")
+    scale(tenant, "partly", 1)
+    (left,) = usable_nodes(tenant, "partly", 1)
+    assert left["metadata"]["name"] == busy["metadata"]["name"]
+    assert tenant.status("runs", "Pod")["phase"] == "Running"
+
+
+def test_pool_below_its_busy_nodes_stops_what_runs_there(tenant: Tenant) -> None:
+    pool(tenant, "busy", 2)
+    for number, node in enumerate(usable_nodes(tenant, "busy", 2)):
+        run_on(tenant, node, f"pod-{number}")
+    scale(tenant, "busy", 1)
+    usable_nodes(tenant, "busy", 1)
+    assert len(tenant.pods()) == 1

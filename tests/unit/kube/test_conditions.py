@@ -1,0 +1,52 @@
+"""What conditions say, and when they say it began."""
+
+from typing import Any
+
+import pytest
+
+from bireme.kube import timestamps
+from bireme.kube.conditions import cleaned, with_condition
+
+CREATED, LATER = 1_000_000.0, 1_000_100.0
+
+
+def conditions(said: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    """Type to (status, reason, transition time)."""
+    return {
+        c["type"]: (c["status"], c["reason"], c["lastTransitionTime"]) for c in said["conditions"]
+    }
+
+
+@pytest.mark.parametrize("bad", ["\n", "\x00", "\x1b[31m", "\u2028", "\u202e", "\x7f", "\ud800"])
+def test_control_characters_never_reach_a_terminal(bad: str) -> None:
+    shown = cleaned(f"a{bad}b")
+    assert shown.isprintable()
+    assert (shown[0], shown[-1]) == ("a", "b")
+
+
+def test_letters_of_any_alphabet_are_kept() -> None:
+    assert cleaned("größe 大きい 🚀") == "größe 大きい 🚀"
+
+
+def test_a_long_message_is_cut_with_a_mark() -> None:
+    assert cleaned("x" * 1000) == "x" * 1000
+    assert cleaned("x" * 1001) == "x" * 999 + "…"
+
+
+def test_a_condition_keeps_its_transition_time_until_its_truth_changes() -> None:
+    said: dict[str, Any] = {}
+    with_condition(said, "Admitted", False, "WaitingForCapacity", "a", CREATED)
+    with_condition(said, "Admitted", False, "OverQueueLimit", "b", LATER)
+    first = timestamps.format(CREATED)
+    assert conditions(said) == {"Admitted": ("False", "OverQueueLimit", first)}
+    with_condition(said, "Admitted", True, "Admitted", "c", LATER)
+    assert conditions(said) == {"Admitted": ("True", "Admitted", timestamps.format(LATER))}
+
+
+def test_setting_a_condition_changes_neither_its_neighbours_nor_the_old_status() -> None:
+    before: dict[str, Any] = {}
+    with_condition(before, "Running", True, "GangRunning", "", CREATED)
+    copy = dict(before)
+    with_condition(copy, "Admitted", True, "Admitted", "", LATER)
+    assert [c["type"] for c in copy["conditions"]] == ["Admitted", "Running"]
+    assert [c["type"] for c in before["conditions"]] == ["Running"]
