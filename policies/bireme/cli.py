@@ -1,9 +1,12 @@
-"""``bireme``: what can be done without a cluster.
+"""``bireme``, also as ``kubectl bireme``: questions to a cluster, and what needs none.
 
 ``bireme simulate`` compares policies on a workload, ``bireme replay`` on what an operator recorded,
 ``bireme train`` and ``bireme evaluate`` make and judge learned ones, ``bireme policies`` lists
-policies and shows single ones. Exit status 0 when done, 2 for an argument that cannot be used (one
-line on standard error names it), 1 when a simulation failed, 130 after Ctrl-C.
+policies and shows single ones, ``bireme forecast`` judges forecasters on a series, and ``bireme
+forecast-pools`` forecasts the node pools of a cluster. ``bireme why`` and ``bireme queue`` ask a
+cluster about jobs, ``bireme convert`` turns Volcano's manifests into Bireme's. Exit status 0 when done, 2 for an argument
+that cannot be used (one line on standard error names it), 1 when a simulation or a pool failed, 130
+after Ctrl-C.
 """
 
 import argparse
@@ -16,7 +19,9 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from bireme import registry
+from bireme.console import queue_command, why_command
 from bireme.core.errors import BiremeError
+from bireme.forecasting import pools_command
 from bireme.migration import command as migration_command
 from bireme.replay import command as replay_command
 from bireme.rl.checkpoints import read_card
@@ -25,7 +30,7 @@ from bireme.rl.telling import told
 from bireme.simulator import command
 from bireme.simulator.experiment import UsageError, naming
 from bireme.simulator.reports.terminal import aligned
-from bireme.training import evaluate_command, train_command
+from bireme.training import evaluate_command, forecast_command, train_command
 
 _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
     (
@@ -51,6 +56,30 @@ _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
         evaluate_command,
         "judge a learned policy",
         "Judge a learned policy beside its rivals, with the same seeds for all.",
+    ),
+    (
+        "forecast",
+        forecast_command,
+        "how well a series can be forecast",
+        "How well a series can be forecast, by whom, and what comes next.",
+    ),
+    (
+        "forecast-pools",
+        pools_command,
+        "forecast the demand of node pools",
+        "Forecast the demand of every NodePoolScaler of a cluster, and write it into their status.",
+    ),
+    (
+        "why",
+        why_command,
+        "why a job waits, and what would help",
+        "Why a job waits, or where it is: the dominant reason first, then the chain behind it.",
+    ),
+    (
+        "queue",
+        queue_command,
+        "who is in line, the next to start first",
+        "Who is in line, over all queues, the next to start first.",
     ),
     (
         "convert",
@@ -93,7 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bireme", description="What can be done without a cluster.")
+    parser = _Parser(
+        prog="bireme", description="Learned gang scheduling: ask a cluster, simulate, train, judge."
+    )
     parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, module, says, description in _COMMANDS:

@@ -21,7 +21,7 @@ from bireme.core.capacity import FreeCapacity, Take
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import HOST_LEVEL
 from bireme.core.placement import Placement, make_placement
-from bireme.core.resources import STANDARD, BoolArray, IntArray
+from bireme.core.resources import BoolArray, IntArray
 from bireme.heuristics import affinity
 from bireme.heuristics.affinity import Pair
 from bireme.heuristics.filling import pack, spread_beside
@@ -130,8 +130,7 @@ def _fill_in_order(
 
 def _anchor_key(task: Task) -> tuple[int, int, str]:
     """Kinds with the most devices first, parameter servers last among equals."""
-    devices = sum(amount for name, amount in task.request if name not in STANDARD)
-    return (-devices * task.replicas, task.role is Role.PS, task.name)
+    return (-task.devices, task.role is Role.PS, task.name)
 
 
 def _pack_beside(

@@ -25,11 +25,11 @@ PartName = Literal["orderer", "placer", "sizer"]
 _T = TypeVar("_T")
 
 
-class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all parts of a card share: nothing changes, and nothing unknown is read."""
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all cards and parts of them share: nothing changes, and nothing unknown is read."""
 
 
-class Result(_Struct, frozen=True, kw_only=True):
+class Result(Strict, frozen=True, kw_only=True):
     """What the policy reached in one setting, beside the best of its rivals.
 
     ``interval`` is that of 95 %, ``command`` measures it again.
@@ -44,7 +44,7 @@ class Result(_Struct, frozen=True, kw_only=True):
     command: str
 
 
-class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PartCard(Strict, frozen=True, kw_only=True, omit_defaults=True):
     """One network and how it is fed.
 
     Attributes:
@@ -68,7 +68,7 @@ class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     stops_others: bool = False
 
 
-class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Parts(Strict, frozen=True, kw_only=True, omit_defaults=True):
     """The networks of a checkpoint; at least one."""
 
     orderer: PartCard | None = None
@@ -85,7 +85,7 @@ class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {name: part for name, part in every.items() if part is not None}
 
 
-class Card(_Struct, frozen=True, kw_only=True):
+class Card(Strict, frozen=True, kw_only=True):
     """Everything about a checkpoint but its weights.
 
     Attributes:
@@ -113,7 +113,7 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-def encode(card: Card) -> bytes:
+def encode(card: Strict) -> bytes:
     """``card`` as the bytes of its file."""
     return msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"
 
@@ -124,19 +124,24 @@ def decode(text: bytes, where: object) -> Card:
     Raises:
         CheckpointError: it is no card of this format.
     """
-    version = _decoded(text, _Format, where).format
-    if version != FORMAT:
-        raise CheckpointError(
-            f"{where}: format is {version}, this Bireme reads format {FORMAT}; export the "
-            "checkpoint with this version of Bireme, or run the version that made it"
-        )
-    card = _decoded(text, Card, where)
+    card = decode_as(text, Card, where)
     if not card.parts.by_name():
         raise CheckpointError(f"{where}: parts is empty; give an orderer, a placer or a sizer")
     for key in ("steps", "minutes"):
         if key not in card.training:
             raise CheckpointError(f"{where}: training has no {key!r}; state how many")
     return card
+
+
+def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
+    """The card of that ``kind`` in ``text``; raises CheckpointError as :func:`decode`."""
+    version = _decoded(text, _Format, where).format
+    if version != FORMAT:
+        raise CheckpointError(
+            f"{where}: format is {version}, this Bireme reads format {FORMAT}; export the "
+            "checkpoint with this version of Bireme, or run the version that made it"
+        )
+    return _decoded(text, kind, where)
 
 
 def _decoded(text: bytes, kind: type[_T], where: object) -> _T:

@@ -135,7 +135,7 @@ def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, s
         CheckpointError: it is missing, unreadable, no card, or not the expected one.
     """
     path = folder / cards.CARD_FILE
-    text = _read(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
+    text = read_file(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
     digest = sha256(text).hexdigest()
     if expected_sha256 is not None and digest != expected_sha256:
         raise CheckpointError(
@@ -180,7 +180,17 @@ def _session(
     folder: Path, card: Card, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
 ) -> Session:
     where = f"{card.name}/{part.file}"
-    model = _read(folder, part.file, part.bytes)
+    return session_of(read_file(folder, part.file, part.bytes), part, inputs, output, where)
+
+
+def session_of(
+    model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
+) -> Session:
+    """The network in ``model``, if it is the one that ``part`` states.
+
+    Raises:
+        CheckpointError: it is not; the text begins with ``where``.
+    """
     for what, found, stated in (
         ("size in bytes", len(model), part.bytes),
         ("sha256", sha256(model).hexdigest(), part.sha256),
@@ -194,7 +204,7 @@ def _session(
     return Session(model, inputs, output, where)
 
 
-def _read(folder: Path, name: str, most_bytes: int) -> bytes:
+def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
     """The file ``name`` in ``folder``, or one byte more than ``most_bytes`` of it.
 
     Raises:

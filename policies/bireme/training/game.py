@@ -14,7 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import Placer, Policy, Ranked
 from bireme.core.running import usage_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.simulator.engine import Simulation
+from bireme.simulator.simulation import Simulation
 from bireme.simulator.world import World
 
 

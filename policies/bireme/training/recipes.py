@@ -102,6 +102,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 def missing(error: ImportError) -> str:
     """What to install, where ``error`` is about a library of the extra; else empty."""
     library = (error.name or "").partition(".")[0]
-    if library not in _OF_THE_EXTRA:
+    extra = "forecast" if library == "statsmodels" else "train"
+    if library != "statsmodels" and library not in _OF_THE_EXTRA:
         return ""
-    return f"needs {library}, which is not installed; pip install 'bireme[train]'"
+    return f"needs {library}, which is not installed; pip install 'bireme[{extra}]'"

@@ -3,13 +3,24 @@
 import shutil
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controlplane import binaries
-from controlplane.binaries import BINARIES, Binary, build, cache_key, cache_root, module_version
+from controlplane.binaries import (
+    CONTROL_PLANE,
+    KARPENTER,
+    Binary,
+    build,
+    cache_key,
+    cache_root,
+    module_version,
+)
 from controlplane.errors import ControlPlaneError
+
+BINARIES = CONTROL_PLANE.binaries
 
 
 @pytest.fixture
@@ -20,10 +31,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ``go`` that notes the package it is given and fails for those listed in ``broken``."""
+    """A ``go`` that notes the package it is given and fails for those listed in ``broken``.
+
+    Every module lies in ``module``.
+    """
     go = tmp_path / "go"
     go.write_text(
         "#!/bin/sh\n"
+        f'if [ "$1" = list ]; then echo "go: downloading"; echo {tmp_path}/module; exit; fi\n'
         f'for last; do :; done; echo "$last" >> {tmp_path}/calls\n'
         f'if grep -qxF "$last" {tmp_path}/broken; then echo "cannot find it"; exit 1; fi\n'
         'while [ "$1" != -o ]; do shift; done; sleep 0.05; echo built > "$2"\n'
@@ -39,6 +54,7 @@ def test_versions_come_from_the_wrapper_modules() -> None:
     assert module_version("etcd", "go.etcd.io/etcd/server/v3") == "v3.6.14"
     assert module_version("kwok", "sigs.k8s.io/kwok") == "v0.8.0"
     assert module_version("helm", "helm.sh/helm/v4") == "v4.3.1"
+    assert module_version("karpenter", "sigs.k8s.io/karpenter") == "v1.14.1"
     with pytest.raises(
         ControlPlaneError, match=r"go/kwok/go\.mod does not require k8s\.io/nothing"
     ):
@@ -47,7 +63,8 @@ def test_versions_come_from_the_wrapper_modules() -> None:
 
 def test_every_binary_is_static_trimmed_and_knows_its_version() -> None:
     commands = {b.name: b.command(Path("go"), Path("out")) for b in BINARIES}
-    assert len(commands) == 8
+    commands |= {b.name: b.command(Path("go"), Path("out")) for b in KARPENTER.binaries}
+    assert len(commands) == 9
     assert all("-trimpath" in command for command in commands.values())
     assert "gitVersion=v1.37.1" in commands["kube-apiserver"][3]
     assert "consts.Version=v0.8.0" in commands["kwokctl"][3]
@@ -59,7 +76,7 @@ def test_key_changes_with_a_sum_and_with_a_flag(
     key = cache_key()
     assert key.startswith("kubernetes-v1.37.1-")
     flagged = (*BINARIES[:-1], Binary("helm", "helm", "x", (("a", "b"),)))
-    assert cache_key(flagged) != key
+    assert cache_key(replace(CONTROL_PLANE, binaries=flagged)) != key
 
     modules = tmp_path / "go"
     shutil.copytree(binaries.MODULES, modules)
@@ -107,6 +124,16 @@ def test_failed_build_says_why_and_the_next_one_goes_on_from_there(
     assert sum("kept from an earlier run" in line for line in lines) == 3
     packages = (stand_in / "calls").read_text().split()
     assert sorted(packages) == sorted([*(b.package for b in BINARIES), BINARIES[3].package])
+
+
+def test_bundle_carries_the_manifests_of_its_module(cache: Path, stand_in: Path) -> None:
+    for folder in KARPENTER.manifests:
+        (stand_in / "module" / folder).mkdir(parents=True)
+        (stand_in / "module" / folder / f"{folder.replace('/', '-')}.yaml").write_text(folder)
+    built = build(KARPENTER, report=lambda _line: None)
+    assert built.name.startswith("karpenter-v1.14.1-")
+    copied = {file.name: file.read_text() for file in (built / "manifests").iterdir()}
+    assert copied == {f"{f.replace('/', '-')}.yaml": f for f in KARPENTER.manifests}
 
 
 def test_two_builders_at_once_build_everything_once(cache: Path, stand_in: Path) -> None:

@@ -1,0 +1,119 @@
+"""Which series a command reads: the arguments that ``bireme forecast`` shares with others.
+
+Lengths of time are numbers of intervals (``24``) or durations (``5m``, ``1h``, ``14d``, ``1w``).
+"""
+
+import argparse
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from bireme.simulator.experiment import UsageError, naming
+from bireme.simulator.reports.words import duration
+from bireme.simulator.traces.series import REDUCTIONS, ReadSeries, read_series
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """So many intervals, or so many seconds."""
+
+    number: int
+    is_seconds: bool
+
+    def steps(self, step_seconds: int, argument: str) -> int:
+        """In intervals of ``step_seconds``; UsageError where that is no whole number of them."""
+        if not self.is_seconds:
+            return self.number
+        if self.number % step_seconds:
+            raise UsageError(
+                f"argument {argument}: {duration(self.number)} is no whole number of intervals of "
+                f"{duration(step_seconds)}"
+            )
+        return self.number // step_seconds
+
+
+def span(text: str) -> Span:
+    """A number of intervals, or a duration; ArgumentTypeError otherwise, as everywhere here."""
+    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no length of time; write intervals, such as 24, or 5m, 1h, 14d, 1w"
+        )
+    number, unit = found.groups()
+    return Span(int(number) * _SECONDS.get(unit, 1), bool(unit))
+
+
+def seconds(text: str) -> int:
+    """A duration in seconds."""
+    length = span(text)
+    if not length.is_seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}s, {text}m or {text}h")
+    return length.number
+
+
+def moment(text: str) -> float:
+    """A time, in UTC unless it says otherwise, as POSIX seconds."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; write 2026-11-20 or 2026-11-20T08:00"
+        ) from None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def add_series_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Teach ``parser`` how to say which series, and how it is read."""
+    add = parser.add_argument
+    add("--series", type=Path, required=required, metavar="FILE", help="CSV or plain numbers")
+    add("--column", metavar="C", help="its name, or its number from 1 on")
+    add(
+        "--step",
+        type=seconds,
+        metavar="TIME",
+        help="length of an interval: 5m, 1h, 1d; rows with times are gathered into intervals",
+    )
+    add("--reduce", choices=REDUCTIONS, default="mean", help="how; default: %(default)s")
+    add(
+        "--period",
+        metavar="TIMES",
+        help="length of a season, in intervals or as 1d, several with commas between; default: "
+        "day and week, where the file has three of them",
+    )
+    add("--since", type=moment, default=-inf, metavar="TIME", help="only rows from then on")
+    add("--until", type=moment, default=inf, metavar="TIME", help="only rows before then")
+
+
+def read_asked(options: argparse.Namespace) -> ReadSeries:
+    """The series that ``options`` ask for.
+
+    Raises:
+        UsageError: it cannot be read so.
+    """
+    with naming("--series"):
+        found = read_series(
+            options.series,
+            options.column,
+            step_seconds=options.step,
+            reduce=options.reduce,
+            since=options.since,
+            until=options.until,
+        )
+    if options.period is None:
+        return found
+    with naming("--period"):
+        periods = _periods(options.period, found.series.step_seconds)
+        return replace(found, series=replace(found.series, periods=periods))
+
+
+def _periods(text: str, step_seconds: int) -> tuple[int, ...]:
+    try:
+        spans = [span(part.strip()) for part in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"argument --period: {error}") from error
+    return tuple(sorted({each.steps(step_seconds, "--period") for each in spans}))

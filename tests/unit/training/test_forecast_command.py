@@ -1,0 +1,186 @@
+"""``bireme forecast``: its table, its JSON, its picture, and what it refuses."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme.cli import main
+
+SIMPLE = "persistence,seasonal-naive"
+Forecast = Callable[..., str]
+
+
+@pytest.fixture
+def hours(tmp_path: Path) -> Path:
+    """Twenty days of hourly nodes that are needed by day, with a little noise."""
+    rng = np.random.default_rng(5)
+    hour = np.arange(480)
+    nodes = 20 + 12 * np.sin(hour * np.pi / 12) + rng.normal(0, 1, 480)
+    stamps = np.datetime64("2026-11-01T00:00:00") + hour.astype("timedelta64[h]")
+    rows = (f"{stamp},{value:.3f}\n" for stamp, value in zip(stamps, nodes, strict=True))
+    path = tmp_path / "nodes.csv"
+    path.write_text("time,nodes\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture
+def forecast(hours: Path, capsys: pytest.CaptureFixture[str]) -> Forecast:
+    """Runs the command on ``hours``; what it wrote."""
+
+    def run(*arguments: object) -> str:
+        given = ["forecast", "--series", hours, "--models", SIMPLE, "--test", "5d", *arguments]
+        assert main([str(each) for each in given]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def refused(capsys: pytest.CaptureFixture[str], hours: Path, *arguments: str) -> str:
+    given = ["forecast", "--series", str(hours), "--models", SIMPLE, *arguments]
+    assert main(given) == 2
+    return capsys.readouterr().err
+
+
+def test_the_table_has_accuracies_and_skills_of_all_and_says_who_was_chosen(
+    forecast: Forecast,
+) -> None:
+    told = forecast()
+    assert "nodes of nodes.csv: 480 intervals of 60 min, repeating after 24" in told
+    assert "forecast 1 ahead from every origin in the last 120" in told
+    head, *rows = [line.split() for line in told.split("\n\n")[1].splitlines()]
+    assert head[:3] == ["model", "1-MAPE", "1-WAPE"]
+    assert [row[0] for row in rows] == ["seasonal-naive", "persistence"]
+    assert "chosen   seasonal-naive" in told
+    assert "next     2026-11-21T00:00:00Z  " in told
+
+
+def test_the_verdict_says_so_where_a_simple_rule_does_as_well(forecast: Forecast) -> None:
+    assert "no gain: seasonal-naive alone does as well" in forecast()
+
+
+def test_a_model_that_knows_more_than_both_simple_rules_is_chosen_and_praised(
+    forecast: Forecast,
+) -> None:
+    told = forecast("--models", "holt-winters")
+    assert "verdict  holt-winters errs" in told
+    assert "less than seasonal-naive, the better of the two simple rules" in told
+
+
+def test_the_json_has_the_numbers_of_the_table_and_the_forecast(
+    forecast: Forecast, tmp_path: Path
+) -> None:
+    target = tmp_path / "told.json"
+    forecast("--json", target, "--horizon", "2d")
+    told: dict[str, Any] = json.loads(target.read_text())
+    assert told["series"] | {"start": None} == {
+        "file": "nodes.csv",
+        "column": "nodes",
+        "intervals": 480,
+        "step_seconds": 3600,
+        "periods": [24],
+        "start": None,
+        "notes": [],
+    }
+    assert told["test"] == {"intervals": 120, "horizon": 48, "origins": 73, "quantile": 0.9}
+    assert told["models"]["seasonal-naive"]["skill_seasonal_naive"] == 0
+    assert told["models"]["seasonal-naive"]["skill_persistence"] > 0.5
+    assert 0.9 < told["models"]["seasonal-naive"]["accuracy_wape"] < 1
+    assert [each["begins"] for each in told["forecast"][::47]] == [
+        "2026-11-21T00:00:00Z",
+        "2026-11-22T23:00:00Z",
+    ]
+    assert all(each["lower"] <= each["point"] <= each["upper"] for each in told["forecast"])
+
+
+def test_json_to_standard_output_is_alone_there(forecast: Forecast) -> None:
+    assert json.loads(forecast("--json", "-"))["chosen"] == "seasonal-naive"
+
+
+def test_of_a_long_forecast_the_table_shows_the_beginning(forecast: Forecast) -> None:
+    told = forecast("--horizon", "2d")
+    assert told.count("next  ") == 8
+    assert "and 40 more in --json and --plot" in told
+
+
+def test_what_a_file_without_times_forecasts_is_numbered(forecast: Forecast, hours: Path) -> None:
+    hours.write_text("1\n2\n3\n" * 40)
+    told = forecast("--step", "1d", "--period", "3", "--test", "0.5", "--models", "arima")
+    assert "repeating after 3" in told
+    assert "next     interval 1  1.0, 1.0 to 1.0" in told
+
+
+@pytest.mark.parametrize("horizon", ["1", "12"])
+def test_the_picture_is_a_small_png(forecast: Forecast, horizon: str, tmp_path: Path) -> None:
+    target = tmp_path / "forecast.png"
+    forecast("--plot", target, "--horizon", horizon)
+    data = target.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) < 150_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--models", "arma"], "argument --models, --test: no forecaster is called 'arma'; did"),
+        (["--horizon", "90m"], "argument --horizon: 90 min is no whole number of intervals"),
+        (["--horizon", "0"], "argument --horizon: '0' is no length of time"),
+        (["--horizon", "3d", "--test", "2d"], "48 of 480 intervals cannot be the test"),
+        (["--test", "480"], "480 of 480 intervals cannot be the test"),
+        (["--test", "1.5"], "argument --test: '1.5' is no share"),
+        (["--test", "9", "--quantile", "0.9"], "errors of forecasts say nothing about quantile"),
+        (["--period", "1d,x"], "argument --period: 'x' is no length of time"),
+        (["--period", "5m"], "argument --period: 5.0 min is no whole number of intervals"),
+        (["--quantile", "90"], "argument --quantile: '90' is no quantile"),
+        (["--alpha", "2"], "argument --alpha: '2' is no weight"),
+        (["--column", "pods"], "no column 'pods'; name one of 'nodes'"),
+        (["--since", "soon"], "argument --since: 'soon' is no time"),
+        (["--step", "60"], "argument --step: '60' has no unit; write 60s, 60m or 60h"),
+        (["--plot", "nowhere/a.png"], "argument --plot: there is no folder 'nowhere'"),
+        (
+            ["--plot", "a.jpg"],
+            "argument --plot: 'a.jpg' is no picture to write; end it in .png or .svg",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(
+    arguments: list[str], told: str, hours: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in refused(capsys, hours, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "arguments", "told"),
+    [
+        (
+            "statsmodels",
+            "bireme.forecasting.arima",
+            ["--models", "arima"],
+            "argument --models: it needs statsmodels, which is not installed; pip",
+        ),
+        (
+            "matplotlib",
+            "bireme.training.forecasts.picture",
+            ["--plot", "forecast.png"],
+            "argument --plot: it needs matplotlib, which is not installed; pip",
+        ),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    library: str,
+    module: str,
+    arguments: list[str],
+    told: str,
+    hours: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for loaded in [name for name in sys.modules if name.startswith(f"{library}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    assert told in refused(capsys, hours, *arguments)
