@@ -42,15 +42,6 @@ def scale(tenant: Tenant, name: str, replicas: int) -> None:
     tenant.cluster.kubectl("scale", "nodepool", name, f"--replicas={replicas}")
 
 
-def usable_nodes(tenant: Tenant, pool: str, count: int) -> list[Manifest]:
-    """The pool's nodes once they are ``count``, Ready and untainted."""
-    found: list[Manifest] = tenant.eventually(
-        lambda: tenant.all("Node", f"{NODE_POOL_LABEL}={pool}"),
-        lambda nodes: len(nodes) == count and all(map(is_usable, nodes)),
-    )
-    return found
-
-
 def run_on(tenant: Tenant, node: Manifest, name: str) -> None:
     """A running pod that was put there by hand."""
     spec = pod_spec(nodeName=node["metadata"]["name"])
@@ -61,28 +52,28 @@ def run_on(tenant: Tenant, node: Manifest, name: str) -> None:
 def test_scaled_pool_makes_nodes_of_eight_gpus_and_removes_them(tenant: Tenant) -> None:
     pool(tenant, "scaled", 0)
     scale(tenant, "scaled", 3)
-    made = usable_nodes(tenant, "scaled", 3)
+    made = await_nodes(tenant, "scaled", 3)
     assert {node["status"]["allocatable"][GPU] for node in made} == {"8"}
     tenant.eventually(lambda: tenant.status("scaled", "NodePool")["nodes"] == 3)  # seconds later
     scale(tenant, "scaled", 1)
-    (left,) = usable_nodes(tenant, "scaled", 1)
+    (left,) = await_nodes(tenant, "scaled", 1)
     assert left["metadata"]["name"] in {node["metadata"]["name"] for node in made}
 
 
 def test_pool_that_shrinks_gives_up_its_empty_nodes_first(tenant: Tenant) -> None:
     pool(tenant, "partly", 4)
-    busy = usable_nodes(tenant, "partly", 4)[2]
+    busy = await_nodes(tenant, "partly", 4)[2]
     run_on(tenant, busy, "runs")
     scale(tenant, "partly", 1)
-    (left,) = usable_nodes(tenant, "partly", 1)
+    (left,) = await_nodes(tenant, "partly", 1)
     assert left["metadata"]["name"] == busy["metadata"]["name"]
     assert tenant.status("runs", "Pod")["phase"] == "Running"
 
 
 def test_pool_below_its_busy_nodes_stops_what_runs_there(tenant: Tenant) -> None:
     pool(tenant, "busy", 2)
-    for number, node in enumerate(usable_nodes(tenant, "busy", 2)):
+    for number, node in enumerate(await_nodes(tenant, "busy", 2)):
         run_on(tenant, node, f"pod-{number}")
     scale(tenant, "busy", 1)
-    usable_nodes(tenant, "busy", 1)
+    await_nodes(tenant, "busy", 1)
     assert len(tenant.pods()) == 1

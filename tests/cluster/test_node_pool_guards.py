@@ -1,13 +1,21 @@
 """What a NodePoolScaler never does, whoever asks for it; tried on Karpenter's node pools."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from controlplane.karpenter import static_pool
 from controlplane.stack import BiremeStack
-from scenario.manifests import Manifest
-from scenario.pools import forecast_status, pool_job, pool_scaler, pool_stack
+from scenario.pools import (
+    await_scaling,
+    forecast_status,
+    nodes_of_pool,
+    pool_job,
+    pool_scaler,
+    pool_stack,
+    replicas,
+)
 from scenario.tenant import Tenant
 from scenario.waiting import always
 
@@ -26,25 +34,9 @@ def tenant(stack: BiremeStack) -> Iterator[Tenant]:
         yield tenant
 
 
-def replicas(tenant: Tenant, pool: str) -> int:
-    found: int = tenant.get("NodePool", pool)["spec"]["replicas"]
-    return found
-
-
-def await_scaling(tenant: Tenant, scaler: str, reason: str) -> Manifest:
-    """The condition Scaling of a NodePoolScaler once ``reason`` is its reason."""
-
-    def condition() -> Manifest:
-        found = tenant.status(scaler, "NodePoolScaler").get("conditions", ())
-        return next((c for c in found if c["type"] == "Scaling"), {})
-
-    said: Manifest = tenant.eventually(condition, lambda c: c.get("reason") == reason)
-    return said
-
-
 def test_hostile_loop_never_passes_max(tenant: Tenant) -> None:
     tenant.create(*static_pool("flood"), pool_scaler("flood", most=3))
-    tenant.patch_status("NodePoolScaler", "flood", forecast_status(4000))
+    tenant.patch("NodePoolScaler", "flood", {"status": forecast_status(4000)}, "status")
     number = 0
 
     def flood() -> tuple[int, int]:
@@ -53,7 +45,7 @@ def test_hostile_loop_never_passes_max(tenant: Tenant) -> None:
         tenant.create(pool_job(f"flood-{number}", "flood", nodes=1 + number % 3))
         if number % 4 == 0:
             tenant.delete("TrainingJob", f"flood-{number - 2}")
-        return replicas(tenant, "flood"), len(tenant.all("Node", "karpenter.sh/nodepool=flood"))
+        return replicas(tenant, "flood"), len(nodes_of_pool(tenant, "flood"))
 
     always(flood, lambda counts: max(counts) <= 3, 20, what="within max")
     assert number > 20
@@ -65,7 +57,7 @@ def test_pool_that_only_forecasts_is_told_what_it_would_be_and_stays_as_it_is(
     tenant: Tenant,
 ) -> None:
     tenant.create(*static_pool("watched"), pool_scaler("watched", mode="ForecastOnly"))
-    tenant.patch_status("NodePoolScaler", "watched", forecast_status(2))
+    tenant.patch("NodePoolScaler", "watched", {"status": forecast_status(2)}, "status")
     await_scaling(tenant, "watched", "ForecastOnly")
     tenant.eventually(lambda: tenant.status("watched", "NodePoolScaler")["floor"] == 2)
     tenant.create(pool_job("waits", "watched"))
@@ -77,7 +69,7 @@ def test_second_scaler_of_a_target_is_refused_and_the_first_works_on(tenant: Ten
     tenant.create(*static_pool("shared"), pool_scaler("shared", most=1))
     tenant.eventually(lambda: tenant.status("shared", "NodePoolScaler").get("conditions"))
     tenant.create(pool_scaler("younger", "shared", most=4, min=4))
-    assert "shared" in await_scaling(tenant, "younger", "TargetShared")["message"]
+    assert "shared" in await_scaling(tenant, "younger", "TargetShared")
     tenant.create(pool_job("one", "shared"))
     tenant.await_phase("one", "Running")
     assert replicas(tenant, "shared") == 1
@@ -86,14 +78,15 @@ def test_second_scaler_of_a_target_is_refused_and_the_first_works_on(tenant: Ten
 def test_replicas_that_another_applies_are_respected_until_it_lets_go(tenant: Tenant) -> None:
     node_class, pool = static_pool("owned", 0)
     tenant.create(node_class)
-    tenant.cluster.apply(pool, manager="terraform")
+    by = ("--server-side", "--field-manager=terraform")
+    tenant.cluster.kubectl("apply", *by, "-f", "-", input=json.dumps(pool))
     tenant.create(pool_scaler("owned", min=1))
-    assert "terraform" in await_scaling(tenant, "owned", "ReplicasOwnedByAnother")["message"]
+    assert "terraform" in await_scaling(tenant, "owned", "ReplicasOwnedByAnother")
     always(lambda: replicas(tenant, "owned"), lambda n: n == 0, 3, what="left alone")
 
 
 def test_target_that_is_not_there_is_said_and_used_once_it_is(tenant: Tenant) -> None:
     tenant.create(pool_scaler("early", min=1))
-    assert "early" in await_scaling(tenant, "early", "TargetNotFound")["message"]
+    assert "early" in await_scaling(tenant, "early", "TargetNotFound")
     tenant.create(*static_pool("early"))
     tenant.eventually(lambda: replicas(tenant, "early") == 1)

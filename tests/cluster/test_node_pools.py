@@ -5,11 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.karpenter import NODE_POOL_LABEL, static_pool
-from controlplane.registration import is_usable
+from controlplane.karpenter import static_pool
 from controlplane.stack import BiremeStack
-from scenario.manifests import Manifest
-from scenario.pools import forecast_status, pool_job, pool_scaler, pool_stack
+from scenario.pools import (
+    await_nodes,
+    forecast_status,
+    nodes_of_pool,
+    pool_job,
+    pool_scaler,
+    pool_stack,
+    replicas,
+)
 from scenario.tenant import Tenant, nodes_of
 from scenario.waiting import always
 
@@ -26,30 +32,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
     with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
         yield tenant
-
-
-def replicas(tenant: Tenant, pool: str) -> int:
-    found: int = tenant.get("NodePool", pool)["spec"]["replicas"]
-    return found
-
-
-def node_names(tenant: Tenant, pool: str) -> set[str]:
-    return {n["metadata"]["name"] for n in tenant.all("Node", f"{NODE_POOL_LABEL}={pool}")}
-
-
-def await_nodes(tenant: Tenant, pool: str, count: int, timeout_seconds: float = 60) -> set[str]:
-    """Names of the pool's nodes once they are ``count`` and all usable."""
-    nodes: list[Manifest] = tenant.eventually(
-        lambda: tenant.all("Node", f"{NODE_POOL_LABEL}={pool}"),
-        lambda found: len(found) == count and all(map(is_usable, found)),
-        timeout_seconds,
-    )
-    return {node["metadata"]["name"] for node in nodes}
-
-
-def set_status(tenant: Tenant, scaler: str, status: Manifest) -> None:
-    """Writes fields of a NodePoolScaler's status, as the nightly job does."""
-    tenant.patch("NodePoolScaler", scaler, {"status": status}, subresource="status")
 
 
 def test_gang_that_fits_nowhere_says_which_pool_grows_for_it_and_runs_there(
@@ -76,7 +58,7 @@ def test_forecast_raises_the_floor_ahead_so_that_a_gang_starts_without_waiting(
 ) -> None:
     delay_seconds = 20
     tenant.create(*static_pool("ahead", delay=f"{delay_seconds}s"), pool_scaler("ahead"))
-    set_status(tenant, "ahead", forecast_status(2.3))
+    tenant.patch("NodePoolScaler", "ahead", {"status": forecast_status(2.3)}, "status")
     before = await_nodes(tenant, "ahead", 3)
     began = time.monotonic()
     tenant.create(pool_job("morning", "ahead", nodes=3))
@@ -90,15 +72,15 @@ def test_nodes_go_only_when_they_are_empty_and_only_where_they_may(tenant: Tenan
     tenant.create(*static_pool("day"), pool_scaler("day", scaleIn=at_night))
     tenant.create(*static_pool("kept"), pool_scaler("kept"))
     for pool in ("day", "kept"):
-        set_status(tenant, pool, forecast_status(3))
+        tenant.patch("NodePoolScaler", pool, {"status": forecast_status(3)}, "status")
     await_nodes(tenant, "day", 3)
     await_nodes(tenant, "kept", 3)
     tenant.create(pool_job("late", "day"))
     tenant.await_phase("late", "Running")
     for pool in ("day", "kept"):
-        set_status(tenant, pool, forecast_status(0))
+        tenant.patch("NodePoolScaler", pool, {"status": forecast_status(0)}, "status")
     left = await_nodes(tenant, "day", 1, timeout_seconds=180)
     assert left == set(nodes_of(tenant.pods("late")).values())
     assert tenant.status("late")["phase"] == "Running"
     assert (tenant.status("late")["interruptions"], replicas(tenant, "day")) == (0, 1)
-    assert len(node_names(tenant, "kept")) == 3
+    assert len(nodes_of_pool(tenant, "kept")) == 3

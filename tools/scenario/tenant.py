@@ -120,9 +120,11 @@ class Tenant:
         if reply.status not in (200, 202, 404):
             raise ControlPlaneError(f"delete {kind} {name}: {reply.status} {reply.body[:500]!r}")
 
-    def patch(self, kind: str, name: str, change: Manifest) -> None:
-        """Merges ``change`` into an object."""
+    def patch(self, kind: str, name: str, change: Manifest, subresource: str = "") -> None:
+        """Merges ``change`` into an object, or into ``status`` or another subresource of it."""
         scope = () if kind in CLUSTER_PLURALS else ("-n", self.namespace)
+        if subresource:
+            scope = (*scope, f"--subresource={subresource}")
         arguments = ("patch", kind, name, "--type=merge", "-p", json.dumps(change))
         self.cluster.kubectl(*arguments, *scope)
 

@@ -114,7 +114,7 @@ def minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> di
             f"{notes.subject}: spec.minAvailable is {min_available}, its tasks have {total}"
             " replicas; lower it"
         )
-    fewest: dict[str, int] = {t["name"]: t.get("minAvailable", t["replicas"]) for t in tasks}
+    fewest: dict[str, int] = {t["name"]: int(t.get("minAvailable", t["replicas"])) for t in tasks}
     spare = sum(fewest.values()) - (min_available or sum(fewest.values()))
     for task in sorted(tasks, key=lambda task: -task["replicas"]):
         taken = max(0, min(spare, fewest[task["name"]] - 1))
