@@ -1,11 +1,15 @@
 """Node pools of Karpenter with their NodePoolScalers, as an administrator and a user have them."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from bireme.kube import timestamps
+from bireme.kube.pool_history import DAY, HOUR, PoolHistory
 from controlplane.karpenter import NODE_POOL_LABEL, karpenter
 from controlplane.nodes import GPU
 from controlplane.registration import is_usable
@@ -20,9 +24,6 @@ TEMPLATE: Final[Manifest] = {
     "allocatable": {"cpu": "95", "memory": "1000Gi", "pods": "110", GPU: str(GPUS_PER_NODE)}
 }
 """What a node of :func:`controlplane.karpenter.static_pool` offers, or a little less."""
-
-
-_WRITTEN: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @contextmanager
@@ -59,40 +60,31 @@ def pool_job(name: str, pool: str, nodes: int = 1, fake: Manifest | None = None)
     return training_job(name, task(replicas=nodes, spec=spec, fake=fake))
 
 
-def forecast_status(upper: float, hours: int = 48) -> Manifest:
+def forecast_status(upper: float) -> Manifest:
     """The status of a NodePoolScaler after a night that forecast ``upper`` for every hour."""
     now = _now()
-    first = now.replace(minute=0, second=0)
+    hours = [now - now % HOUR + HOUR * number for number in range(48)]
     return {
-        "forecastTime": f"{now:{_WRITTEN}}",
+        "forecastTime": timestamps.format(now),
         "model": {"name": "seasonal-naive"},
         "forecast": [
-            {"hour": f"{first + timedelta(hours=n):{_WRITTEN}}", "p50": upper / 2, "upper": upper}
-            for n in range(hours)
+            {"hour": timestamps.format(hour), "p50": upper / 2, "upper": upper} for hour in hours
         ],
     }
 
 
-def recorded_status(demand: Callable[[datetime], float], days: int = 28) -> Manifest:
-    """The status of a NodePoolScaler whose operator has counted ``demand`` of every hour so far."""
+def recorded_status(demand: Callable[[float], float], days: int = 28) -> Manifest:
+    """The status of a NodePoolScaler whose operator has counted ``days`` days and what there is of
+    today: ``demand`` of the time at which each hour began, POSIX seconds."""
     now = _now()
-    midnight = now.replace(hour=0, minute=0, second=0)
-    recorded = (_day(midnight - timedelta(days=ago), demand, now) for ago in range(days, -1, -1))
-    return {"history": {"days": [day for day in recorded if day["demand"]]}}
+    start = now - now % DAY - DAY * days
+    hours = np.arange(start, now - now % HOUR, HOUR)
+    counted = np.array([demand(hour) for hour in hours.tolist()])
+    return {"history": PoolHistory(start, counted, np.zeros_like(counted)).to_manifest()}
 
 
-def _day(date: datetime, demand: Callable[[datetime], float], now: datetime) -> Manifest:
-    hours = [date + timedelta(hours=n) for n in range(24)]
-    counted = [demand(hour) for hour in hours if hour + timedelta(hours=1) <= now]
-    return {
-        "date": f"{date:%Y-%m-%d}",
-        "demand": " ".join(f"{value:g}" for value in counted),
-        "tasks": " ".join("0" for _ in counted),
-    }
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)  # noqa: TID251  # the operator's clock is it
+def _now() -> float:
+    return time.time()  # noqa: TID251  # the operator's clock, too
 
 
 # --- what came of them ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy as np
 from bireme.core import verdicts
 from bireme.core.capacity import FreeCapacity
 from bireme.core.decision import Action, Decision, Growth, Hold
-from bireme.core.fewest_nodes import fewest
+from bireme.core.fewest_nodes import fewest, used_rows
 from bireme.core.gangs import Gang
 from bireme.core.grown_nodes import GrownNodes, grown_nodes
 from bireme.core.ledger import Ledger
@@ -182,7 +182,7 @@ class Growing:
             every.append(new)
             placement = fewest(gang, room, self.placer, there, new)
             if placement is not None:
-                number = int(np.isin(new, placement.node_rows()).sum())
+                number = int(used_rows(placement, len(room.nodes))[new].sum())
                 if best is None or number < best[0]:
                     best = number, placement
         if best is not None:
@@ -193,15 +193,15 @@ class Growing:
 
     def _need(self, gang: Gang, placement: Placement) -> _Need:
         """What ``placement`` takes of nodes that are not there, which are asked for by this."""
-        used = placement.node_rows()
+        used = used_rows(placement, len(self._grown.table))
         nodes: dict[str, int] = {}
         asked: dict[str, int] = {}
         for name, new in self._grown.new.items():
-            at = np.flatnonzero(np.isin(new, used))
+            at = np.flatnonzero(used[new])
             if len(at):
                 nodes[name] = len(at)
                 asked[name] = max(0, int(at[-1]) + 1 - self._open[name])
                 self._open[name] += asked[name]
-        standing = np.flatnonzero(np.isin(self._grown.standing, used))
+        standing = np.flatnonzero(used[self._grown.standing])
         names = self.snapshot.nodes.names
         return _Need(gang, nodes, asked, frozenset(names[row] for row in standing.tolist()))

@@ -147,7 +147,9 @@ def _of_regression(
             for q in range(MOST_MA + 1)
             if p + q
         ]
-        yield min(found, key=lambda candidate: candidate.aic)
+        best = min(found, key=lambda candidate: candidate.aic)
+        if best.aic < math.inf:
+            yield best
 
 
 def _regressed(

@@ -125,7 +125,7 @@ def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> 
     wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MOST_AMOUNT)))
     if len(wrong):
         first = f"{values[wrong[0]]:g} {unit} at {timestamps.format(start + HOUR * wrong[0])}"
-        notes.append(f"{len(wrong)} values refused, first {first}: {unit} are 0 or more")
+        notes.append(f"{len(wrong)} values refused, first {first}: they are 0 to {_MOST_AMOUNT:g}")
         values[wrong] = np.nan
     return values
 

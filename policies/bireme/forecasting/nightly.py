@@ -155,7 +155,7 @@ def _points(
         )
     ahead = shown - cleaned.first_hour - known
     steps = int(ahead[-1]) + 1
-    test = min(TEST_HOURS, max(known // 2, steps + DAY_HOURS))
+    test = min(TEST_HOURS, max(known // 2 // DAY_HOURS * DAY_HOURS, steps + DAY_HOURS))
     tried = candidates if known >= ENOUGH_HOURS else ()
     chosen = choose(series, tried, steps, test, quantile)
     points = chosen.model.at(series.values, np.array([known], dtype=np.int64), steps)[0]

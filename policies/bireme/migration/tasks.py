@@ -114,7 +114,7 @@ def minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> di
             f"{notes.subject}: spec.minAvailable is {min_available}, its tasks have {total}"
             " replicas; lower it"
         )
-    fewest: dict[str, int] = {t["name"]: int(t.get("minAvailable", t["replicas"])) for t in tasks}
+    fewest = {task["name"]: _least(task) for task in tasks}
     spare = sum(fewest.values()) - (min_available or sum(fewest.values()))
     for task in sorted(tasks, key=lambda task: -task["replicas"]):
         taken = max(0, min(spare, fewest[task["name"]] - 1))
@@ -134,6 +134,12 @@ def minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> di
             " with unless it is an elastic torch job",
         )
     return fewest
+
+
+def _least(task: Json) -> int:
+    """``minAvailable`` of a task, all its replicas by default, and at least one."""
+    least: int | None = task.get("minAvailable")
+    return int(task["replicas"]) if least is None else max(1, least)
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -25,12 +25,12 @@ PartName = Literal["orderer", "placer", "sizer"]
 _T = TypeVar("_T")
 
 
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all cards and parts of them share: nothing changes, and nothing unknown is read."""
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all parts of a card share: nothing changes, and nothing unknown is read."""
 
 
-class Result(Strict, frozen=True, kw_only=True):
-    """What the policy reached in one setting, beside the best of its rivals.
+class Result(_Struct, frozen=True, kw_only=True):
+    """What was reached in one setting, beside the best of its rivals.
 
     ``interval`` is that of 95 %, ``command`` measures it again.
     """
@@ -44,7 +44,7 @@ class Result(Strict, frozen=True, kw_only=True):
     command: str
 
 
-class PartCard(Strict, frozen=True, kw_only=True, omit_defaults=True):
+class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One network and how it is fed.
 
     Attributes:
@@ -68,7 +68,7 @@ class PartCard(Strict, frozen=True, kw_only=True, omit_defaults=True):
     stops_others: bool = False
 
 
-class Parts(Strict, frozen=True, kw_only=True, omit_defaults=True):
+class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The networks of a checkpoint; at least one."""
 
     orderer: PartCard | None = None
@@ -85,11 +85,11 @@ class Parts(Strict, frozen=True, kw_only=True, omit_defaults=True):
         return {name: part for name, part in every.items() if part is not None}
 
 
-class Card(Strict, frozen=True, kw_only=True):
-    """Everything about a checkpoint but its weights.
+class Made(_Struct, frozen=True, kw_only=True):
+    """What every card tells: what was made, from what, and how well it does.
 
     Attributes:
-        summary: What the policy does, in one sentence.
+        summary: What it does, in one sentence.
         made: The date, as 2026-11-21.
         command: What trains it again.
         data: What it was trained on, in words.
@@ -106,6 +106,11 @@ class Card(Strict, frozen=True, kw_only=True):
     data: Text
     training: dict[Text, float]
     results: tuple[Result, ...]
+
+
+class Card(Made, frozen=True, kw_only=True):
+    """Everything about a policy's checkpoint but its weights."""
+
     parts: Parts
 
 
@@ -113,7 +118,7 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-def encode(card: Strict) -> bytes:
+def encode(card: Made) -> bytes:
     """``card`` as the bytes of its file."""
     return msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"
 

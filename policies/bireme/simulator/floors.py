@@ -68,7 +68,7 @@ def check_floor(name: str) -> None:
 
 def learning(name: str, pool: NodePool, quantile: float = QUANTILE) -> Forecast:
     """The forecast of the nightly job with the forecaster called ``name``."""
-    candidates = make([name])
+    candidates = make([name], steps=HORIZON_HOURS)
     settings = NightlySettings(quantile, pool.bounds.minimum, pool.bounds.maximum)
 
     def forecast(now: float, history: PoolHistory) -> Sequence[HourForecast]:

@@ -70,7 +70,7 @@ class Pool:
             )
         self.names = [table.names[row] for row in self._rows]
         self._template = table.nodes[self._rows[0]]
-        self.scaled = ScaledPool(spec.name, selector, self._template)
+        self.scaled = ScaledPool(spec.name, selector, self._template, spec.bounds.maximum)
         self.replicas = spec.bounds.minimum
         self.wanted = 0
         self.kept: Collection[str] = ()

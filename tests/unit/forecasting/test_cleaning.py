@@ -117,7 +117,7 @@ def test_a_value_that_is_no_amount_is_refused_by_name_and_filled(wrong: float) -
     found, notes = cleaned(values)
     np.testing.assert_array_equal(found.series.values, a_history())
     assert notes[0] == (
-        f"2 values refused, first {wrong:g} nodes at 2026-09-19T12:00:00Z: nodes are 0 or more"
+        f"2 values refused, first {wrong:g} nodes at 2026-09-19T12:00:00Z: they are 0 to 1e+09"
     )
 
 
@@ -137,10 +137,11 @@ def test_a_spike_of_ten_times_counts_as_the_most_of_its_hour_on_other_days(high_
         values[24 * (10 + day) + 12] = 120
     found, notes = cleaned(values)
     np.testing.assert_array_equal(found.series.values, a_history())
-    assert notes == [
+    assert len(notes) == 1
+    assert notes[0] == (
         f"{2 * high_days} hours from 2026-09-17T03:00:00Z on are more than 3 times the nodes of "
         "all other days; they count as their usual most"
-    ]
+    )
 
 
 def test_a_rise_to_ten_times_that_comes_back_on_a_third_day_is_no_spike() -> None:

@@ -57,7 +57,7 @@ def test_an_origin_behind_the_values_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
 def test_a_series_refuses_what_is_no_amount_and_names_it(wrong: float) -> None:
-    with pytest.raises(SeriesError, match="value 1 is .*clean the series"):
+    with pytest.raises(SeriesError, match=r"value 1 is .*clean the series"):
         Series(np.array([1.0, wrong, 2.0]), 3600)
 
 
