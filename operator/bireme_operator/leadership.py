@@ -13,7 +13,9 @@ import structlog
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.progress_access import ProgressAccess
+from bireme.kube.scale_targets import ScaleTargets
 from bireme.kube.scheduling_policies import PolicyFacts
 from bireme.kube.training_jobs import Key
 from bireme.registry import make_policy
@@ -26,6 +28,8 @@ from bireme_operator.metrics import Metrics, PolicyMetrics
 from bireme_operator.policies import Decider, Policies
 from bireme_operator.policy_loading import decider_of
 from bireme_operator.policy_reports import PolicyReports
+from bireme_operator.pool_reports import PoolReports
+from bireme_operator.pools import Pools
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_desk import ProgressDesk
 from bireme_operator.progress_tokens import Tokens
@@ -72,7 +76,8 @@ class Term:
     ) -> None:
         self._clock, self._now = clock, now
         self.state = ClusterState(scheduling)
-        self.watches = Watches(client, self.state, clock)
+        scalers = NodePoolScalers(self._changed)
+        self.watches = Watches(client, self.state, scalers, clock)
         writes = Writes(client, settings.write_concurrency)
         events = Events(writes, identity, now)
         self._refusals = Refusals(clock)
@@ -89,7 +94,12 @@ class Term:
         self._queue_reports = QueueReports(self.state, writes)
         self._policies = self._make_policies(settings, scheduling, metrics.policies)
         self._shadows = Shadows(self._policies, metrics.policies, clock)
-        self._policy_reports = self._make_policy_reports(writes, events, settings, metrics)
+        pause = settings.status_refresh_seconds
+        reporting = (writes, events, pause, clock, now)
+        self._policy_reports = PolicyReports(self._policies, metrics.policies, *reporting)
+        nodes, targets = self.watches.nodes.objects, ScaleTargets(client)
+        self._pools = Pools(scalers, nodes, self._actuator, targets, metrics, clock, self._changed)
+        self._pool_reports = PoolReports(self._pools, metrics.pools, *reporting)
         self._recording = Recording.begin(
             f"{identity}/{epoch}", settings, scheduling, metrics, clock
         )
@@ -120,19 +130,6 @@ class Term:
             self._refused,
         )
 
-    def _make_policy_reports(
-        self, writes: Writes, events: Events, settings: OperatorSettings, metrics: Metrics
-    ) -> PolicyReports:
-        return PolicyReports(
-            self._policies,
-            writes,
-            events,
-            metrics.policies,
-            settings.status_refresh_seconds,
-            self._clock,
-            self._now,
-        )
-
     def _make_policies(
         self, settings: OperatorSettings, scheduling: SchedulingSettings, metrics: PolicyMetrics
     ) -> Policies:
@@ -155,6 +152,8 @@ class Term:
             policies=self._policies,
             shadows=self._shadows,
             policy_reports=self._policy_reports,
+            pools=self._pools,
+            pool_reports=self._pool_reports,
             actuator=self._actuator,
             reports=self._reports,
             jobs=self._jobs,
@@ -204,6 +203,8 @@ class Term:
                 self._policies,
                 self._shadows,
                 self._policy_reports,
+                self._pools,
+                self._pool_reports,
                 self._recording,
             ):
                 await part.close()

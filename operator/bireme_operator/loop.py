@@ -27,6 +27,8 @@ from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Policies
 from bireme_operator.policy_reports import PolicyReports
+from bireme_operator.pool_reports import PoolReports
+from bireme_operator.pools import Pools
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
@@ -79,6 +81,8 @@ class SchedulingLoop:
     resizes: Resizes
     queue_reports: QueueReports
     policy_reports: PolicyReports
+    pools: Pools
+    pool_reports: PoolReports
     recording: Recording
     metrics: Metrics
     settings: OperatorSettings
@@ -142,10 +146,13 @@ class SchedulingLoop:
             self.state.run_times.forget(alive)
             self.queue_reports.offer(snapshot)
             self.policy_reports.offer()
-        if snapshot.waiting or any(running.gang.is_elastic for running in snapshot.running):
-            await self._decide(self.preemptions.as_known(snapshot))
+            self.pool_reports.offer()
+        known, decision = self.pools.as_known(self.preemptions.as_known(snapshot)), Decision()
+        if known.waiting or any(running.gang.is_elastic for running in known.running):
+            decision = await self._decide(known)
         else:
-            self.recording.offer(snapshot, Decision())
+            self.recording.offer(known, decision)
+        self.pools.look(snapshot, decision)
 
     def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
         if not self.actuator.is_free(key):
@@ -164,7 +171,8 @@ class SchedulingLoop:
         """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
         return self.state.waiting(self.actuator.occupied(), refused)
 
-    async def _decide(self, snapshot: ClusterSnapshot) -> None:
+    async def _decide(self, snapshot: ClusterSnapshot) -> Decision:
+        """The decision on ``snapshot``, once everything in it is under way."""
         jobs, groups = dict(self.state.jobs), dict(self.state.groups)
         decider = self.policies.deciding
         with self.metrics.cycles.time():
@@ -183,6 +191,7 @@ class SchedulingLoop:
             self._hold(hold, snapshot, jobs, groups)
         self._count(decision)
         self.shadows.offer(snapshot, decision)
+        return decision
 
     def _admit(
         self,

@@ -42,6 +42,7 @@ class Metrics:
             "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
         )
         self.policies = PolicyMetrics(r)
+        self.pools = PoolMetrics(r)
         self.reports = Counter(
             "bireme_progress_reports", "Progress reports, by HTTP status", ["status"], registry=r
         )
@@ -81,15 +82,37 @@ class PolicyMetrics:
             "bireme_shadow_cycles", "Cycles of shadows, by outcome", ["outcome"], registry=registry
         )
 
-    def show(self, values: Mapping[Gauge, Mapping[str, float]]) -> None:
-        """Gauges by the names of policies; those that are gone are told no more."""
-        for gauge, by_name in values.items():
-            gauge.clear()
-            for name, value in by_name.items():
-                gauge.labels(name).set(value)
-
     def _by_policy(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"bireme_policy_{name}", meaning, ["policy"], registry=self._registry)
+
+
+class PoolMetrics:
+    """Those about NodePoolScalers; administrators name them, and few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.nodes = self._by_pool("nodes", "Nodes that are ready")
+        self.floor = self._by_pool("floor", "The fewest nodes it should have now")
+        self.needed = self._by_pool("needed", "Nodes that are in use, planned on or kept")
+        self.demand = self._by_pool("demand_nodes", "Nodes' worth of what runs and waits")
+        self.forecast = self._by_pool(
+            "forecast_nodes", "Nodes' worth forecast for this hour", "quantile"
+        )
+        self.writes = Counter(
+            "bireme_pool_scale_writes", "Orders to targets", ["outcome"], registry=registry
+        )
+
+    def _by_pool(self, name: str, meaning: str, *more: str) -> Gauge:
+        labels = ["pool", *more]
+        return Gauge(f"bireme_pool_{name}", meaning, labels, registry=self._registry)
+
+
+def show(values: Mapping[Gauge, Mapping[str | tuple[str, ...], float]]) -> None:
+    """Gauges by the names of objects, and what else labels them; those gone are told no more."""
+    for gauge, by_name in values.items():
+        gauge.clear()
+        for name, value in by_name.items():
+            gauge.labels(*([name] if isinstance(name, str) else name)).set(value)
 
 
 class _Writes(Collector):

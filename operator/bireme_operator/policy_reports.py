@@ -1,26 +1,18 @@
-"""What a SchedulingPolicy says about itself: whether it decides, how it does, or why it does not.
+"""What a SchedulingPolicy says about itself: whether it decides, how it does, or why it does not."""
 
-A condition that changes is written at the next sweep, numbers alone once in a while.
-"""
-
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
-import structlog
+from collections.abc import Callable, Iterator
 
 from bireme.core.reasons import Reason
-from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts
 from bireme_operator.events import Events
-from bireme_operator.metrics import PolicyMetrics
+from bireme_operator.metrics import PolicyMetrics, show
 from bireme_operator.policies import Policies
 from bireme_operator.status import Status
+from bireme_operator.status_reports import StatusReports
 from bireme_operator.tallies import Likeness, Tally
 from bireme_operator.writes import Writes
 
-_log = structlog.get_logger(__name__)
 LOADED, DEGRADED = "Loaded", "Degraded"
 
 
@@ -89,93 +81,42 @@ def _shown(likeness: Likeness) -> Status:
     return shown
 
 
-def is_news(before: Status, said: Status) -> bool:
-    """Whether ``said`` differs in more than numbers and words."""
-    facts = [
-        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, said)
-    ]
-    names = ("observedGeneration", "checkpointSha256")
-    return facts[0] != facts[1] or any(before.get(name) != said.get(name) for name in names)
+class PolicyReports(StatusReports):
+    """Writes ``SchedulingPolicy.status``."""
 
-
-def _conditions(status: Status) -> list[dict[str, Any]]:
-    return list(status.get("conditions") or ())
-
-
-class PolicyReports:
-    """Writes ``SchedulingPolicy.status``; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
+    kind = "SchedulingPolicy"
+    news = ("observedGeneration", "checkpointSha256")
 
     def __init__(
         self,
         policies: Policies,
+        metrics: PolicyMetrics,
         writes: Writes,
         events: Events,
-        metrics: PolicyMetrics,
         refresh_seconds: float,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
+        super().__init__(writes, events, refresh_seconds, clock, now)
         self._policies = policies
-        self._writes = writes
-        self._events = events
         self._metrics = metrics
-        self._refresh_seconds = refresh_seconds
-        self._clock, self._now = clock, now
-        self._written: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
 
-    def offer(self) -> None:
-        """Report what is new, unless the last report is still being written."""
-        self._show()
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_all())
+    def said(self) -> Iterator[tuple[PolicyFacts, Status]]:
+        """See :class:`StatusReports`."""
+        for policy in list(self._policies.known.known.values()):
+            status = status_of(policy, self._policies, self._now())
+            if status is not None:
+                yield policy, status
 
-    async def close(self) -> None:
-        """Stop the report under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _write_all(self) -> None:
-        known = self._policies.known.known
-        self._written = {name: at for name, at in self._written.items() if name in known}
-        for policy in list(known.values()):
-            said = status_of(policy, self._policies, self._now())
-            if said is None or not self._is_due(policy, said):
-                continue
-            try:
-                await self._write(policy, said)
-            except ApiError as error:
-                if not (error.is_conflict or error.is_not_found):
-                    _log.info("policy status not written", policy=policy.name, error=str(error))
-            except NotLeader:
-                return
-
-    def _is_due(self, policy: PolicyFacts, said: Status) -> bool:
-        if is_news(policy.status, said):
-            return True
-        age = self._clock() - self._written.get(policy.name, float("-inf"))
-        return said != policy.status and age >= self._refresh_seconds
-
-    async def _write(self, policy: PolicyFacts, said: Status) -> None:
-        self._written[policy.name] = self._clock()
-        await self._writes.write_policy_status(policy.name, policy.resource_version, said)
-        before = {(c["type"], c["reason"]) for c in _conditions(policy.status)}
-        for condition in _conditions(said):
-            if (condition["type"], condition["reason"]) not in before:
-                reason, words = Reason(condition["reason"]), condition["message"]
-                key = ("", policy.name)
-                await self._events.post("SchedulingPolicy", key, policy.uid, reason, words)
-
-    def _show(self) -> None:
-        """The metrics."""
+    def show(self) -> None:
+        """See :class:`StatusReports`."""
         policies, metrics = self._policies, self._metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
         tallies = {name: each.tally for name, each in deciders.items() if each is not None}
         likeness = {name: tally.likeness for name, tally in tallies.items()}
         compared = {name: found for name, found in likeness.items() if found.cycles}
         sizes = {name: found.size_agreement for name, found in likeness.items()}
-        metrics.show(
+        show(
             {
                 metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
                 metrics.degraded: {n: float(t.is_degraded) for n, t in tallies.items()},

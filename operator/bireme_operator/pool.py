@@ -101,7 +101,9 @@ class Pool:
         coming, counts = self.coming(now), (self.replicas, self.nodes.count)
         if not coming:
             self._asked_at = None
-        elif self._asked_at is None or any(a > b for a, b in zip(counts, self._before, strict=True)):
+        elif self._asked_at is None or any(
+            a > b for a, b in zip(counts, self._before, strict=True)
+        ):
             self._asked_at = now
         self._before = counts
         return GrowablePool(
@@ -113,16 +115,15 @@ class Pool:
             patience_seconds=self._patience_seconds,
         )
 
-    def may_vanish(self, empty: BoolArray, now: float) -> BoolArray | None:
-        """Nodes that plans must keep off, because one that was given up may be any of them."""
+    def is_shrinking(self, now: float) -> bool:
+        """Whether nodes were given up that may be there still: any of those that are empty."""
         leaving, target = self._leaving, self.target
         if leaving is None or target is None:
-            return None
+            return False
         is_asked = target.is_busy or target.replicas == leaving.replicas
         if not is_asked or self.nodes.count <= leaving.nodes or now >= leaving.until:
             self._leaving = None
-            return None
-        return self.nodes.mask & empty
+        return self._leaving is not None
 
     def decide(
         self, needed: BoolArray, decision: Decision, is_settled: bool, now: float
@@ -204,3 +205,9 @@ class Pool:
                 if (start := timestamps.parse(entry.get("hour"))) is not None
             )
         return self._forecast
+
+    def expected(self, now: float) -> dict[str, float]:
+        """The demand forecast for the hour of ``now``, in nodes, by quantile; empty for none."""
+        hours = [hour for hour in self.forecast if hour.start <= now < hour.start + HOUR]
+        upper = f"{self.spec.quantile_percent / 100:g}"
+        return {"0.5": hours[0].p50, upper: hours[0].upper} if hours else {}

@@ -32,9 +32,7 @@ class PoolNodes:
     not_ready: tuple[float, ...]
 
     @classmethod
-    def of(
-        cls, name: str, spec: NodePoolScalerSpec, table: NodeTable, born: Born
-    ) -> "PoolNodes":
+    def of(cls, name: str, spec: NodePoolScalerSpec, table: NodeTable, born: Born) -> "PoolNodes":
         """The nodes of ``table`` that ``spec`` selects."""
         mask = in_pool(spec.node_selector.match_labels, table)
         ready = [table.nodes[row] for row in np.flatnonzero(mask & table.is_ready)]

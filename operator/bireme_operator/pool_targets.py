@@ -86,10 +86,15 @@ class Target:
         self._task = asyncio.get_running_loop().create_task(self._run(order))
         return True
 
-    async def close(self) -> None:
-        """Stop the request under way."""
+    def stop(self) -> None:
+        """Give up the request under way."""
         if self._task is not None:
             self._task.cancel()
+
+    async def close(self) -> None:
+        """Give up the request under way, and return when it has ended."""
+        self.stop()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, order: Order | None) -> None:

@@ -34,7 +34,8 @@ class QueueReports:
                 continue
             version = queue.metadata.resource_version
             try:
-                await self._writes.write_queue_status(name, version, {**queue.status, **wanted})
+                status = {**queue.status, **wanted}
+                await self._writes.write_status("Queue", name, version, status)
             except ApiError as error:
                 if not (error.is_conflict or error.is_not_found):
                     _log.info("queue status not written", queue=name, error=str(error))

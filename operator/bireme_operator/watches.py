@@ -14,6 +14,7 @@ import structlog
 from bireme.kube import names, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.reflector import Reflector
 
 _log = structlog.get_logger(__name__)
@@ -29,7 +30,11 @@ class Watches:
     """All reflectors of one leading operator; ``clock`` gives monotonic seconds."""
 
     def __init__(
-        self, client: ApiClient, state: ClusterState, clock: Callable[[], float] = time.monotonic
+        self,
+        client: ApiClient,
+        state: ClusterState,
+        scalers: NodePoolScalers,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         def mirror(
             path: str,
@@ -55,6 +60,7 @@ class Watches:
         self.groups = mirror(groups, custom, state.put_group, state.delete_group)
         self.queues = mirror(queues, custom, standing.put_queue, standing.delete_queue)
         self.policies = mirror(policies, custom, state.policies.put, state.policies.delete)
+        self.scalers = mirror(names.path("nodepoolscalers"), custom, scalers.put, scalers.delete)
         self.namespaces = mirror(
             "/api/v1/namespaces", wire.Namespace, standing.put_namespace, standing.delete_namespace
         )
@@ -78,12 +84,18 @@ class Watches:
             self.policies,
             self.namespaces,
             self.priorities,
+            self.scalers,
         )
 
     @property
+    def _needed(self) -> tuple[Reflector[Any], ...]:
+        """Those without which nothing is decided: pools that cannot be read merely do not grow."""
+        return tuple(reflector for reflector in self.all if reflector is not self.scalers)
+
+    @property
     def are_synced(self) -> bool:
-        """Whether every collection has been listed."""
-        return all(reflector.synced.is_set() for reflector in self.all)
+        """Whether every collection that is needed has been listed."""
+        return all(reflector.synced.is_set() for reflector in self._needed)
 
     async def run(self) -> None:
         """Mirror until cancelled; the end of any one reflector is the end of all."""
@@ -92,8 +104,8 @@ class Watches:
                 group.create_task(reflector.run())
 
     async def synced(self) -> None:
-        """Return once every collection has been listed."""
-        await asyncio.gather(*(reflector.synced.wait() for reflector in self.all))
+        """Return once every collection that is needed has been listed."""
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self._needed))
 
     async def wait_past(
         self, reflector: Reflector[Any], resource_version: int, timeout_seconds: float = 180.0

@@ -17,6 +17,11 @@ from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts, Key
 from bireme_operator.turns import Turns
 
+_PLURALS = {
+    "Queue": "queues",
+    "SchedulingPolicy": "schedulingpolicies",
+    "NodePoolScaler": "nodepoolscalers",
+}
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
 
@@ -145,18 +150,13 @@ class Writes:
         async with self._report_slots:
             return version_of(await self._client.replace(path, body))
 
-    async def write_queue_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:
-        """PUT a Queue's status over exactly the version that was read."""
-        path = f"{names.path('queues')}/{name}/status"
+    async def write_status(
+        self, kind: str, name: str, version: str, status: Mapping[str, Any]
+    ) -> None:
+        """PUT the status of a cluster-scoped object over exactly the version that was read."""
+        path = f"{names.path(_PLURALS[kind])}/{name}/status"
         async with self._report_slots:
-            await self._client.replace(path, _status_body("Queue", ("", name), version, status))
-
-    async def write_policy_status(self, name: str, version: str, status: Mapping[str, Any]) -> None:
-        """PUT a SchedulingPolicy's status over exactly the version that was read."""
-        path = f"{names.path('schedulingpolicies')}/{name}/status"
-        body = _status_body("SchedulingPolicy", ("", name), version, status)
-        async with self._report_slots:
-            await self._client.replace(path, body)
+            await self._client.replace(path, _status_body(kind, ("", name), version, status))
 
     async def delete_job(self, job: JobFacts) -> None:
         """Delete a finished job; its pods follow by owner reference."""

@@ -6,8 +6,7 @@ is meant, write it anew: helm template bireme charts/bireme -n bireme-system
 """
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ import pytest
 import yaml
 
 from controlplane.api import Manifest
-from controlplane.binaries import build
 from controlplane.cluster import Cluster
+from scenario.helm import CHART, Helm
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "bireme"
-GOLDEN = ROOT / "tests" / "golden" / "chart" / "default.yaml"
+GOLDEN = Path(__file__).parents[1] / "golden" / "chart" / "default.yaml"
 WITHOUT_CRDS = "--set=crds.enabled=false"
 EVERY_VALUE: Manifest = {
     "image": {"registry": "registry.example.com/team", "tag": "1.2", "pullSecrets": ["pull"]},
@@ -36,23 +33,10 @@ EVERY_VALUE: Manifest = {
     },
 }
 
-Helm = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Runs Helm; its caches are the tests' own."""
-    home = tmp_path_factory.mktemp("helm")
-    env = {f"HELM_{kind}_HOME": str(home / kind) for kind in ("CACHE", "CONFIG", "DATA")}
-
-    def run(*arguments: str, cluster: Cluster | None = None) -> "subprocess.CompletedProcess[str]":
-        known = {"KUBECONFIG": str(cluster.kubeconfig) if cluster else "/dev/null"}
-        command = [str(build() / "helm"), *arguments]
-        return subprocess.run(
-            command, env=env | known, capture_output=True, text=True, timeout=60, check=False
-        )
-
-    return run
+    return Helm(tmp_path_factory.mktemp("helm"))
 
 
 def rendered(helm: Helm, *arguments: str) -> str:

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from bireme.kube import crd
-from bireme.migration.documents import convert, read
+from bireme.kube.manifest_files import read
+from bireme.migration.documents import convert
 from bireme.migration.errors import ConversionError
 from controlplane.binaries import cache_root
 from controlplane.cluster import Cluster
@@ -49,7 +50,7 @@ def volcanos(examples: Path) -> list[Path]:
     """Files with at least one object that converts."""
     found = []
     for path in sorted(examples.rglob("*.yaml")):
-        documents = read(path.read_text(), path.name)
+        documents = read(str(path))
         if any(is_volcanos(document) for document in documents):
             found.append(path)
     return found
@@ -67,7 +68,7 @@ def test_every_example_of_volcano_converts_or_is_refused_like_there(
     assert len(paths) >= 20
     made: list[dict[str, Any]] = []
     for path in paths:
-        documents = read(path.read_text(), path.name)
+        documents = read(str(path))
         if path.name in REFUSED:
             with pytest.raises(ConversionError, match=REFUSED[path.name]):
                 convert(documents, {})

@@ -23,14 +23,12 @@ def fewest(
 
     None where it does not fit on all of them. ``room`` has other rows, too.
     """
-    placement = _filled(gang, room, there, new)
     if len(gang.tasks) == 1:
-        return placement
+        return _filled(gang, room, there, new)
     low = _least(gang, room, there, new)
     if low is None:
         return None
-    if placement is None:
-        placement = _place(gang, room, placer, there, new)
+    placement = _filled(gang, room, there, new) or _place(gang, room, placer, there, new)
     if placement is None:
         return None
     high = _used(placement, room, new)

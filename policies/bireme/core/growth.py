@@ -30,6 +30,7 @@ from bireme.core.pools import GrowablePool
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
+from bireme.core.running import summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
 
 
@@ -60,6 +61,9 @@ class Growing:
     """How many of the new nodes of each pool come, or have been asked for in this cycle."""
     _hopeless: set[object] = field(default_factory=set)
     """Shapes that nothing helps: what there is to give only shrinks."""
+    _last: dict[object, tuple[Placement, IntArray, IntArray]] = field(default_factory=dict)
+    """Where the last gang of a shape was placed, in rows, and what it uses there."""
+    _takers: dict[object, tuple[GrowablePool, ...]] = field(default_factory=dict)
 
     @cached_property
     def _pools(self) -> tuple[GrowablePool, ...]:
@@ -116,7 +120,7 @@ class Growing:
     def _told(self, hold: Hold, need: _Need) -> Hold:
         message = hold.message
         if self.explain:
-            late = [pool for pool in self._late if self._grown.takes(pool.name, need.gang)]
+            late = [pool for pool in self._pools_for(need.gang) if pool in self._late]
             words = verdicts.scaling_up(need.nodes, late, self.snapshot.now)
             message = f"{words}; {message}"
         return replace(hold, reason=Reason.SCALING_UP, message=message)
@@ -127,6 +131,7 @@ class Growing:
         """What ``short`` wait for; those that nothing helps, or that need no node, are left out."""
         self._open = {pool.name: pool.coming for pool in self._pools}
         self._hopeless.clear()
+        self._last.clear()
         now = lasting = self._wide(ledger.now)
         if ledger.lasting is not ledger.now:
             lasting = self._wide(ledger.lasting)
@@ -156,6 +161,10 @@ class Growing:
         key = (gang.shape, id(room))
         if key in self._hopeless:
             return None
+        if key in self._last:
+            placement, rows, usage = self._last[key]
+            if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
+                return placement
         there = self._rows(self._in_time)
         placement = fewest(gang, room, self.placer, there)
         if placement is None:
@@ -164,6 +173,9 @@ class Growing:
             placement = fewest(gang, room, self.placer, self._rows(self._pools))
         if placement is None:
             self._hopeless.add(key)
+        else:
+            used = summed(*usage_of(gang, placement, self._grown.table.axis))
+            self._last[key] = (placement, *used)
         return placement
 
     def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
@@ -175,9 +187,9 @@ class Growing:
         """With new nodes of the pool that needs the fewest of them, or else of all pools."""
         best: tuple[int, Placement] | None = None
         every = []
-        for pool in self._in_time:
+        for pool in self._pools_for(gang):
             new = self._grown.new[pool.name][self._open[pool.name] :]
-            if not len(new) or not self._grown.takes(pool.name, gang):
+            if pool in self._late or not len(new):
                 continue
             every.append(new)
             placement = fewest(gang, room, self.placer, there, new)
@@ -190,6 +202,14 @@ class Growing:
         if len(every) < 2:
             return None
         return fewest(gang, room, self.placer, there, np.concatenate(every))
+
+    def _pools_for(self, gang: Gang) -> tuple[GrowablePool, ...]:
+        """Pools whose nodes take a replica of any of its tasks."""
+        found = self._takers.get(gang.shape)
+        if found is None:
+            found = tuple(pool for pool in self._pools if self._grown.takes(pool.name, gang))
+            self._takers[gang.shape] = found
+        return found
 
     def _need(self, gang: Gang, placement: Placement) -> _Need:
         """What ``placement`` takes of nodes that are not there, which are asked for by this."""

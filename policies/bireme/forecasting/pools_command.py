@@ -41,6 +41,7 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     # Here, because what speaks to API servers takes half a second to import.
     from bireme.forecasting.forecasters import make
     from bireme.forecasting.night import Night, PoolsError
+    from bireme.forecasting.nightly import HORIZON_HOURS
     from bireme.kube.client import ApiClient
     from bireme.kube.credentials import CredentialsError
 
@@ -49,7 +50,7 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     except CredentialsError as error:
         raise PoolsError(str(error)) from error
     try:
-        night = Night(client, now, make(CANDIDATES), _print, dry_run=dry_run)
+        night = Night(client, now, make(CANDIDATES, steps=HORIZON_HOURS), _print, dry_run=dry_run)
         return await night.forecast(pools)
     finally:
         await client.close()

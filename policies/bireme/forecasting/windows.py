@@ -1,10 +1,10 @@
 """What a forecasting network is shown: the last values, and what stood at the same hour before.
 
-Values are demand, so networks work on ``log1p`` of them, with every row scaled by mean and deviation
-of its own last season: one network then serves pools of two nodes and of two hundred. A row is
-made for an origin, the place of the first value that is forecast, and sees nothing from there on.
+Values are demand, so networks work on ``log1p`` of them, each row scaled by mean and deviation of
+its own last season: one network then serves pools of two nodes and of two hundred. A row is made
+for an origin, the place of the first value that is forecast, and sees nothing from there on.
 
-    past    the last ``window`` values, each beside those one season back and their mean over seasons
+    past    the last ``window`` values, beside those one season back and their mean over seasons
     ahead   per lead: what stood there one season back, the mean over seasons, the last value, and
             how far ahead it is
 """

@@ -7,13 +7,12 @@ Manifests go to standard output, remarks to standard error, so that the result c
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import yaml
 
+from bireme.kube import manifest_files
 from bireme.kube.api.training_job import Role
-from bireme.migration.documents import convert, read
-from bireme.migration.errors import ConversionError
+from bireme.migration.documents import convert
 from bireme.migration.notes import Note
 from bireme.migration.tasks import ROLES
 from bireme.simulator.command import write_text
@@ -46,7 +45,7 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     documents = []
     for name in options.manifest:
         with naming("MANIFEST"):
-            documents += read(_text(name), "standard input" if name == "-" else name)
+            documents += manifest_files.read(name)
     made, notes = convert(documents, dict(options.role))
     text = yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True, width=100)
     with naming("--out"):
@@ -54,13 +53,6 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     if notes:
         sys.stderr.write("\n".join(_listed(notes)) + "\n")
     return 0
-
-
-def _text(name: str) -> str:
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConversionError(f"{name}: is no text in UTF-8: {error.reason}") from error
 
 
 def _listed(notes: Sequence[Note]) -> list[str]:

@@ -4,10 +4,9 @@ Everything that comes out is checked against Bireme's models before anybody appl
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pydantic
-import yaml
 
 from bireme.kube.api.model import Model
 from bireme.kube.api.pod_group import PodGroup
@@ -28,23 +27,6 @@ _REFUSED: Final = {
     "JobFlow": "use a workflow engine that creates TrainingJobs",
     "JobTemplate": "convert the Job it holds",
 }
-
-
-def read(text: str, source: str) -> list[Json]:
-    """The manifests of a YAML stream; lists are unfolded. ConversionError names ``source``."""
-    try:
-        loaded: list[Any] = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
-        raise ConversionError(f"{source}: is no YAML: {' '.join(str(error).split())}") from error
-    found: list[Json] = []
-    for document in loaded:
-        if document is None:
-            continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ConversionError(f"{source}: holds something without a kind; give manifests only")
-        items = document.get("items") if document["kind"].endswith("List") else None
-        found += items if isinstance(items, list) else [document]
-    return found
 
 
 def convert(

@@ -67,11 +67,11 @@ def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Check
     (folder / cards.CARD_FILE).write_bytes(cards.encode(whole))
     checkpoint = load(folder)
     if checkpoint.orderer is not None:
-        _compare(parts["orderer"], checkpoint.orderer.session, checkpoint.orderer.card)
+        compare(parts["orderer"].module, checkpoint.orderer.session, checkpoint.orderer.card)
     if checkpoint.placer is not None:
-        _compare(parts["placer"], checkpoint.placer.session, checkpoint.placer.card)
+        compare(parts["placer"].module, checkpoint.placer.session, checkpoint.placer.card)
     if checkpoint.sizer is not None:
-        _compare(parts["sizer"], checkpoint.sizer.session, checkpoint.sizer.card)
+        compare(parts["sizer"].module, checkpoint.sizer.session, checkpoint.sizer.card)
     return checkpoint
 
 
@@ -98,12 +98,11 @@ def export_run(
     """
     if not run.is_first:
         return
-    today = datetime.datetime.now(datetime.UTC).date()  # noqa: TID251  # the date of the run
     card = Card(
         name=recipe.name,
         summary=recipe.summary,
         paper=recipe.paper,
-        made=today.isoformat(),
+        made=today(),
         command=run.command or f"bireme train {recipe.name} --seed {run.seed}",
         seeds=(run.seed,),
         data=data,
@@ -114,21 +113,41 @@ def export_run(
     export(parts, card, run.checkpoint_folder)
 
 
+def today() -> str:
+    """The date of the run, as cards have it."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()  # noqa: TID251
+
+
 def _write(name: PartName, part: Trained, folder: Path) -> PartCard:
     inputs, output = _shapes(name, part.encoder)
-    path = folder / f"{name}.onnx"
-    model = _onnx(part.module, inputs, output)
-    path.write_bytes(model)
-    return PartCard(
-        file=path.name,
+    model, card = exported(part.module, f"{name}.onnx", part.encoder, inputs, output)
+    (folder / card.file).write_bytes(model)
+    return msgspec.structs.replace(card, stops_others=part.stops_others)
+
+
+def exported(
+    module: torch.nn.Module,
+    file: str,
+    encoder: str,
+    inputs: Mapping[str, Shape],
+    output: tuple[str, str],
+) -> tuple[bytes, PartCard]:
+    """``module`` as an ONNX file, and what a card says of it; nothing is written.
+
+    Raises:
+        CheckpointError: torch cannot export it.
+    """
+    model = _onnx(module, inputs, output)
+    card = PartCard(
+        file=file,
         sha256=sha256(model).hexdigest(),
         bytes=len(model),
         opset=OPSET,
-        encoder=part.encoder,
+        encoder=encoder,
         inputs=dict(inputs),
         outputs={output[0]: (output[1],)},
-        stops_others=part.stops_others,
     )
+    return model, card
 
 
 def _shapes(name: PartName, encoder: str) -> tuple[Mapping[str, Shape], tuple[str, str]]:
@@ -173,14 +192,14 @@ def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
     return model
 
 
-def _compare(trained: Trained, session: Session, card: PartCard) -> None:
+def compare(module: torch.nn.Module, session: Session, card: PartCard) -> None:
     """CheckpointError unless torch and ONNX Runtime answer alike on arrays of several sizes."""
     axes = {size for shape in card.inputs.values() for size in shape if isinstance(size, str)}
     for seed in range(len(_TRIED)):
         sizes = {a: _TRIED[(seed + at) % len(_TRIED)] for at, a in enumerate(sorted(axes))}
         arrays = _drawn(card.inputs, sizes, seed)
-        with _evaluating(trained.module), torch.no_grad():
-            answer = trained.module(*map(torch.from_numpy, arrays.values()))
+        with _evaluating(module), torch.no_grad():
+            answer = module(*map(torch.from_numpy, arrays.values()))
         expected = answer.numpy()
         # As many rows as torch has: a sizer's moves need not be an axis of its inputs.
         found = session.answer(arrays, len(expected), limit_seconds=10.0)

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.migration.documents import convert, read
+from bireme.kube.manifest_files import ManifestError, manifests
+from bireme.migration.documents import convert
 from bireme.migration.errors import ConversionError
 from bireme.migration.notes import Effect, Note
 
@@ -292,11 +293,11 @@ def test_other_documents_stay_as_they_are_and_kinds_without_a_counterpart_are_na
 
 def test_lists_are_unfolded_and_what_is_no_manifest_is_refused() -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [manifest(), manifest()]}
-    assert len(read(yaml.safe_dump(listed), "x.yaml")) == 2
-    with pytest.raises(ConversionError, match=r"x\.yaml: is no YAML"):
-        read("a: [", "x.yaml")
-    with pytest.raises(ConversionError, match="without a kind"):
-        read("- 1", "x.yaml")
+    assert len(manifests(yaml.safe_dump(listed), "x.yaml")) == 2
+    with pytest.raises(ManifestError, match=r"x\.yaml: is no YAML"):
+        manifests("a: [", "x.yaml")
+    with pytest.raises(ManifestError, match="without a kind"):
+        manifests("- 1", "x.yaml")
 
 
 def test_the_command_writes_manifests_and_remarks_apart(

@@ -14,7 +14,8 @@ from bireme.records.lines import Source
 from bireme.rl.shadow import Difference
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Decider, Policies
-from bireme_operator.policy_reports import is_news, status_of
+from bireme_operator.policy_reports import PolicyReports, status_of
+from bireme_operator.status_reports import is_news
 from kubeobjects.facts import CREATED
 from kubeobjects.policies import put, settled
 
@@ -142,7 +143,11 @@ async def test_one_shadow_too_many_is_not_loaded(policies: Policies) -> None:
 def test_numbers_and_words_are_no_news_but_conditions_and_checkpoints_are() -> None:
     condition = {"type": "Loaded", "status": "True", "reason": "PolicyLoaded", "message": "a"}
     one = {"conditions": [condition], "decisions": 1, "observedGeneration": 1}
-    assert not is_news(one, {**one, "decisions": 2, "conditions": [{**condition, "message": "b"}]})
-    assert is_news(one, {**one, "observedGeneration": 2})
-    assert is_news(one, {**one, "checkpointSha256": DIGEST})
-    assert is_news(one, {**one, "conditions": [{**condition, "reason": "LoadFailed"}]})
+    words = {**one, "decisions": 2, "conditions": [{**condition, "message": "b"}]}
+    assert not is_news(one, words, PolicyReports.news)
+    for change in (
+        {"observedGeneration": 2},
+        {"checkpointSha256": DIGEST},
+        {"conditions": [{**condition, "reason": "LoadFailed"}]},
+    ):
+        assert is_news(one, {**one, **change}, PolicyReports.news)

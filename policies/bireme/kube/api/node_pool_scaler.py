@@ -98,7 +98,7 @@ class HistorySource(Model):
     model_config = ConfigDict(
         json_schema_extra=checked_by(
             Rule(
-                "(self.source == 'Prometheus') == has(self.prometheus)",
+                "(has(self.source) && self.source == 'Prometheus') == has(self.prometheus)",
                 "source {self.source} does not go with what is said of prometheus: give its url"
                 " and query with source Prometheus, and leave it out otherwise",
             )

@@ -14,7 +14,8 @@ from bireme.core.resources import FloatArray
 from bireme.forecasting.backtest import BackTest
 from bireme.forecasting.conformal import Intervals
 from bireme.forecasting.forecasters import Forecaster, Model, make
-from bireme.forecasting.lsp import Lsp
+from bireme.forecasting.gru import Gru, GruModel
+from bireme.forecasting.lsp import Blend, Lsp
 from bireme.forecasting.selection import Chosen, choose
 from bireme.forecasting.series import Series
 from bireme.simulator.traces.series import ReadSeries
@@ -98,16 +99,16 @@ def carry_out(asked: Asked) -> Trial:
         BiremeError: one has a wrong name, or the series is too short for the test.
     """
     names = dict.fromkeys([PERSISTENCE, SEASONAL, *asked.names])
-    watched = [Watched(each) for each in make(names, **_parts(asked))]
+    watched = [Watched(each) for each in make(names, asked.horizon, **_parts(asked))]
     series = asked.read.series
     chosen = choose(series, watched, asked.horizon, asked.test, asked.quantile)
     points = chosen.model.at(series.values, np.array([len(series)]), asked.horizon)[0]
-    about: dict[str, str] = {}
+    about = {each.name: _told(each.model) for each in watched}
     return Trial(
         asked=asked,
         chosen=chosen,
         fit_seconds={each.name: each.seconds for each in watched},
-        about=about,
+        about={name: words for name, words in about.items() if words},
         ahead=bounds(chosen.intervals, points, asked.quantile),
     )
 
@@ -121,13 +122,11 @@ def _parts(asked: Asked) -> dict[str, Forecaster]:
     """The forecasters that this trial makes otherwise than by their names alone."""
     if not {"gru", "lsp"} & set(asked.names):
         return {}
-    gru, arima = make(["gru", "arima"], gru=_gru(asked))
+    gru, arima = make(["gru", "arima"], asked.horizon, gru=_gru(asked))
     return {"gru": gru, "arima": arima, "lsp": Lsp(gru, arima, asked.alpha, asked.horizon)}
 
 
 def _gru(asked: Asked) -> Forecaster:
-    from bireme.forecasting.gru import Gru
-
     if asked.gru != TRAIN:
         return Gru(Path(asked.gru))
     if find_spec("torch") is None:
@@ -135,3 +134,10 @@ def _gru(asked: Asked) -> Forecaster:
     from bireme.training.gru.training import trained_for
 
     return Gru(train=partial(trained_for, horizon=asked.horizon, seed=0))
+
+
+def _told(model: Model | None) -> str:
+    """What a network was trained on, or what a blend is made of; empty for others."""
+    if isinstance(model, Blend):
+        return f"{model.alpha:g} * gru + {1 - model.alpha:g} * arima"
+    return f"trained on {model.network.card.data}" if isinstance(model, GruModel) else ""
