@@ -1,12 +1,11 @@
 """``bireme``, also as ``kubectl bireme``: questions to a cluster, and what needs none.
 
-``bireme simulate`` compares policies on a workload, ``bireme replay`` on what an operator recorded,
-``bireme train`` and ``bireme evaluate`` make and judge learned ones, ``bireme policies`` lists
-policies and shows single ones, ``bireme forecast`` judges forecasters on a series, and ``bireme
-forecast-pools`` forecasts the node pools of a cluster. ``bireme why`` and ``bireme queue`` ask a
-cluster about jobs, ``bireme convert`` turns Volcano's manifests into Bireme's. Exit status 0 when done, 2 for an argument
-that cannot be used (one line on standard error names it), 1 when a simulation or a pool failed, 130
-after Ctrl-C.
+``why``, ``queue`` and ``submit`` speak to a cluster, ``forecast-pools`` forecasts its node pools.
+``simulate`` compares policies on a workload, ``replay`` on what an operator recorded; ``train`` and
+``evaluate`` make and judge learned ones, ``policies`` lists them and shows single ones;
+``forecast`` judges forecasters on a series; ``convert`` turns Volcano's manifests into Bireme's.
+Exit status 0 when done, 2 for an argument that cannot be used (one line on standard error names
+it), 1 when what was asked for failed, 130 after Ctrl-C.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from bireme import registry
-from bireme.console import queue_command, why_command
+from bireme.console import queue_command, submit_command, why_command
 from bireme.core.errors import BiremeError
 from bireme.forecasting import pools_command
 from bireme.migration import command as migration_command
@@ -80,6 +79,12 @@ _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
         queue_command,
         "who is in line, the next to start first",
         "Who is in line, over all queues, the next to start first.",
+    ),
+    (
+        "submit",
+        submit_command,
+        "check manifests, send them, follow them",
+        "Check manifests here and at the API server, send them all or none, and follow them.",
     ),
     (
         "convert",

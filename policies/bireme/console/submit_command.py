@@ -1,0 +1,152 @@
+"""``bireme submit``: checked before it is sent, and followed until it runs if that is wanted.
+
+All manifests are checked first, here and by the API server (a dry run); one that is wrong keeps
+all of them from being sent.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from bireme.console import options as common
+from bireme.console.errors import ConsoleError
+from bireme.console.gangs import ENDED, GangLine, line_of
+from bireme.console.linting import Findings, lint, lint_queue
+from bireme.console.reading import Json, Reader, ask, refused
+from bireme.console.wording import lasting
+from bireme.kube import durations, manifest_files, names
+from bireme.kube.errors import ApiError
+from bireme.simulator.experiment import naming
+
+_PLURALS: Final = {"TrainingJob": "trainingjobs", "PodGroup": "podgroups"}
+_LOOK_SECONDS: Final = 1.0
+_RUNS: Final = frozenset({"Running"}) | ENDED
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme submit`` understands."""
+    add = parser.add_argument
+    add("manifest", nargs="+", metavar="MANIFEST", help="YAML files; - for standard input")
+    add("--check", action="store_true", help="check only, and send nothing")
+    add(
+        "--wait",
+        nargs="?",
+        type=_duration,
+        const="24h",
+        metavar="TIME",
+        help="until every job runs, and at most so long, such as 10m; default: 24h",
+    )
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """Check, send and follow; the exit status: 1 when a job failed or does not run in time."""
+    manifests: list[Json] = []
+    for name in options.manifest:
+        with naming("MANIFEST"):
+            manifests += manifest_files.read(name)
+    if not manifests:
+        raise ConsoleError("argument MANIFEST: holds no manifest")
+
+    async def question(reader: Reader) -> int:
+        await check(reader, manifests)
+        if options.check:
+            sys.stdout.write(f"{len(manifests)} checked, nothing sent\n")
+            return 0
+        sent = [await send(reader, manifest) for manifest in manifests]
+        return await follow(reader, sent, options.wait) if options.wait else 0
+
+    return ask(common.target(options), question)
+
+
+async def check(reader: Reader, manifests: Sequence[Json]) -> None:
+    """Print all findings; ConsoleError when there are errors among them."""
+    queues = await reader.objects_if_allowed(names.path("queues"))
+    wrong = 0
+    for manifest in manifests:
+        found = lint(manifest)
+        if not found.errors:
+            found.errors += lint_queue(manifest, queues) if queues is not None else ()
+            found.errors += await _refusal(reader, manifest)
+        wrong += len(found.errors)
+        _print(manifest, found)
+    if wrong:
+        raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
+
+
+async def _refusal(reader: Reader, manifest: Json) -> list[str]:
+    """What the API server says against it."""
+    try:
+        await reader.client.request(
+            "POST",
+            _collection(reader, manifest),
+            body=msgspec.json.encode(manifest),
+            params={"dryRun": "All", "fieldValidation": "Strict"},
+        )
+    except ApiError as error:
+        if error.is_invalid or error.is_forbidden or error.is_already_exists:
+            return [error.message]
+        raise refused(error, f"create {_PLURALS[manifest['kind']]}") from error
+    return []
+
+
+def _print(manifest: Json, found: Findings) -> None:
+    subject = _subject(manifest)
+    for said, problems in (("error", found.errors), ("hint", found.hints)):
+        for problem in problems:
+            sys.stderr.write(f"{said}: {subject}: {problem}\n")
+
+
+def _subject(manifest: Json) -> str:
+    about = manifest.get("metadata") or {}
+    return f"{manifest['kind']} {about.get('name') or about.get('generateName') or '?'}"
+
+
+def _collection(reader: Reader, manifest: Json) -> str:
+    namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
+    return names.path(_PLURALS[manifest["kind"]], namespace)
+
+
+async def send(reader: Reader, manifest: Json) -> GangLine:
+    """Create the object and say so."""
+    try:
+        answer = await reader.client.create(_collection(reader, manifest), manifest)
+    except ApiError as error:
+        raise refused(error, f"create {_PLURALS[manifest['kind']]}") from error
+    made = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
+    sys.stdout.write(f"{made.kind} {made.key} created; see: bireme why {made.name}\n")
+    return made
+
+
+async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float) -> int:
+    """Tell every change until all run; 1 when one fails, or time is up."""
+    until = time.monotonic() + seconds
+    told: dict[str, tuple[str, str]] = {}
+    left = list(sent)
+    while left:
+        for gang in tuple(left):
+            now = line_of(await reader.get(_PLURALS[gang.kind], gang.name, gang.namespace))
+            if told.get(gang.key) != (now.phase, now.reason):
+                told[gang.key] = (now.phase, now.reason)
+                sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
+                sys.stdout.flush()
+            if now.phase in _RUNS:
+                left.remove(gang)
+        if left and time.monotonic() > until:
+            waiting = ", ".join(gang.key for gang in left)
+            raise ConsoleError(f"after {lasting(seconds)} still not running: {waiting}")
+        if left:
+            await asyncio.sleep(_LOOK_SECONDS)
+    return int(any(phase == "Failed" for phase, _ in told.values()))
+
+
+def _duration(text: str) -> float:
+    try:
+        return durations.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

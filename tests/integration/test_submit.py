@@ -1,0 +1,140 @@
+"""``bireme submit``: checked whole before anything is sent, then followed."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bireme.cli import main
+from bireme.kube import names
+from fakeapi import FakeApi, Fault
+from fakeapi.faults import writes
+
+JOBS, QUEUES = names.path("trainingjobs"), names.path("queues")
+
+
+def job(name: str = "train", **spec: Any) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": 1}}
+    pod = {"spec": {"containers": [{"name": "main", "image": "x", "resources": resources}]}}
+    tasks = [{"name": "worker", "role": "worker", "replicas": 2, "template": pod}]
+    head = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "metadata": {"name": name}}
+    return {**head, "spec": {"queue": "research", "estimatedDuration": "1h", "tasks": tasks} | spec}
+
+
+class Sender:
+    """Writes manifests into a file and submits them, as a person would."""
+
+    def __init__(self, api: FakeApi, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.api, self._file, self._capsys = api, folder / "jobs.yaml", capsys
+        self._kubeconfig = str(api.kubeconfig(folder))
+        api.store.create(QUEUES, ("", "research"), {"metadata": {"name": "research"}})
+
+    async def submit(self, *manifests: dict[str, Any], flags: str = "") -> tuple[int, str, str]:
+        """Exit status, output and errors."""
+        self._file.write_text(yaml.safe_dump_all(manifests))
+        arguments = ["submit", str(self._file), "--kubeconfig", self._kubeconfig, *flags.split()]
+        status = await asyncio.to_thread(main, arguments)
+        said = self._capsys.readouterr()
+        return status, said.out, said.err
+
+    @property
+    def sent(self) -> list[str]:
+        """Names of the jobs there are."""
+        return sorted(name for _, name in self.api.store.collection(JOBS).objects)
+
+
+@pytest.fixture
+def sender(api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sender:
+    return Sender(api, tmp_path, capsys)
+
+
+async def test_a_sound_job_is_sent_and_named(sender: Sender) -> None:
+    status, out, err = await sender.submit(job())
+    assert (status, err) == (0, "")
+    assert out == "TrainingJob default/train created; see: bireme why train\n"
+    assert sender.sent == ["train"]
+
+
+async def test_one_wrong_job_keeps_all_from_being_sent(sender: Sender) -> None:
+    status, _, err = await sender.submit(job("good"), job("bad", tasks=[]))
+    assert status == 1
+    assert "error: TrainingJob bad: spec.tasks: " in err
+    assert "nothing was sent: 1 error above" in err
+    assert sender.sent == []
+
+
+async def test_what_the_api_server_refuses_is_told_before_anything_is_sent(sender: Sender) -> None:
+    sender.api.faults.add(Fault(status=422, reason="Invalid"), writes)
+    status, _, err = await sender.submit(job())
+    assert status == 1
+    assert "error: TrainingJob train: " in err
+    assert sender.sent == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (job(queue="reserach"), "there is no queue 'reserach'; name one of: research"),
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}, "use kubectl apply"),
+        ({**job(), "metadata": {}}, "metadata.name: is missing"),
+        (job(minAvailable="many"), "spec.minAvailable: "),
+        (job(color="red"), "spec.color: extra inputs are not permitted"),
+    ],
+)
+async def test_errors_name_the_field(sender: Sender, manifest: dict[str, Any], words: str) -> None:
+    status, _, err = await sender.submit(manifest)
+    assert status == 1
+    assert words in err
+
+
+async def test_a_closed_queue_is_told(sender: Sender) -> None:
+    spec = {"metadata": {"name": "shut"}, "spec": {"state": "Closed"}}
+    sender.api.store.create(QUEUES, ("", "shut"), spec)
+    _, _, err = await sender.submit(job(queue="shut"))
+    assert "queue 'shut' is closed" in err
+
+
+async def test_hints_are_told_and_do_not_keep_it_from_being_sent(sender: Sender) -> None:
+    manifest = job(estimatedDuration=None)
+    pod = manifest["spec"]["tasks"][0]["template"]["spec"]
+    pod |= {"nodeName": "n1", "schedulerName": "other", "restartPolicy": "Always"}
+    del pod["containers"][0]["resources"]
+    status, _, err = await sender.submit(manifest)
+    assert status == 0
+    said = [line.split(": ")[2].rpartition(".")[2] for line in err.splitlines()]
+    assert said == ["estimatedDuration", "nodeName", "schedulerName", "restartPolicy", "resources"]
+
+
+async def test_check_sends_nothing(sender: Sender) -> None:
+    status, out, _ = await sender.submit(job(), flags="--check")
+    assert (status, out) == (0, "1 checked, nothing sent\n")
+    assert sender.sent == []
+
+
+async def test_waiting_tells_every_change_until_the_job_runs(sender: Sender) -> None:
+    following = asyncio.create_task(sender.submit(job(), flags="--wait 30s"))
+    key = ("default", "train")
+    while key not in sender.api.store.collection(JOBS).objects:
+        await asyncio.sleep(0.01)
+    stored = sender.api.store.get(JOBS, key)
+    status = {"phase": "Running", "reason": "GangRunning", "message": "2 of 2 run"}
+    sender.api.store.update(JOBS, key, {**stored, "status": status}, "status")
+    exit_status, out, _ = await following
+    assert exit_status == 0
+    assert out.splitlines()[-1] == "default/train: Running, GangRunning: 2 of 2 run"
+
+
+async def test_waiting_ends_with_the_time(sender: Sender) -> None:
+    status, _, err = await sender.submit(job(), flags="--wait 1s")
+    assert status == 1
+    assert "after 1s still not running: default/train" in err
+
+
+async def test_a_file_that_is_none_is_named(sender: Sender) -> None:
+    status, _, err = await sender.submit(flags="--wait never")
+    assert status == 2
+    assert "'never' is no duration" in err
+    status, _, err = await sender.submit()
+    assert "holds no manifest" in err
