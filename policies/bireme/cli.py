@@ -1,6 +1,7 @@
 """``bireme``, also as ``kubectl bireme``: questions to a cluster, and what needs none.
 
-``why``, ``queue`` and ``submit`` speak to a cluster, ``forecast-pools`` forecasts its node pools.
+``why``, ``queue``, ``top``, ``explain`` and ``submit`` speak to a cluster, ``forecast-pools``
+forecasts its node pools.
 ``simulate`` compares policies on a workload, ``replay`` on what an operator recorded; ``train`` and
 ``evaluate`` make and judge learned ones, ``policies`` lists them and shows single ones;
 ``forecast`` judges forecasters on a series; ``convert`` turns Volcano's manifests into Bireme's.
@@ -18,7 +19,13 @@ from types import ModuleType
 from typing import Final, NoReturn
 
 from bireme import registry
-from bireme.console import queue_command, submit_command, why_command
+from bireme.console import (
+    explain_command,
+    queue_command,
+    submit_command,
+    top_command,
+    why_command,
+)
 from bireme.core.errors import BiremeError
 from bireme.forecasting import pools_command
 from bireme.migration import command as migration_command
@@ -79,6 +86,18 @@ _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
         queue_command,
         "who is in line, the next to start first",
         "Who is in line, over all queues, the next to start first.",
+    ),
+    (
+        "top",
+        top_command,
+        "what the cluster does now, live",
+        "What the cluster does now: queues, who runs, who is next; again and again until Ctrl-C.",
+    ),
+    (
+        "explain",
+        explain_command,
+        "what a SchedulingPolicy decides, and how well",
+        "What a SchedulingPolicy decides, whether it does, and how well.",
     ),
     (
         "submit",

@@ -108,3 +108,73 @@ async def test_unusable_credentials_are_named(
     status, _, err = await told(capsys, "why", "x", "--kubeconfig", missing)
     assert status == 1
     assert "no such file" in err
+
+
+def queue(api: FakeApi) -> None:
+    body = {
+        "metadata": {"name": "research"},
+        "spec": {"limit": {names.GPU: 64}},
+        "status": {"admitted": 1, "pending": 1, "usage": {names.GPU: "16"}},
+    }
+    api.store.create(names.path("queues"), ("", "research"), body)
+
+
+def node(api: FakeApi, name: str, ready: str) -> None:
+    status = {
+        "allocatable": {names.GPU: "8"},
+        "conditions": [{"type": "Ready", "status": ready}],
+    }
+    api.store.create("/api/v1/nodes", ("", name), {"metadata": {"name": name}, "status": status})
+
+
+async def test_top_shows_use_queues_who_runs_and_who_is_next(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue(api)
+    node(api, "n1", "True")
+    node(api, "n2", "False")
+    put(api, "next", 1)
+    running = {"phase": "Running", "gpus": 8, "ready": "2/2", "progress": {"percentage": 50}}
+    body = {"metadata": {"name": "now", "namespace": "default"}, "spec": {}, "status": running}
+    api.store.create(JOBS, ("default", "now"), body)
+    status, out, _ = await told(capsys, "top", "--kubeconfig", kubeconfig)
+    assert status == 0
+    assert "8 GPUs in use of 8 on 1 of 2 nodes; 1 jobs run, 1 wait" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["research", "1", "1", "16", "64", "Open"] in rows
+    assert ["default", "now", "Running", "8", "2/2", "50", "%", "-"] in rows
+    assert any(row[:3] == ["1", "default", "next"] for row in rows)
+
+
+async def test_top_shows_what_a_tenant_may_see(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, "mine", 1)
+    hidden = {JOBS, names.path("queues"), "/api/v1/nodes"}
+    api.faults.add(Fault(status=403), lambda _method, path, _watch: path in hidden, times=None)
+    status, out, _ = await told(capsys, "top", "--once", "--kubeconfig", kubeconfig)
+    assert status == 0
+    assert "you may see namespace default only" in out
+    assert "mine" in out
+
+
+async def test_explain_tells_what_a_policy_does_and_how_well(
+    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shadow = {"decisions": 40, "agreement": 0.75, "sizeAgreement": 0.5, "regret": 12.4}
+    conditions = [{"type": "Loaded", "status": "True", "reason": "PolicyLoaded", "message": "ok"}]
+    body = {
+        "metadata": {"name": "trial"},
+        "spec": {"orderer": "fifo", "stage": "Shadow", "checkpoint": {"name": "das"}},
+        "status": {"conditions": conditions, "decisions": 9, "fallbacks": 1, "shadow": shadow},
+    }
+    api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
+    _, out, _ = await told(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
+    assert "Loaded      True, PolicyLoaded: ok" in out
+    assert "9 cycles, 1 with a part answered by rules" in out
+    assert "75% of the starts as decided; 50% of the sizes; jobs are forecast to take 12 s" in out
+    assert "orderer     fifo\n  First to arrive first" in out
+    assert "placer      checkpoint das, or else as in the operator's settings" in out
+    status, _, err = await told(capsys, "explain", "none", "--kubeconfig", kubeconfig)
+    assert status == 1
+    assert "no schedulingpolicies/none" in err

@@ -34,7 +34,7 @@ class GangLine:
         position: 1 is the next to be admitted, over all queues; None when it does not wait.
         waits: Whether it wants to start and has no places.
         earliest, latest: When it should start, as far as anybody can say.
-        plan: The plan of a PodGroup, as it stands in its status.
+        since: When it was last given its places.
     """
 
     kind: str
@@ -57,10 +57,10 @@ class GangLine:
     waited_before_seconds: float
     earliest: float | None
     latest: float | None
+    since: float | None
     counters: tuple[tuple[str, int], ...]
     nodes: str
     progress: float | None
-    plan: Json | None
 
     @property
     def key(self) -> str:
@@ -82,7 +82,7 @@ def line_of(manifest: Json) -> GangLine:
     status = manifest.get("status") or {}
     phase = status.get("phase") or "Pending"
     start, priority = status.get("estimatedStart") or {}, status.get("priority") or {}
-    placement, plan = status.get("placement") or {}, status.get("plan")
+    placement, has_plan = status.get("placement") or {}, bool(status.get("plan"))
     is_job = manifest.get("kind") == "TrainingJob"
     return GangLine(
         kind=manifest.get("kind", ""),
@@ -94,7 +94,7 @@ def line_of(manifest: Json) -> GangLine:
         reason=cleaned(status.get("reason") or ""),
         message=cleaned(status.get("message") or ""),
         position=status.get("queuePosition"),
-        waits=phase in ("Pending", "Restarting") if is_job else phase == "Pending" and plan is None,
+        waits=phase in ("Pending", "Restarting") if is_job else phase == "Pending" and not has_plan,
         gpus=status.get("gpus"),
         ready=status.get("ready") or "",
         priority_class=spec.get("priorityClassName") or "",
@@ -108,10 +108,10 @@ def line_of(manifest: Json) -> GangLine:
         waited_before_seconds=float(status.get("waitSeconds") or 0),
         earliest=timestamps.parse(start.get("earliest")),
         latest=timestamps.parse(start.get("latest")),
+        since=timestamps.parse(status.get("admittedTime")),
         counters=tuple((name, status[name]) for name in _COUNTERS if status.get(name)),
         nodes=cleaned(placement.get("summary") or ""),
         progress=(status.get("progress") or {}).get("percentage"),
-        plan=plan,
     )
 
 

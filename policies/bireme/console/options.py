@@ -9,6 +9,7 @@ from typing import Final
 import yaml
 
 from bireme.console.reading import Json, Target
+from bireme.kube import durations
 
 FORMATS: Final = ("text", "wide", "json", "yaml")
 
@@ -40,3 +41,11 @@ def write(output: str, data: Json | list[Json], text: str) -> None:
     elif output == "yaml":
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     sys.stdout.write(text)
+
+
+def duration(text: str) -> float:
+    """Seconds of an argument such as ``10m``."""
+    try:
+        return durations.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

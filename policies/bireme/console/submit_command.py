@@ -19,7 +19,7 @@ from bireme.console.gangs import ENDED, GangLine, line_of
 from bireme.console.linting import Findings, lint, lint_queue
 from bireme.console.reading import Json, Reader, ask, refused
 from bireme.console.wording import lasting
-from bireme.kube import durations, manifest_files, names
+from bireme.kube import manifest_files, names
 from bireme.kube.errors import ApiError
 from bireme.simulator.experiment import naming
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--wait",
         nargs="?",
-        type=_duration,
+        type=common.duration,
         const="24h",
         metavar="TIME",
         help="until every job runs, and at most so long, such as 10m; default: 24h",
@@ -143,10 +143,3 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float) -> in
         if left:
             await asyncio.sleep(_LOOK_SECONDS)
     return int(any(phase == "Failed" for phase, _ in told.values()))
-
-
-def _duration(text: str) -> float:
-    try:
-        return durations.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
