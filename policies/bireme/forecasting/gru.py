@@ -1,0 +1,114 @@
+"""The short-period half of LSP: a gated recurrent network (GRU), served without torch.
+
+One network serves every series of its kind, because it sees each relative to that series' own last
+season (:mod:`bireme.forecasting.windows`); the one that comes with Bireme is for hourly demand of
+node pools. ``bireme train gru --series FILE`` makes one for a series, and whoever has torch may
+train at every fit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bireme.core.resources import FloatArray, IntArray
+from bireme.forecasting.errors import FitError, TooShort
+from bireme.forecasting.networks import ForecastCard, Network, load
+from bireme.forecasting.series import Series, require_origins
+from bireme.forecasting.windows import encode
+from bireme.rl.errors import AnswerError, CheckpointError
+
+SHIPPED: Final = Path(__file__).parent / "checkpoints" / "gru"
+_ROWS_AT_ONCE: Final = 1024
+"""What a call needs grows with its rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GruModel:
+    """A network, asked about one series."""
+
+    network: Network
+
+    def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
+        """See :class:`~bireme.forecasting.forecasters.Model`.
+
+        What lies beyond the network's horizon is forecast from its own forecasts.
+        """
+        require_origins(origins, values, self.network.card.frame.least_values)
+        logs = np.log1p(values)
+        parts = np.array_split(origins, max(1, -(-len(origins) // _ROWS_AT_ONCE)))
+        found = np.concatenate([self._block(logs, part) for part in parts])
+        while found.shape[1] < steps:
+            further = [
+                self._block(np.append(logs[:origin], np.log1p(row)), np.array([origin + len(row)]))
+                for origin, row in zip(origins, found, strict=True)
+            ]
+            found = np.hstack([found, np.concatenate(further)])
+        return found[:, :steps]
+
+    def _block(self, logs: FloatArray, origins: IntArray) -> FloatArray:
+        """As far as the network forecasts at once, shape (origins, horizon)."""
+        card = self.network.card
+        if not len(origins):
+            return np.empty((0, card.horizon))
+        try:
+            return self.network.forecasts(encode(logs, origins, card.frame))
+        except AnswerError as error:
+            raise FitError(f"{error}; use another model, or train this one again") from error
+
+
+class Gru:
+    """Forecasts with a network, trained before or at every fit.
+
+    Args:
+        source: Folder of the network's checkpoint.
+        train: Makes a network for a series, in place of ``source``;
+            ``bireme.training.gru.training.trained_for`` does, with torch.
+    """
+
+    name = "gru"
+
+    def __init__(
+        self, source: Path = SHIPPED, train: Callable[[Series], Network] | None = None
+    ) -> None:
+        self._source, self._train = source, train
+        self._loaded: Network | None = None
+
+    def fit(self, series: Series) -> GruModel:
+        """See :class:`~bireme.forecasting.forecasters.Forecaster`.
+
+        Raises:
+            TooShort: the series has too few values for a window and a season before it.
+            FitError: the checkpoint cannot be used, or is for series of another kind.
+        """
+        try:
+            network = self._train(series) if self._train else self._network()
+        except CheckpointError as error:
+            raise FitError(str(error)) from error
+        _require_kind(network.card, series)
+        return GruModel(network)
+
+    def _network(self) -> Network:
+        if self._loaded is None:
+            self._loaded = load(self._source)
+        return self._loaded
+
+
+def _require_kind(card: ForecastCard, series: Series) -> None:
+    """The network of ``card`` is for series such as this one."""
+    own = "train one for it: bireme train gru --series FILE"
+    if series.step_seconds != card.step_seconds:
+        raise FitError(
+            f"network {card.name!r} is for steps of {card.step_seconds} s, the series has "
+            f"{series.step_seconds} s; {own}"
+        )
+    if not set(series.periods) <= set(card.periods):
+        raise FitError(
+            f"network {card.name!r} is for seasons of {card.periods} steps, the series has "
+            f"{series.periods}; {own}"
+        )
+    least = card.frame.least_values
+    if len(series) < least:
+        raise TooShort(f"{len(series)} values; network {card.name!r} takes at least {least}")
