@@ -11,6 +11,7 @@ What it takes the next one does not count again, limits of queues included. Nobo
 a gang waits for the nodes as it would for others to leave, and reservations stay as they are.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy as np
 from bireme.core import verdicts
 from bireme.core.capacity import FreeCapacity
 from bireme.core.decision import Action, Decision, Growth, Hold
-from bireme.core.fewest_nodes import fewest, used_rows
+from bireme.core.fewest_nodes import Search, used_rows
 from bireme.core.gangs import Gang
 from bireme.core.grown_nodes import GrownNodes, grown_nodes
 from bireme.core.ledger import Ledger
@@ -162,15 +163,13 @@ class Growing:
         if key in self._hopeless:
             return None
         if key in self._last:
-            placement, rows, usage = self._last[key]
+            last, rows, usage = self._last[key]
             if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
-                return placement
-        there = self._rows(self._in_time)
-        placement = fewest(gang, room, self.placer, there)
-        if placement is None:
-            placement = self._with_new(gang, room, there)
+                return last
+        search, there = Search(gang, room, self.placer), self._rows(self._in_time)
+        placement = search.fewest(there) or self._with_new(search, there)
         if placement is None and self._late:
-            placement = fewest(gang, room, self.placer, self._rows(self._pools))
+            placement = search.fewest(self._rows(self._pools))
         if placement is None:
             self._hopeless.add(key)
         else:
@@ -183,25 +182,25 @@ class Growing:
         new = (self._grown.new[pool.name][: self._open[pool.name]] for pool in pools)
         return np.concatenate([self._grown.standing, *new])
 
-    def _with_new(self, gang: Gang, room: FreeCapacity, there: IntArray) -> Placement | None:
+    def _with_new(self, search: Search, there: IntArray) -> Placement | None:
         """With new nodes of the pool that needs the fewest of them, or else of all pools."""
-        best: tuple[int, Placement] | None = None
-        every = []
-        for pool in self._pools_for(gang):
+        best: Placement | None = None
+        fewest, every = math.inf, []
+        for pool in self._pools_for(search.gang):
             new = self._grown.new[pool.name][self._open[pool.name] :]
             if pool in self._late or not len(new):
                 continue
             every.append(new)
-            placement = fewest(gang, room, self.placer, there, new)
+            placement = search.fewest(there, new, fewest)
             if placement is not None:
-                number = int(used_rows(placement, len(room.nodes))[new].sum())
-                if best is None or number < best[0]:
-                    best = number, placement
+                number = int(used_rows(placement, len(search.room.nodes))[new].sum())
+                if number < fewest:
+                    fewest, best = number, placement
         if best is not None:
-            return best[1]
+            return best
         if len(every) < 2:
             return None
-        return fewest(gang, room, self.placer, there, np.concatenate(every))
+        return search.fewest(there, np.concatenate(every))
 
     def _pools_for(self, gang: Gang) -> tuple[GrowablePool, ...]:
         """Pools whose nodes take a replica of any of its tasks."""
