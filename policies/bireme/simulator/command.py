@@ -101,7 +101,8 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         with naming("--json"):
             write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     if options.json != STANDARD_OUTPUT:
-        sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison)}")
+        columns = terminal.POOL_COLUMNS if experiment.pools else terminal.COLUMNS
+        sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison, columns)}")
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Final, TextIO
 from bireme.simulator.comparison import Comparison, Line
 from bireme.simulator.reports import standing, words
 
-_COLUMNS: Final = {
+COLUMNS: Final = {
     "finished": "finished",
     "mean_wait_seconds": "wait mean",
     "p99_wait_seconds": "wait p99",
@@ -17,12 +17,23 @@ _COLUMNS: Final = {
     "gpu_utilisation": "GPUs in use",
     "preemptions": "preempted",
 }
+POOL_COLUMNS: Final = {
+    "finished": "finished",
+    "mean_wait_seconds": "wait mean",
+    "p90_wait_seconds": "wait p90",
+    "p99_wait_seconds": "wait p99",
+    "mean_jct_seconds": "JCT mean",
+    "node_hours": "node-hours",
+    "short_hours": "hours short",
+    "gpu_utilisation": "GPUs in use",
+}
+"""What to show where node pools grow and shrink."""
 _RATIO: Final = "mean_jct_seconds"
 _BAR_WIDTH: Final = 24
 _SECONDS_BETWEEN: Final = 0.1
 
 
-def table(comparison: Comparison, columns: Mapping[str, str] = _COLUMNS) -> str:
+def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     """A line per policy, and below what a reader must know.
 
     ``columns`` are the keys of metrics to show, with their headings.
