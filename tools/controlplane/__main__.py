@@ -1,6 +1,6 @@
 """Command line: build the binaries, start and stop named clusters.
 
-PYTHONPATH=tools python -m controlplane build
+PYTHONPATH=tools python -m controlplane build [--karpenter]
 PYTHONPATH=tools python -m controlplane up NAME [--nodes 16]
 PYTHONPATH=tools python -m controlplane down NAME
 PYTHONPATH=tools python -m controlplane list
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from controlplane.binaries import BUNDLES, CONTROL_PLANE, Bundle, build
+from controlplane.binaries import CONTROL_PLANE, KARPENTER, Bundle, build
 from controlplane.cluster import Cluster, known_clusters, stop_orphans
 from controlplane.errors import ControlPlaneError
 from controlplane.nodes import fake_nodes, nodes_manifest
@@ -24,8 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         match options.command:
             case "build":
-                for bundle in BUNDLES:
-                    print(_build(bundle))
+                print(_build())
+                if options.karpenter:
+                    print(_build(KARPENTER))
             case "up":
                 _up(options.name, options.nodes)
             case "down":
@@ -46,7 +47,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="controlplane", description="A real Kubernetes control plane without Docker."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="compile and cache all binaries")
+    building = commands.add_parser("build", help="compile and cache all binaries")
+    building.add_argument(
+        "--karpenter", action="store_true", help="Karpenter as well, for the tests of node pools"
+    )
     up = commands.add_parser("up", help="start a cluster that stays until `down`")
     up.add_argument("name")
     up.add_argument("--nodes", type=int, default=16, help="fake nodes of 8 GPUs (default 16)")

@@ -112,7 +112,6 @@ KARPENTER: Final = Bundle(
     (Binary("karpenter", "karpenter", "sigs.k8s.io/karpenter/kwok"),),
     manifests=("pkg/apis/crds", "kwok/apis/crds"),
 )
-BUNDLES: Final = (CONTROL_PLANE, KARPENTER)
 
 
 def cache_root() -> Path:
