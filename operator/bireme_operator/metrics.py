@@ -102,17 +102,24 @@ class PoolMetrics:
             "bireme_pool_scale_writes", "Orders to targets", ["outcome"], registry=registry
         )
 
+    def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
+        """The forecast of every pool by quantile; what is gone is told no more."""
+        self.forecast.clear()
+        for name, by_quantile in pools.items():
+            for quantile, nodes in by_quantile.items():
+                self.forecast.labels(name, quantile).set(nodes)
+
     def _by_pool(self, name: str, meaning: str, *more: str) -> Gauge:
         labels = ["pool", *more]
         return Gauge(f"bireme_pool_{name}", meaning, labels, registry=self._registry)
 
 
-def show(values: Mapping[Gauge, Mapping[str | tuple[str, ...], float]]) -> None:
-    """Gauges by the names of objects, and what else labels them; those gone are told no more."""
+def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
+    """Gauges by the names of objects; those that are gone are told no more."""
     for gauge, by_name in values.items():
         gauge.clear()
         for name, value in by_name.items():
-            gauge.labels(*([name] if isinstance(name, str) else name)).set(value)
+            gauge.labels(name).set(value)
 
 
 class _Writes(Collector):

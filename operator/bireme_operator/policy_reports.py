@@ -1,4 +1,4 @@
-"""What a SchedulingPolicy says about itself: whether it decides, how it does, or why it does not."""
+"""What a SchedulingPolicy says about itself: whether it decides, how it does, or why not."""
 
 from collections.abc import Callable, Iterator
 

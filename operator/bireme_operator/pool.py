@@ -69,7 +69,7 @@ class Pool:
     _raised: tuple[tuple[float, int], ...] = ()
     _empty_since: dict[str, float] = field(default_factory=dict)
     _asked_at: float | None = None
-    _before: tuple[int, int] = (0, 0)
+    _ready_before: int = 0
     _leaving: _Leaving | None = None
 
     @property
@@ -81,7 +81,7 @@ class Pool:
     def scaled(self) -> ScaledPool:
         """The pool as its demand is measured."""
         selector = self.spec.node_selector.match_labels
-        return ScaledPool(self.facts.name, selector, self.nodes.template)
+        return ScaledPool(self.facts.name, selector, self.nodes.template, self.spec.max)
 
     @property
     def _patience_seconds(self) -> int:
@@ -98,14 +98,12 @@ class Pool:
         """The pool as gangs may grow it; None where they may not."""
         if self.replicas is None or self.nodes.template is None:
             return None
-        coming, counts = self.coming(now), (self.replicas, self.nodes.count)
+        coming, before = self.coming(now), self._ready_before
+        self._ready_before = self.nodes.ready
         if not coming:
             self._asked_at = None
-        elif self._asked_at is None or any(
-            a > b for a, b in zip(counts, self._before, strict=True)
-        ):
+        elif self._asked_at is None or self.nodes.ready > before:
             self._asked_at = now
-        self._before = counts
         return GrowablePool(
             self.facts.name,
             self.nodes.template,

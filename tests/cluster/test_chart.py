@@ -16,6 +16,7 @@ import yaml
 from controlplane.api import Manifest
 from controlplane.cluster import Cluster
 from scenario.helm import CHART, Helm
+from scenario.manifests import queue
 
 pytestmark = pytest.mark.cluster
 
@@ -166,8 +167,7 @@ def test_crds_and_what_they_describe_stay_when_the_release_is_uninstalled(
     assert own_cluster.kubectl("get", "crd", "-o", "name").count("bireme.dev") == len(
         list((CHART / "files" / "crds").iterdir())
     )
-    queue = {"metadata": {"name": "kept"}, "spec": {}}
-    own_cluster.api.post("/apis/bireme.dev/v1alpha1/queues", queue)
+    own_cluster.api.post("/apis/bireme.dev/v1alpha1/queues", queue("kept"))
     done = helm("uninstall", "bireme", *where, cluster=own_cluster)
     assert done.returncode == 0, done.stderr
     assert own_cluster.api.get("/apis/bireme.dev/v1alpha1/queues/kept")

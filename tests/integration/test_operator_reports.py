@@ -10,6 +10,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.training_jobs import JobFacts, Key
 from bireme.testing import ManualClock
 from bireme_operator.events import Events
@@ -31,7 +32,7 @@ class Desk:
         self.api = api
         self.clock = ManualClock()
         self.state = ClusterState(SchedulingSettings())
-        self.watches = Watches(client, self.state)
+        self.watches = Watches(client, self.state, NodePoolScalers(lambda: None))
         self.done: list[Key] = []
         sender = Writes(client, 8)
         events = Events(sender, "me", self.clock)

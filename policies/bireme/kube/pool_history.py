@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.kube.api.node_pool_scaler import HISTORY_DAYS
 
+HISTORY_DAYS: Final = 56
+"""Whole days that are kept, beside the one that is under way."""
 HOUR: Final = 3600
 DAY: Final = 86_400
 _HOURS: Final = 24

@@ -21,7 +21,7 @@ from bireme.kube.client import ApiClient, ApiError
 _TIMEOUT_SECONDS: Final = 10.0
 _OWNER: Final = re.compile(r'conflicts? with "([^"]+)"( with subresource "scale")?( using)?')
 _NOBODY: Final = "to proper version"
-"""In the 500 by which the API server says that nobody is on record for a custom resource's field."""
+"""In the 500 that the API server gives where nobody is on record for a custom resource's field."""
 
 
 class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is told
@@ -59,7 +59,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, frozen=True):
     replicas: int = 0
 
 

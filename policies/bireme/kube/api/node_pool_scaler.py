@@ -21,10 +21,9 @@ from bireme.kube.api.fields import (
 )
 from bireme.kube.api.metadata import Conditions, Resource
 from bireme.kube.api.model import Model, Rule, checked_by
+from bireme.kube.pool_history import HISTORY_DAYS
 
 MOST_NODES: Final = 5000
-HISTORY_DAYS: Final = 56
-"""Whole days of history that are kept, beside the one that is under way."""
 FORECAST_HOURS: Final = 48
 
 Nodes = Annotated[int, Field(ge=0, le=MOST_NODES)]

@@ -1,0 +1,42 @@
+"""Manifests as people keep them: YAML streams of objects, lists among them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bireme.core.errors import BiremeError
+
+
+class ManifestError(BiremeError):
+    """A file holds something that is no manifest; the message names file and remedy."""
+
+
+def manifests(text: str, source: str) -> list[dict[str, Any]]:
+    """The objects of a YAML stream, lists unfolded. ManifestError names ``source``."""
+    try:
+        loaded: list[Any] = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise ManifestError(f"{source}: is no YAML: {' '.join(str(error).split())}") from error
+    found: list[dict[str, Any]] = []
+    for document in loaded:
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise ManifestError(f"{source}: holds something without a kind; give manifests only")
+        items = document.get("items") if document["kind"].endswith("List") else None
+        found += items if isinstance(items, list) else [document]
+    return found
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The objects of the file ``name``, or of standard input where it is ``-``.
+
+    Raises ManifestError, or OSError when the file cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{name}: is no text in UTF-8: {error.reason}") from error
+    return manifests(text, "standard input" if name == "-" else name)

@@ -1,0 +1,121 @@
+"""From a history to nodes in time: the nightly job with the chart's rights, operator, Karpenter."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controlplane.karpenter import static_pool
+from controlplane.stack import BiremeStack
+from scenario.helm import CHART, Helm, account_kubeconfig
+from scenario.pools import (
+    await_nodes,
+    condition,
+    pool_job,
+    pool_scaler,
+    pool_stack,
+    recorded_status,
+)
+from scenario.tenant import Tenant, nodes_of
+
+pytestmark = pytest.mark.cluster
+
+DELAY_SECONDS = 20
+NAMESPACE = "bireme-system"
+Nightly = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
+    with pool_stack("nightly", tmp_path_factory.mktemp("nightly")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def nightly(stack: BiremeStack, tmp_path_factory: pytest.TempPathFactory) -> Nightly:
+    """Runs the nightly job as the chart's CronJob does: its command, with its account."""
+    folder = tmp_path_factory.mktemp("helm")
+    where = ("--create-namespace", f"--namespace={NAMESPACE}", "--set=crds.enabled=false")
+    done = Helm(folder)("install", "bireme", str(CHART), *where, cluster=stack.cluster)
+    assert done.returncode == 0, done.stderr
+    cluster = stack.cluster
+    cron_job = cluster.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/bireme-forecast")
+    pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    account = pod["serviceAccountName"]
+    known = account_kubeconfig(cluster, NAMESPACE, account, folder / "kubeconfig")
+    settings = {v["name"]: v["value"] for v in container["env"]}
+    program, *arguments = container["command"]
+    assert program == "bireme"
+
+    def run(*more: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "bireme.cli", *arguments, *more],
+            env=os.environ | settings | {"KUBECONFIG": str(known)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def busy_around_now(hour: float) -> float:
+    """Demand that rises to 2.6 nodes for four hours around this time of the day."""
+    now = time.time()  # noqa: TID251  # the hour in which the test runs is the busy one
+    since = (hour - now + 2 * 3600) % 86_400
+    return 2.6 if since < 4 * 3600 else 0.4
+
+
+def test_demand_that_rises_every_day_finds_its_nodes_there(
+    tenant: Tenant, nightly: Nightly
+) -> None:
+    tenant.create(*static_pool("daily", delay=f"{DELAY_SECONDS}s"), pool_scaler("daily"))
+    tenant.patch("NodePoolScaler", "daily", {"status": recorded_status(busy_around_now)}, "status")
+    nightly("--pool", "daily")
+    before = await_nodes(tenant, "daily", 3)
+    began = time.monotonic()
+    tenant.create(pool_job("morning", "daily", nodes=3))
+    tenant.await_phase("morning", "Running")
+    assert time.monotonic() - began < DELAY_SECONDS, "no node was made for it"
+    assert set(nodes_of(tenant.pods("morning")).values()) == before
+
+
+def test_stranger_is_told_what_the_pool_will_do_tomorrow_and_why(
+    tenant: Tenant, nightly: Nightly
+) -> None:
+    tenant.create(*static_pool("told"), pool_scaler("told"))
+    tenant.patch("NodePoolScaler", "told", {"status": recorded_status(busy_around_now)}, "status")
+    nightly("--pool", "told")
+    tenant.eventually(lambda: tenant.status("told", "NodePoolScaler").get("floor") == 3)
+    heading, line = tenant.cluster.kubectl("get", "bnps", "told").splitlines()
+    for column in ("MODE", "NODES", "FLOOR", "TOMORROW", "MODEL", "SKILL", "WHY"):
+        assert column in heading
+    said = tenant.status("told", "NodePoolScaler")
+    assert said["tomorrow"] in line
+    assert said["model"]["name"] in line
+    assert said["why"] in line
+    assert "3" in said["tomorrow"]
+    assert len(said["forecast"]) == 48
+
+
+def test_pool_without_a_history_is_left_without_a_forecast_and_told_why(
+    tenant: Tenant, nightly: Nightly
+) -> None:
+    tenant.create(*static_pool("young"), pool_scaler("young"))
+    nightly()
+    said = condition(tenant, "young", "Forecast")
+    assert (said["status"], said["reason"]) == ("False", "TooLittleHistory")
+    assert not tenant.status("young", "NodePoolScaler").get("forecast")

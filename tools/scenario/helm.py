@@ -1,0 +1,51 @@
+"""Helm and the chart: installed releases, and programs that run with their accounts."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from controlplane.binaries import build
+from controlplane.cluster import Cluster
+
+CHART: Final = Path(__file__).parents[2] / "charts" / "bireme"
+
+
+class Helm:
+    """Runs Helm with caches of its own below ``home``."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def __call__(
+        self, *arguments: str, cluster: Cluster | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """``helm ARGUMENTS``, against ``cluster`` or none at all, however it ends."""
+        env = {f"HELM_{kind}_HOME": str(self._home) for kind in ("CACHE", "CONFIG", "DATA")}
+        env["KUBECONFIG"] = str(cluster.kubeconfig) if cluster else str(self._home / "none")
+        command = [str(build() / "helm"), *arguments]
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Path) -> Path:
+    """Writes a kubeconfig with a token of a service account, good for an hour, to ``path``."""
+    admin = yaml.safe_load(cluster.kubeconfig.read_text())
+    token = cluster.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": admin["clusters"],
+        "users": [{"name": account, "user": {"token": token}}],
+        "contexts": [
+            {
+                "name": account,
+                "context": {"cluster": admin["clusters"][0]["name"], "user": account},
+            }
+        ],
+        "current-context": account,
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
