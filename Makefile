@@ -28,6 +28,7 @@ demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=
 	@$(RUN) demo run
 
 test: check controlplane ## everything: checks, then every test tier
+	@$(RUN) controlplane build --karpenter
 	$(BIN)/python -m pytest
 
 test-fast: install ## the tiers that need no cluster
