@@ -1,7 +1,7 @@
 """``bireme``, also as ``kubectl bireme``: questions to a cluster, and what needs none.
 
-``why``, ``queue``, ``top``, ``explain`` and ``submit`` speak to a cluster, ``forecast-pools``
-forecasts its node pools.
+``why``, ``queue``, ``top``, ``explain``, ``drain`` and ``submit`` speak to a cluster,
+``forecast-pools`` forecasts its node pools.
 ``simulate`` compares policies on a workload, ``replay`` on what an operator recorded; ``train`` and
 ``evaluate`` make and judge learned ones, ``policies`` lists them and shows single ones;
 ``forecast`` judges forecasters on a series; ``convert`` turns Volcano's manifests into Bireme's.
@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 from bireme import registry
 from bireme.console import (
+    drain_command,
     explain_command,
     queue_command,
     submit_command,
@@ -98,6 +99,12 @@ _COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
         explain_command,
         "what a SchedulingPolicy decides, and how well",
         "What a SchedulingPolicy decides, whether it does, and how well.",
+    ),
+    (
+        "drain",
+        drain_command,
+        "what a drain of nodes would move",
+        "What a drain of nodes would move, and where to. A preview: nothing is moved.",
     ),
     (
         "submit",
