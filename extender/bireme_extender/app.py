@@ -58,20 +58,23 @@ _SCORES_SCHEMA: Final = {
 
 
 class ExtenderApp(FastAPI):
-    """The extender as an ASGI application."""
+    """The extender as an ASGI application; it answers no verbs at ``open_port``."""
 
-    def __init__(self, verbs: Verbs, metrics: Metrics, bodies: BodyReader) -> None:
+    def __init__(
+        self, verbs: Verbs, metrics: Metrics, bodies: BodyReader, open_port: int = 0
+    ) -> None:
         super().__init__(
             title="Bireme scheduler extender", version=VERSION, docs_url=None, redoc_url=None
         )
         self._bodies = bodies
         self._metrics = metrics
+        self._open_port = open_port
         self._verbs = {"/filter": verbs.filter, "/prioritize": verbs.prioritize}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, the verbs first."""
         verb = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
-        if verb is None:
+        if verb is None or (self._open_port and scope["server"][1] == self._open_port):
             await super().__call__(scope, receive, send)
             return
         try:
@@ -107,9 +110,11 @@ class ExtenderApp(FastAPI):
         return schema
 
 
-def make_app(verbs: Verbs, metrics: Metrics, cache: ClusterCache, bodies: BodyReader) -> FastAPI:
+def make_app(
+    verbs: Verbs, metrics: Metrics, cache: ClusterCache, bodies: BodyReader, open_port: int = 0
+) -> FastAPI:
     """The application with its health, metrics and version routes."""
-    app = ExtenderApp(verbs, metrics, bodies)
+    app = ExtenderApp(verbs, metrics, bodies, open_port)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

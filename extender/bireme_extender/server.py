@@ -11,7 +11,7 @@ import gc
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +70,7 @@ class Program:
             self.cache.state.policies, settings.checkpoint_directory, metrics, self._score_by
         )
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
-        self.app = make_app(self.verbs, metrics, self.cache, bodies)
+        self.app = make_app(self.verbs, metrics, self.cache, bodies, settings.metrics_port)
         self._server = _Server(
             uvicorn.Config(
                 self.app,
@@ -94,15 +94,21 @@ class Program:
             SettingError: nothing can listen on the address and port that were asked for.
             ExceptionGroup: a watch ended by itself.
         """
-        host, port = self._settings.extender_host, self._settings.extender_port
-        with _listen(host, port) as listening:
+        with ExitStack() as open_sockets:
+            listening = [open_sockets.enter_context(s) for s in self._sockets()]
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self.cache.run())
                 settling = group.create_task(self._settle())
-                await self._server.serve([listening])
+                await self._server.serve(listening)
                 settling.cancel()
                 watching.cancel()
                 await self._scorers.close()
+
+    def _sockets(self) -> Iterator[socket.socket]:
+        settings = self._settings
+        yield _listen("extender", settings.extender_host, settings.extender_port)
+        if settings.metrics_port:
+            yield _listen("metrics", settings.metrics_host, settings.metrics_port)
 
     def _score_by(self, scorer: Scorer) -> None:
         self.verbs.scorer = scorer
@@ -119,13 +125,13 @@ class Program:
         _log.info("ready", podgroups=len(self.cache.state.groups))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(what: str, host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SettingError(
-            f"extender_host is {host!r} and extender_port {port}, which cannot be listened on: "
+            f"{what}_host is {host!r} and {what}_port {port}, which cannot be listened on: "
             f"{error.strerror or error}; free the port or choose another"
         ) from error
 

@@ -19,6 +19,12 @@ class ExtenderSettings:
     extender_port: int = 8888
     """Port of the verbs, health checks and metrics."""
 
+    metrics_host: str = "127.0.0.1"
+    """Address to listen on at metrics_port; 0.0.0.0 where the kubelet and Prometheus ask."""
+
+    metrics_port: int = 0
+    """Port of the health checks and metrics alone, without the verbs; 0 for none of its own."""
+
     plan_wait_seconds: float = 0.2
     """How long a filter call may wait for a plan that the watch has not delivered yet; at most
     once per pod. Must stay well below the scheduler's ``httpTimeout``."""
@@ -42,6 +48,11 @@ class ExtenderSettings:
     def __post_init__(self) -> None:
         if not 1 <= self.extender_port <= 65535:
             raise SettingError(f"extender_port is {self.extender_port}; use 1 to 65535")
+        if not 0 <= self.metrics_port <= 65535 or self.metrics_port == self.extender_port:
+            raise SettingError(
+                f"metrics_port is {self.metrics_port}; use 1 to 65535, another one than"
+                " extender_port, or 0 for none"
+            )
         if not 0 <= self.plan_wait_seconds <= 1:
             raise SettingError(f"plan_wait_seconds is {self.plan_wait_seconds}; use 0 to 1")
         if self.body_limit_bytes < 1:

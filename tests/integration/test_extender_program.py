@@ -173,3 +173,21 @@ def wait_for_log(process: Process, text: str) -> None:
         assert time.monotonic() < deadline, process.log_tail()
         time.sleep(0.05)
     time.sleep(0.2)
+
+
+async def test_the_metrics_port_tells_health_and_answers_no_verbs(
+    api: FakeApi, tmp_path: Path, program: Callable[..., Process]
+) -> None:
+    (port,) = free_ports(1)
+    settings = {"BIREME_METRICS_HOST": "0.0.0.0", "BIREME_METRICS_PORT": str(port)}  # noqa: S104
+    process = program(api.kubeconfig(tmp_path), **settings)
+    await in_thread(process.start)
+    url = f"http://127.0.0.1:{port}"
+    async with aiohttp.ClientSession() as session:
+        await status_of(session, f"{url}/readyz", 200)
+        assert "bireme_extender" in await status_of(session, f"{url}/metrics", 200)
+        async with session.post(f"{url}/filter", data=a_body(a_pod(), ["n0"])) as answer:
+            assert answer.status == 404
+        own = process.ready_url.removesuffix("/readyz")
+        async with session.post(f"{own}/filter", data=a_body(a_pod(), ["n0"])) as answer:
+            assert answer.status == 200
