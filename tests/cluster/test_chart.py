@@ -1,8 +1,8 @@
 """The chart: what it renders, refuses and is allowed, by Helm and by the real API server.
 
-``tests/golden/chart/default.yaml`` is what it renders by default, CRDs aside. After a change that
-is meant, write it anew: helm template bireme charts/bireme -n bireme-system
---set crds.enabled=false > tests/golden/chart/default.yaml
+``tests/golden/chart/default.yaml`` is what it renders by default, CRDs and dashboards aside. After
+a change that is meant, write it anew: helm template bireme charts/bireme -n bireme-system
+--set crds.enabled=false,monitoring.dashboards=false > tests/golden/chart/default.yaml
 """
 
 import json
@@ -21,18 +21,44 @@ from scenario.manifests import queue
 pytestmark = pytest.mark.cluster
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "chart" / "default.yaml"
-WITHOUT_CRDS = "--set=crds.enabled=false"
+WITHOUT_CRDS = "--set=crds.enabled=false,monitoring.dashboards=false"
+PLACED: Manifest = {
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "podAnnotations": {"note": "first"},
+}
 EVERY_VALUE: Manifest = {
     "image": {"registry": "registry.example.com/team", "tag": "1.2", "pullSecrets": ["pull"]},
+    "priorityClassName": "system-cluster-critical",
+    "defaultQueue": {"spec": {"limit": {"nvidia.com/gpu": 64}}},
+    "scheduling": {"orderer": "fifo", "waitBoundSeconds": 3600},
+    "checkpoints": {"volume": {"persistentVolumeClaim": {"claimName": "trained"}}},
+    "operator": {
+        **PLACED,
+        "replicas": 2,
+        "settings": {"logLevel": "debug"},
+        "progress": {"enabled": True, "certificateSecret": "tls", "caConfigMap": "ca"},
+        "scaleTargets": [{"group": "karpenter.sh", "resource": "nodepools", "names": ["h200"]}],
+    },
+    "scheduler": {
+        **PLACED,
+        "replicas": 2,
+        "image": {"repository": "example.com/kube-scheduler", "tag": "v1.37.1"},
+        "extender": {"settings": {"planWaitSeconds": 0.1}},
+    },
+    "roles": {"submitters": {"priorityClasses": ["low"]}},
+    "monitoring": {"labels": {"release": "prometheus"}},
     "forecast": {
+        **PLACED,
         "timeZone": "Europe/Berlin",
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"operator": "Exists"}],
-        "affinity": {"podAntiAffinity": {}},
-        "podAnnotations": {"note": "first"},
         "serviceAccount": {"annotations": {"identity": "prometheus-reader"}},
     },
 }
+ALL_KINDS = (
+    "--api-versions=monitoring.coreos.com/v1/PodMonitor",
+    "--api-versions=monitoring.coreos.com/v1/PrometheusRule",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +81,12 @@ def of_kind(text: str, kind: str) -> Manifest:
 @pytest.fixture
 def release(cluster: Cluster, namespace: str, helm: Helm) -> Iterator[str]:
     """The chart installed into a namespace of the session's cluster; the release's name."""
-    where = (f"--namespace={namespace}", "--wait=watcher")
-    done = helm("install", namespace, str(CHART), WITHOUT_CRDS, *where, cluster=cluster)
+    where = f"--namespace={namespace}"
+    flags = (WITHOUT_CRDS, "--set=defaultQueue.create=false")
+    done = helm("install", namespace, str(CHART), *flags, where, cluster=cluster)
     assert done.returncode == 0, done.stderr
     yield namespace
-    helm("uninstall", namespace, *where, cluster=cluster)
+    helm("uninstall", namespace, where, cluster=cluster)
 
 
 def test_chart_passes_the_linter(helm: Helm) -> None:
@@ -108,8 +135,68 @@ def test_every_value_has_a_place_in_the_schema() -> None:
     check(yaml.safe_load((CHART / "values.yaml").read_text()), schema, "values")
 
 
+def test_the_schema_names_what_could_be_meant() -> None:
+    """Helm names the place of an unknown value; ``propertyNames`` lists those that are known."""
+
+    def check(schema: Any) -> None:
+        if isinstance(schema, dict):
+            if "properties" in schema:
+                assert schema["additionalProperties"] is False or schema is whole
+                assert schema["propertyNames"] == {"enum": list(schema["properties"])}
+            for part in schema.values():
+                check(part)
+
+    whole = json.loads((CHART / "values.schema.json").read_text())
+    check(whole["properties"])
+
+
 def test_without_the_forecast_nothing_of_it_is_left(helm: Helm) -> None:
-    assert rendered(helm, WITHOUT_CRDS, "--set=forecast.enabled=false").strip() == ""
+    left = rendered(helm, WITHOUT_CRDS, "--set=forecast.enabled=false")
+    kinds = {m["kind"] for m in yaml.safe_load_all(left) if m and "forecast" in json.dumps(m)}
+    assert kinds <= {"NetworkPolicy", "ClusterRole"}
+    assert "CronJob" not in left
+
+
+def test_monitors_and_rules_are_made_where_their_kinds_are_known(helm: Helm) -> None:
+    def count(*flags: str) -> int:
+        text = rendered(helm, WITHOUT_CRDS, *flags)
+        return sum(m["kind"] in ("PodMonitor", "PrometheusRule") for m in yaml.safe_load_all(text))
+
+    assert count() == 0
+    rules = len(list((CHART / "rules").glob("*.yaml")))
+    assert count(*ALL_KINDS) == 2 + rules
+
+
+def test_budgets_are_made_for_more_than_one_replica(helm: Helm) -> None:
+    assert "PodDisruptionBudget" not in rendered(helm, WITHOUT_CRDS)
+    two = rendered(helm, WITHOUT_CRDS, "--set=operator.replicas=2")
+    budget = of_kind(two, "PodDisruptionBudget")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_settings_of_the_values_reach_the_programs_and_what_the_chart_needs_wins(
+    helm: Helm,
+) -> None:
+    text = rendered(
+        helm, WITHOUT_CRDS, "--set=operator.settings.metricsPort=1,scheduling.orderer=fifo"
+    )
+    (data,) = (
+        m["data"] for m in yaml.safe_load_all(text) if m and "settings.yaml" in m.get("data", {})
+    )
+    settings = yaml.safe_load(data["settings.yaml"])
+    assert settings["operator"]["metricsPort"] == 8080
+    assert settings["operator"]["leaseNamespace"] == "bireme-system"
+    assert settings["scheduling"] == {"orderer": "fifo"}
+    assert settings["extender"]["extenderHost"] == "127.0.0.1"
+
+
+def test_no_role_asks_for_everything_or_for_what_would_be_more(helm: Helm) -> None:
+    roles = [m for m in yaml.safe_load_all(rendered(helm, WITHOUT_CRDS)) if "rules" in m]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert len(rules) > 10
+    for rule in rules:
+        told = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not told & {"*", "secrets", "escalate", "bind", "impersonate", "pods/exec"}
 
 
 def test_api_server_takes_every_object_with_every_value_set(
@@ -117,7 +204,7 @@ def test_api_server_takes_every_object_with_every_value_set(
 ) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(EVERY_VALUE))
-    text = rendered(helm, f"--values={values}", f"--namespace={namespace}")
+    text = rendered(helm, f"--values={values}", f"--namespace={namespace}", "--no-hooks")
     flags = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
     said = cluster.kubectl("apply", *flags, "-f", "-", input=text)
     assert len(said.splitlines()) == len([m for m in yaml.safe_load_all(text) if m])
@@ -128,16 +215,34 @@ def test_api_server_takes_every_object_with_every_value_set(
     assert pod["metadata"]["annotations"] == {"note": "first"}
 
 
-def test_forecast_pod_starts_where_pod_security_is_restricted(
+def pods_of(text: str) -> list[Manifest]:
+    """The pod spec of everything that makes pods, and those of the job that helm test submits."""
+    found = []
+    for manifest in yaml.safe_load_all(text):
+        if manifest["kind"] == "CronJob":
+            manifest = manifest["spec"]["jobTemplate"]
+        if "template" in manifest.get("spec", {}):
+            found.append(manifest["spec"]["template"]["spec"])
+        elif manifest["kind"] == "Pod":
+            found.append(manifest["spec"])
+        elif "job.yaml" in manifest.get("data", {}):
+            job = yaml.safe_load(manifest["data"]["job.yaml"])
+            found += [task["template"]["spec"] for task in job["spec"]["tasks"]]
+    return found
+
+
+def test_every_pod_starts_where_pod_security_is_restricted(
     cluster: Cluster, namespace: str, helm: Helm
 ) -> None:
     cluster.kubectl(
         "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
-    job = of_kind(rendered(helm, WITHOUT_CRDS), "CronJob")["spec"]["jobTemplate"]["spec"]
-    spec = job["template"]["spec"] | {"serviceAccountName": "default"}
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    cluster.api.post(path, {"metadata": {"name": "forecast"}, "spec": spec})
+    pods = pods_of(rendered(helm, WITHOUT_CRDS))
+    assert len(pods) == 5
+    for number, given in enumerate(pods):
+        spec = given | {"serviceAccountName": "default"}
+        cluster.api.post(path, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
     spec["securityContext"] = {}
     refused = cluster.api.request("POST", path, {"metadata": {"name": "lax"}, "spec": spec})
     assert refused.status == 403

@@ -126,6 +126,20 @@ async def test_waiting_tells_every_change_until_the_job_runs(sender: Sender) -> 
     assert out.splitlines()[-1] == "default/train: Running, GangRunning: 2 of 2 run"
 
 
+async def test_waiting_for_success_fails_with_the_job(sender: Sender) -> None:
+    following = asyncio.create_task(sender.submit(job(), flags="--wait 30s --until succeeded"))
+    key = ("default", "train")
+    while key not in sender.api.store.collection(JOBS).objects:
+        await asyncio.sleep(0.01)
+    for phase in ("Running", "Failed"):
+        stored = sender.api.store.get(JOBS, key)
+        status = {"phase": phase, "reason": "BackoffLimitExceeded"}
+        sender.api.store.update(JOBS, key, {**stored, "status": status}, "status")
+    exit_status, out, _ = await following
+    assert exit_status == 1
+    assert "default/train: Failed" in out
+
+
 async def test_waiting_ends_with_the_time(sender: Sender) -> None:
     status, _, err = await sender.submit(job(), flags="--wait 1s")
     assert status == 1

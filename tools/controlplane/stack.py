@@ -6,6 +6,7 @@ named in ``kubeconfigs`` reaches the API server through that file instead of the
 fault tests put a proxy there.
 """
 
+import copy
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,8 @@ class BiremeStack:
 
     ``env`` holds BIREME_* settings for the Python programs. ``kubeconfigs`` maps process names
     (``extender``, ``kube-scheduler``, ``operator-a``, ``operator-b``, ...) to a file to use
-    instead of ``cluster.kubeconfig``.
+    instead of ``cluster.kubeconfig``. ``scheduler_config`` is another one than
+    ``manifests/scheduler-config.yaml``.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class BiremeStack:
         workdir: Path,
         env: Mapping[str, str] | None = None,
         kubeconfigs: Mapping[str, Path] | None = None,
+        scheduler_config: Mapping[str, Any] | None = None,
     ) -> None:
         self.cluster = cluster
         self.workdir = workdir
         self.env = dict(env or {})
         self.kubeconfigs = dict(kubeconfigs or {})
+        self._scheduler_config = scheduler_config or yaml.safe_load(SCHEDULER_CONFIG.read_text())
         workdir.mkdir(parents=True, exist_ok=True)
         self.extender_port, self.scheduler_port = free_ports(2)
         self.extender = self._python("extender", "bireme_extender", "BIREME_EXTENDER_PORT",
@@ -109,7 +113,9 @@ class BiremeStack:
     def _kube_scheduler(self) -> Process:
         kubeconfig = self._kubeconfig("kube-scheduler")
         config = self.workdir / "scheduler-config.yaml"
-        config.write_text(render_scheduler_config(kubeconfig, self.extender_port))
+        config.write_text(
+            render_scheduler_config(self._scheduler_config, kubeconfig, self.extender_port)
+        )
         return Process(
             "kube-scheduler",
             scheduler_command(self.cluster.binary("kube-scheduler"), config, self.scheduler_port),
@@ -118,9 +124,9 @@ class BiremeStack:
         )
 
 
-def render_scheduler_config(kubeconfig: Path, extender_port: int) -> str:
-    """``manifests/scheduler-config.yaml`` with this kubeconfig and the extender on this port."""
-    config: dict[str, Any] = yaml.safe_load(SCHEDULER_CONFIG.read_text())
+def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender_port: int) -> str:
+    """The configuration with this kubeconfig and the extender on this port."""
+    config = copy.deepcopy(dict(given))
     config["clientConnection"]["kubeconfig"] = str(kubeconfig)
     (extender,) = config["extenders"]
     extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"

@@ -45,3 +45,81 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end -}}
+
+
+{{/* Names of the secrets that images are pulled with. */}}
+{{- define "bireme.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the pods of a component may go: (list $ "operator" .Values.operator). */}}
+{{- define "bireme.placing" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $values := index . 2 -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "bireme.selector" (list $root $component) | nindent 8 }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The settings file of operator and extender: what the chart must set, over what values say. */}}
+{{- define "bireme.settings" -}}
+{{- $progress := .Values.operator.progress -}}
+{{- $operator := dict "leaseNamespace" .Release.Namespace "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
+{{- if $progress.enabled -}}
+{{- $scheme := ternary "https" "http" (ne $progress.certificateSecret "") -}}
+{{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.name" .) .Release.Namespace -}}
+{{- $operator = merge (dict "progressUrl" $url "progressHost" "0.0.0.0" "progressPort" 8082) $operator -}}
+{{- if $progress.certificateSecret -}}
+{{- $operator = merge (dict "progressCertFile" "/etc/bireme-progress/tls.crt" "progressKeyFile" "/etc/bireme-progress/tls.key") $operator -}}
+{{- end -}}
+{{- with $progress.caConfigMap -}}
+{{- $operator = merge (dict "progressCaConfigMap" .) $operator -}}
+{{- end -}}
+{{- end -}}
+{{- $extender := dict "extenderHost" "127.0.0.1" "extenderPort" 8888 "metricsHost" "0.0.0.0" "metricsPort" 8889 -}}
+{{- if .Values.checkpoints.volume -}}
+{{- $folder := dict "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
+{{- $operator = merge $folder $operator -}}
+{{- $extender = merge (deepCopy $folder) $extender -}}
+{{- end -}}
+{{- $all := dict "operator" (merge $operator (deepCopy .Values.operator.settings)) "extender" (merge $extender (deepCopy .Values.scheduler.extender.settings)) -}}
+{{- with .Values.scheduling -}}
+{{- $_ := set $all "scheduling" . -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{/* The scheduler's configuration: the file of the repository, with election where two compete. */}}
+{{- define "bireme.schedulerConfig" -}}
+{{- $config := .Files.Get "files/scheduler-config.yaml" | fromYaml -}}
+{{- $election := dict "leaderElect" (gt (int .Values.scheduler.replicas) 1) "resourceName" "bireme-scheduler" "resourceNamespace" .Release.Namespace -}}
+{{- $_ := set $config "leaderElection" $election -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* Who the operator is to the API server. */}}
+{{- define "bireme.operatorUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "bireme.name" . }}-operator
+{{- end -}}

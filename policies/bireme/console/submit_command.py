@@ -25,7 +25,7 @@ from bireme.simulator.experiment import naming
 
 _PLURALS: Final = {"TrainingJob": "trainingjobs", "PodGroup": "podgroups"}
 _LOOK_SECONDS: Final = 1.0
-_RUNS: Final = frozenset({"Running"}) | ENDED
+_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.duration,
         const="24h",
         metavar="TIME",
-        help="until every job runs, and at most so long, such as 10m; default: 24h",
+        help="follow every job, at most so long, such as 10m; default: 24h",
     )
+    add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
     common.add_target(parser)
 
 
@@ -59,7 +60,9 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
             sys.stdout.write(f"{len(manifests)} checked, nothing sent\n")
             return 0
         sent = [await send(reader, manifest) for manifest in manifests]
-        return await follow(reader, sent, options.wait) if options.wait else 0
+        if not options.wait:
+            return 0
+        return await follow(reader, sent, options.wait, options.until)
 
     return ask(common.target(options), question)
 
@@ -123,8 +126,11 @@ async def send(reader: Reader, manifest: Json) -> GangLine:
     return made
 
 
-async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float) -> int:
-    """Tell every change until all run; 1 when one fails, or time is up."""
+async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
+    """Tell every change until all run or have succeeded; 1 when one fails.
+
+    Raises ConsoleError when time is up.
+    """
     until = time.monotonic() + seconds
     told: dict[str, tuple[str, str]] = {}
     left = list(sent)
@@ -135,11 +141,11 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float) -> in
                 told[gang.key] = (now.phase, now.reason)
                 sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
                 sys.stdout.flush()
-            if now.phase in _RUNS:
+            if now.phase in _UNTIL[goal]:
                 left.remove(gang)
         if left and time.monotonic() > until:
             waiting = ", ".join(gang.key for gang in left)
-            raise ConsoleError(f"after {lasting(seconds)} still not running: {waiting}")
+            raise ConsoleError(f"after {lasting(seconds)} still not {goal}: {waiting}")
         if left:
             await asyncio.sleep(_LOOK_SECONDS)
     return int(any(phase == "Failed" for phase, _ in told.values()))

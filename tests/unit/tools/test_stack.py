@@ -9,7 +9,7 @@ from controlplane.stack import SCHEDULER_CONFIG, render_scheduler_config, schedu
 
 def test_rendering_changes_the_kubeconfig_and_the_extender_port_only() -> None:
     source = yaml.safe_load(SCHEDULER_CONFIG.read_text())
-    rendered = yaml.safe_load(render_scheduler_config(Path("somewhere/kubeconfig"), 4711))
+    rendered = yaml.safe_load(render_scheduler_config(source, Path("somewhere/kubeconfig"), 4711))
     assert rendered["clientConnection"].pop("kubeconfig") == "somewhere/kubeconfig"
     assert rendered["extenders"][0]["urlPrefix"] == "http://127.0.0.1:4711"
     rendered["extenders"][0]["urlPrefix"] = source["extenders"][0]["urlPrefix"]
@@ -35,3 +35,8 @@ def test_scheduler_serves_health_on_loopback() -> None:
     command = scheduler_command(Path("ks"), Path("config"), 4712)
     assert command[:2] == ["ks", "--config=config"]
     assert {"--bind-address=127.0.0.1", "--secure-port=4712"} <= set(command)
+
+
+def test_the_chart_carries_the_same_configuration() -> None:
+    chart = Path(__file__).parents[3] / "charts" / "bireme" / "files" / "scheduler-config.yaml"
+    assert chart.read_text() == SCHEDULER_CONFIG.read_text()

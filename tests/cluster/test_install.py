@@ -1,0 +1,228 @@
+"""The chart installed for real: its programs with its accounts, its roles tried by tenants.
+
+Operator, kube-scheduler and extender run as local processes with the tokens, settings and
+configuration that their pods would have, so that a missing permission fails here.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.cluster import Cluster
+from controlplane.nodes import fake_nodes
+from controlplane.stack import BiremeStack
+from scenario.helm import Helm
+from scenario.installed import NAMESPACE, config_map, container, install, running, uninstall
+from scenario.manifests import (
+    annotations,
+    pod,
+    pod_group,
+    priority_class,
+    queue,
+    task,
+    training_job,
+)
+from scenario.tenant import Tenant, uids_of
+
+pytestmark = pytest.mark.cluster
+
+ANN = ("--as=ann", "--as-group=system:authenticated")
+"""A user of one namespace, with the cluster's own role ``edit`` there."""
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[BiremeStack]:
+    """A cluster with nodes onto which the chart was installed, by its default values."""
+    with Cluster.start(f"install-{secrets.token_hex(4)}") as cluster:
+        cluster.add_nodes(fake_nodes(2, gpus=8, racks=2))
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(priority_class("urgent", 1000)))
+        install(cluster, helm)
+        with running(cluster, tmp_path_factory.mktemp("stack")) as stack:
+            yield stack
+
+
+@pytest.fixture
+def tenant(installed: BiremeStack) -> Iterator[Tenant]:
+    cluster = installed.cluster
+    with Tenant.staying(cluster, installed.operator().log_tail) as tenant:
+        role = ("--clusterrole=edit", "--user=ann", f"--namespace={tenant.namespace}")
+        cluster.kubectl("create", "rolebinding", "ann", *role)
+        yield tenant
+
+
+def submitted(tenant: Tenant, manifest: dict[str, Any], *flags: str) -> str:
+    """What the API server says when ann creates it."""
+    where = (f"--namespace={tenant.namespace}", *ANN, *flags)
+    text = json.dumps(manifest)
+    return tenant.cluster.kubectl("create", "-f", "-", *where, input=text, check=False)
+
+
+def test_a_gang_of_a_tenant_runs_and_ends(tenant: Tenant) -> None:
+    job = training_job("train", task("worker", 2, gpus=4, fake=annotations(duration="2s")))
+    assert "created" in submitted(tenant, job)
+    tenant.await_phase("train", "Succeeded")
+
+
+def test_a_pod_group_of_another_controller_is_placed(tenant: Tenant) -> None:
+    assert "created" in submitted(tenant, pod_group("crew", 1))
+    member = pod("crew-0", gpus=1, schedulerName="bireme")
+    member["metadata"]["labels"] = {"bireme.dev/pod-group": "crew"}
+    member["spec"]["schedulingGates"] = [{"name": "bireme.dev/plan"}]
+    assert "created" in submitted(tenant, member)
+    tenant.eventually(lambda: tenant.pods()[0]["spec"].get("nodeName"), bool)
+
+
+def test_a_queue_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
+    tenant.cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("vip")))
+    said = submitted(tenant, training_job("j", task("worker", 1), queue="vip"))
+    assert "ann may not use queue vip: name another one in spec.queue" in said
+    rule = {"apiGroups": ["bireme.dev"], "resources": ["queues"], "resourceNames": ["vip"]}
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    role = {**head, "metadata": {"name": "vip"}, "rules": [{**rule, "verbs": ["use"]}]}
+    where = f"--namespace={tenant.namespace}"
+    tenant.cluster.kubectl("create", "-f", "-", where, input=json.dumps(role))
+    tenant.cluster.kubectl("create", "rolebinding", "vip", "--role=vip", "--user=ann", where)
+    allowed = training_job("allowed", task("worker", 1), queue="vip")
+    tenant.eventually(lambda: submitted(tenant, allowed), lambda said: "created" in said)
+
+
+def test_a_priority_class_that_its_author_may_not_use_is_refused(tenant: Tenant) -> None:
+    urgent = training_job("j", task("worker", 1), priorityClassName="urgent")
+    said = submitted(tenant, urgent)
+    assert "ann may not use priority class urgent" in said
+    plain = training_job("k", task("worker", 1))
+    assert "created" in submitted(tenant, plain)
+    raised = json.dumps({"spec": {"priorityClassName": "urgent"}})
+    where = (f"--namespace={tenant.namespace}", *ANN, "--type=merge", "-p", raised)
+    assert "may not use priority class urgent" in tenant.cluster.kubectl(
+        "patch", "trainingjob", "k", *where, check=False
+    )
+
+
+def test_only_the_operator_lifts_gates_and_writes_its_labels(tenant: Tenant) -> None:
+    submitted(tenant, pod_group("never", 9))
+    gated = pod("gated", gpus=1, schedulerName="bireme")
+    gated["metadata"]["labels"] = {"bireme.dev/pod-group": "never"}
+    gated["spec"]["schedulingGates"] = [{"name": "bireme.dev/plan"}]
+    assert "created" in submitted(tenant, gated)
+    where = (f"--namespace={tenant.namespace}", *ANN)
+    lift = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+    patched = tenant.cluster.kubectl(
+        "patch", "pod", "gated", *where, "--type=json", "-p", lift, check=False
+    )
+    assert "only the operator lifts" in patched
+    labelled = tenant.cluster.kubectl(
+        "label", "pod", "gated", *where, "bireme.dev/plan=1.0", check=False
+    )
+    assert "only the operator writes the labels" in labelled
+    forged = pod("forged", gpus=1)
+    forged["metadata"]["labels"] = {"bireme.dev/training-job": "victim"}
+    assert "only the operator writes the labels" in submitted(tenant, forged)
+    plain = pod("plain", gpus=0)
+    assert "created" in submitted(tenant, plain)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "may"),
+    [
+        ("create", "trainingjobs", True),
+        ("delete", "podgroups", True),
+        ("patch", "trainingjobs/status", False),
+        ("update", "podgroups/status", False),
+        ("create", "queues", False),
+        ("patch", "queues/status", False),
+        ("update", "schedulingpolicies", False),
+        ("create", "nodepoolscalers", False),
+        ("patch", "nodepoolscalers/status", False),
+    ],
+)
+def test_what_a_tenant_may_do(tenant: Tenant, verb: str, resource: str, may: bool) -> None:
+    resource, _, sub = resource.partition("/")
+    arguments = (verb, f"{resource}.bireme.dev", *([f"--subresource={sub}"] if sub else []))
+    where = (f"--namespace={tenant.namespace}", *ANN)
+    said = tenant.cluster.kubectl("auth", "can-i", *arguments, *where, check=False)
+    assert said.split()[0] == ("yes" if may else "no")
+
+
+@pytest.mark.parametrize("account", ["bireme-operator", "bireme-scheduler", "bireme-forecast"])
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("get", "secrets"), ("list", "secrets"), ("create", "clusterrolebindings"),
+        ("escalate", "clusterroles"), ("bind", "clusterroles"), ("impersonate", "users"),
+        ("create", "pods/exec"), ("update", "nodes"), ("delete", "nodes"),
+        ("create", "serviceaccounts/token"), ("patch", "deployments"),
+    ],
+)  # fmt: skip
+def test_what_no_program_may_do(
+    installed: BiremeStack, account: str, verb: str, resource: str
+) -> None:
+    resource, _, sub = resource.partition("/")
+    arguments = (verb, resource, *([f"--subresource={sub}"] if sub else []))
+    who = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
+    said = installed.cluster.kubectl(
+        "auth", "can-i", *arguments, who, "--all-namespaces", check=False
+    )
+    assert said.split()[0] == "no"
+
+
+def test_the_scheduler_image_is_of_the_clusters_version(installed: BiremeStack) -> None:
+    cluster = installed.cluster
+    image = container(cluster, "bireme-scheduler", "kube-scheduler")["image"]
+    assert image.endswith(
+        f":{json.loads(cluster.kubectl('version', '-o=json'))['serverVersion']['gitVersion']}"
+    )
+
+
+def test_an_upgrade_touches_no_running_pod(
+    installed: BiremeStack, tenant: Tenant, helm: Helm
+) -> None:
+    submitted(tenant, training_job("long", task("worker", 2, gpus=1)))
+    tenant.await_phase("long", "Running")
+    before = uids_of(tenant.pods())
+    install(installed.cluster, helm, "--set=operator.settings.statusRefreshSeconds=5")
+    settings = config_map(installed.cluster, "bireme-settings")["settings.yaml"]
+    assert "statusRefreshSeconds: 5" in settings
+    operator = installed.operator()
+    operator.terminate()
+    operator.start()
+    operator.wait_ready(60)
+    submitted(tenant, training_job("next", task("worker", 1, gpus=1)))
+    tenant.await_phase("next", "Running")
+    assert before.items() <= uids_of(tenant.pods()).items()
+
+
+def test_uninstall_leaves_jobs_and_pods_and_reinstall_adopts_them(
+    tmp_path: Path, helm: Helm
+) -> None:
+    with Cluster.start(f"uninstall-{secrets.token_hex(4)}") as cluster:
+        cluster.add_nodes(fake_nodes(1, gpus=8, racks=1))
+        install(cluster, helm)
+        tenant = Tenant(cluster, cluster.create_namespace("team"))
+        with running(cluster, tmp_path / "first"):
+            tenant.create(training_job("long", task("worker", 2, gpus=1)))
+            tenant.await_phase("long", "Running")
+        before = uids_of(tenant.pods())
+        uninstall(cluster, helm)
+        assert uids_of(tenant.pods()) == before
+        assert "default" in cluster.kubectl("get", "queues")
+        tenant.create(pod("other", gpus=0))  # the default scheduler goes on
+        tenant.eventually(lambda: tenant.get("Pod", "other")["spec"].get("nodeName"), bool)
+        kinds = "validatingadmissionpolicies,clusterroles,clusterrolebindings"
+        left = cluster.kubectl("get", kinds, "-l", "app.kubernetes.io/instance=bireme", "-o=name")
+        assert left == ""
+        install(cluster, helm)
+        with running(cluster, tmp_path / "second"):
+            tenant.create(training_job("next", task("worker", 1, gpus=1)))
+            tenant.await_phase("next", "Running")
+            assert before.items() <= uids_of(tenant.pods()).items()
+            assert tenant.get("TrainingJob", "long")["status"].get("interruptions") is None
