@@ -3,7 +3,6 @@
 What is exported is compared with torch before it is used, as every checkpoint of Bireme is.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -41,7 +40,9 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
     rows = lessons(series.values, frame, origins_of(series, frame))
     Fitting(network, rows, updates, seed).learn(updates)
     data = f"the series itself, {len(series)} values in steps of {series.step_seconds} s"
-    return served(network, frame, step_seconds=series.step_seconds, data=data, seed=seed)[0]
+    told = {"steps": float(updates), "rows": float(len(rows))}
+    step = series.step_seconds
+    return served(network, frame, step_seconds=step, data=data, seed=seed, training=told)[0]
 
 
 def frame_for(series: Series, horizon: int) -> Frame:
@@ -80,8 +81,8 @@ def served(
     step_seconds: int,
     data: str,
     seed: int,
+    training: dict[str, float],
     command: str = "",
-    training: Mapping[str, float] | None = None,
 ) -> tuple[Network, bytes]:
     """``network`` as it is served, with its card, and the ONNX file.
 
@@ -97,7 +98,7 @@ def served(
         command=command or "bireme forecast --gru train",
         seeds=(seed,),
         data=data,
-        training=training or {},
+        training=training,
         results=(),
         step_seconds=step_seconds,
         window=frame.window,
