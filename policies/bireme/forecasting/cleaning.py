@@ -23,8 +23,8 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.forecasting.gaps import filled, gaps
 from bireme.forecasting.series import Series
 from bireme.kube import timestamps
+from bireme.kube.pool_history import HOUR
 
-HOUR: Final = 3600
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168
 MOST_GAP_HOURS: Final = 24
@@ -102,7 +102,7 @@ def clean(
     """
     over = max(0, int((now - start) // HOUR))
     kept = _accepted(values[:over].astype(np.float64), start, unit, notes)
-    starts = start + HOUR * np.arange(len(kept))
+    starts = start + HOUR * np.arange(len(kept), dtype=np.float64)
     shown = clock.hours(starts)
     kept = _without_spikes(kept, starts, shown, unit, notes)
     recorded = np.flatnonzero(~np.isnan(kept))

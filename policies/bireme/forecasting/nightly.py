@@ -18,12 +18,12 @@ import numpy as np
 from bireme.core.pool_floor import HourForecast
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.cleaning import DAY_HOURS, HOUR, Cleaned, Unusable, WallClock, clean
+from bireme.forecasting.cleaning import DAY_HOURS, Cleaned, Unusable, WallClock, clean
 from bireme.forecasting.errors import FitError, TooShort
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.selection import Chosen, choose
 from bireme.forecasting.task_rate import nodes_for, task_rate
-from bireme.kube.pool_history import PoolHistory
+from bireme.kube.pool_history import HOUR, PoolHistory
 
 HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS
@@ -39,7 +39,8 @@ class PoolForecast:
     Attributes:
         hours: Nodes' worth by hour (UTC) from that of now on; () where nothing can be said.
         reason: What became of it, as the condition Forecast says it.
-        why: The same in words, with everything that was repaired.
+        why: The same in words.
+        notes: What was odd about the history, and what was made of it.
         model: Name of the forecaster.
         skill: Against seasonal-naive on the last days: 1 at best, 0 as good; None if unknown.
         accuracy: 1 - WAPE on the last days; None where nothing was asked for in them.
@@ -49,6 +50,7 @@ class PoolForecast:
     hours: tuple[HourForecast, ...]
     reason: Reason
     why: str
+    notes: tuple[str, ...] = ()
     model: str = ""
     skill: float | None = None
     accuracy: float | None = None
@@ -58,6 +60,11 @@ class PoolForecast:
     def is_made(self) -> bool:
         """Whether there is a forecast to go by."""
         return bool(self.hours)
+
+    @property
+    def said(self) -> str:
+        """All words about it."""
+        return "; ".join((self.why, *self.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +105,11 @@ def forecast_pool(
     except Unusable as error:
         has_gaps = error.has_gaps
         reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
-        return PoolForecast((), reason, _sentence(str(error), *notes))
+        return PoolForecast((), reason, str(error), tuple(notes))
     except FitError as error:
         is_short = isinstance(error, TooShort)
         reason = Reason.TOO_LITTLE_HISTORY if is_short else Reason.FORECAST_FAILED
-        return PoolForecast((), reason, _sentence(str(error), *notes))
+        return PoolForecast((), reason, str(error), tuple(notes))
 
 
 def _forecast(
@@ -123,7 +130,7 @@ def _forecast(
     values, unit = (history.tasks, "tasks") if is_tasks else (history.demand, "nodes")
     cleaned = clean(history.start, values, now, clock, unit, notes)
     factor = _nodes_per_task(history, notes) if is_tasks else 1.0
-    starts = now - now % HOUR + HOUR * np.arange(HORIZON_HOURS)
+    starts = now - now % HOUR + HOUR * np.arange(HORIZON_HOURS, dtype=np.float64)
     chosen, median, upper = _points(cleaned, clock.hours(starts), settings.quantile, candidates)
     hours = tuple(
         HourForecast(float(start), float(p50), float(high))
@@ -134,7 +141,8 @@ def _forecast(
     return PoolForecast(
         hours,
         reason,
-        _sentence(why, *notes, *faults),
+        why,
+        (*notes, *faults),
         chosen.name,
         chosen.skill,
         chosen.scores[chosen.name].accuracy_wape,
@@ -153,7 +161,8 @@ def _points(
             f"{known} hours are recorded in a row; a forecast takes {LEAST_HOURS}",
             has_gaps=cleaned.cut_hours > 0,
         )
-    ahead = shown - cleaned.first_hour - known
+    # An hour that comes twice is known from its first time: the second goes by the hour after it.
+    ahead = np.maximum(shown - cleaned.first_hour - known, 0)
     steps = int(ahead[-1]) + 1
     test = min(TEST_HOURS, max(known // 2 // DAY_HOURS * DAY_HOURS, steps + DAY_HOURS))
     tried = candidates if known >= ENOUGH_HOURS else ()
@@ -165,8 +174,9 @@ def _points(
 
 def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
     """Nodes that one task per hour takes, by the days that have both tasks and nodes."""
-    both = ~(np.isnan(history.tasks) | np.isnan(history.demand)) & (history.demand >= 0)
-    tasks, nodes = (np.where(both, v, 0.0) for v in (history.tasks, history.demand))
+    columns = history.tasks, history.demand
+    both = np.logical_and(*(np.isfinite(column) & (column >= 0) for column in columns))
+    tasks, nodes = (np.where(both, column, 0.0) for column in columns)
     days = np.arange(len(tasks)) // DAY_HOURS
     by_day = np.bincount(days, tasks), np.bincount(days, nodes)
     rates = [float(t / n) for t, n in zip(*by_day, strict=True) if t > 0 and n > 0]
@@ -202,7 +212,3 @@ def _tomorrow(
     span = f"{fewest}-{most} nodes, most at {most_at:%H:%M}" if fewest < most else f"{most} nodes"
     beyond = f" ({high} wanted)" if high > settings.maximum else ""
     return f"{first:%a} {span}{beyond}, by {by}"
-
-
-def _sentence(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)

@@ -46,12 +46,16 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     from bireme.kube.credentials import CredentialsError
 
     try:
+        candidates = make(CANDIDATES, steps=HORIZON_HOURS)
         client = await ApiClient.connect()
+    except ImportError as error:
+        raise PoolsError(
+            f"{error.name} is not installed; pip install 'bireme[forecast]'"
+        ) from error
     except CredentialsError as error:
         raise PoolsError(str(error)) from error
     try:
-        night = Night(client, now, make(CANDIDATES, steps=HORIZON_HOURS), _print, dry_run=dry_run)
-        return await night.forecast(pools)
+        return await Night(client, now, candidates, _print, dry_run=dry_run).forecast(pools)
     finally:
         await client.close()
 
