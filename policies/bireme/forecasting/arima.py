@@ -22,12 +22,14 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.arima_orders import Orders, terms
 from bireme.forecasting.arima_search import ranked_orders
 from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.series import Series, require_origins
+from bireme.forecasting.series import Series, from_logs, require_origins
 
-_TRIES = 3
+_TRIES = 5
 """How many of the best orders are tried, as the likelihood of some has no maximum."""
-_ROUNDS = 3
+_ROUNDS = 2
 """Of generalised least squares: parameters of the errors, then of the regression."""
+_SEARCH = {"minimize_kwargs": {"options": {"gtol": 0.1, "maxiter": 50}}}
+"""Ends where a log-likelihood in the hundreds no longer changes before its third decimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class ArimaModel:
         orders: What is fitted.
         terms: Weights of the constant and the Fourier terms.
         errors: Parameters of the ARIMA errors: autoregressive, moving average, variance.
+        most: The largest value fitted.
     """
 
     orders: Orders
     terms: FloatArray
     errors: FloatArray
+    most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         """See :class:`~bireme.forecasting.forecasters.Model`."""
@@ -53,7 +57,7 @@ class ArimaModel:
         u = orders.without_season(z) - mean[: len(z) - orders.season]
         since = origins - orders.season
         ahead = self._errors_ahead(u, since, steps) + mean[since[:, None] + np.arange(steps)]
-        return np.maximum(np.expm1(orders.with_season(ahead, z, origins)), 0.0)
+        return from_logs(orders.with_season(ahead, z, origins), self.most)
 
     def _errors_ahead(self, u: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         """The ARIMA errors from ``origins`` on, shape (origins, steps)."""
@@ -92,17 +96,17 @@ class Arima:
         faults = []
         for orders in ranked[:_TRIES]:
             try:
-                return _fitted(z, orders)
-            except (ValueError, np.linalg.LinAlgError) as error:
-                faults.append(f"{orders.arma}: {error}")
+                return ArimaModel(orders, *_fitted(z, orders), float(series.values.max()))
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+                faults.append(f"{orders.arma}: {' '.join(str(error).split())}")
         raise FitError(f"arima: none of the best orders can be fitted; {'; '.join(faults)}")
 
 
-def _fitted(z: FloatArray, orders: Orders) -> ArimaModel:
-    """By exact likelihood.
+def _fitted(z: FloatArray, orders: Orders) -> tuple[FloatArray, FloatArray]:
+    """Weights of the terms and parameters of the errors, by exact likelihood.
 
     Raises:
-        ValueError, LinAlgError: no maximum can be found.
+        ValueError, ArithmeticError, LinAlgError: no maximum can be found.
     """
     p, d, q = orders.arma
     u = orders.without_season(z)
@@ -114,12 +118,18 @@ def _fitted(z: FloatArray, orders: Orders) -> ArimaModel:
         for kind in (ConvergenceWarning, UserWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)
         if shared.shape[1]:
-            kwargs = {"include_constant": False, "n_iter": _ROUNDS}
-            found, _ = gls(u, exog=shared, order=(p, 0, q), **kwargs)
+            found, _ = gls(
+                u,
+                exog=shared,
+                order=(p, 0, q),
+                include_constant=False,
+                n_iter=_ROUNDS,
+                arma_estimator_kwargs=_SEARCH,
+            )
         else:
-            found, _ = innovations_mle(u, order=(p, 0, q), demean=False)
+            found, _ = innovations_mle(u, order=(p, 0, q), demean=False, **_SEARCH)
     errors = np.concatenate([found.ar_params, found.ma_params, [found.sigma2]])
     weights = np.concatenate([np.zeros(d), found.exog_params]) if shared.shape[1] else np.zeros(1)
     if not np.isfinite(errors).all():
         raise ValueError(f"parameters {errors} are no numbers")
-    return ArimaModel(orders, weights, errors)
+    return weights, errors

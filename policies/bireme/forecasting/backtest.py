@@ -59,13 +59,18 @@ class BackTest:
         return None if mine else 0.0
 
     def pinball(self, q: float) -> float:
-        """Mean pinball loss of the quantile ``q``, in the unit of the series.
+        """Mean of :meth:`losses`."""
+        return float(self.losses(q).mean())
+
+    def losses(self, q: float) -> FloatArray:
+        """Pinball loss of the quantile ``q`` by origin, in the unit of the series, shape (n,).
 
         Each half of the origins is judged with the errors of the other half, so that no quantile
         has seen what it is judged by. Raises TooShort as :meth:`Intervals.quantile`.
         """
         under = self.actuals - self._crossed(q)
-        return float(np.maximum(q * under, (q - 1) * under).mean())
+        losses: FloatArray = np.maximum(q * under, (q - 1) * under).mean(axis=1)
+        return losses
 
     def coverage(self, q: float) -> float:
         """The share of actual values not above their quantile ``q``, judged as in pinball."""

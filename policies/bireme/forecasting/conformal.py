@@ -3,8 +3,10 @@
 Errors that a model made at origins it was not fitted to are the only measure. If ``n`` errors and
 the next one are exchangeable, the next is at most the ``ceil((n + 1) q)``-th smallest of them with
 probability at least ``q`` (Vovk et al., Algorithmic Learning in a Random World, 2005; Lei et al.,
-JASA 2018, section 2). Errors of load are not quite exchangeable; how often the bounds held is
-therefore measured, not assumed (:mod:`bireme.forecasting.backtest`).
+JASA 2018, section 2). They are errors of square roots, as amounts spread with their size and counts
+with the root of it (Anscombe, Biometrika 1948): a night has narrower bounds than a day. Errors of
+load are not quite exchangeable; how often the bounds held is therefore measured, not assumed
+(:mod:`bireme.forecasting.backtest`).
 """
 
 import math
@@ -21,7 +23,8 @@ class Intervals:
     """Errors seen so far.
 
     Attributes:
-        errors: Actual minus forecast, shape (n, steps), each column sorted.
+        errors: Root of the actual value minus that of the forecast, shape (n, steps), each column
+            sorted.
     """
 
     errors: FloatArray
@@ -29,7 +32,7 @@ class Intervals:
     @classmethod
     def of(cls, forecasts: FloatArray, actuals: FloatArray) -> "Intervals":
         """From what was forecast and what came, both of shape (n, steps)."""
-        return cls(np.sort(actuals - forecasts, axis=0))
+        return cls(np.sort(np.sqrt(actuals) - np.sqrt(forecasts), axis=0))
 
     def quantile(self, points: FloatArray, q: float) -> FloatArray:
         """What each of ``points`` stays below with probability ``q``; at least 0.
@@ -49,5 +52,7 @@ class Intervals:
                 f"{seen} errors of forecasts say nothing about quantile {q}; it takes "
                 f"{math.ceil(q / (1 - q) - 1e-9)}"
             )
-        bounds: FloatArray = np.maximum(points + self.errors[rank - 1, : points.shape[-1]], 0.0)
+        roots, error = np.sqrt(points), self.errors[rank - 1, : points.shape[-1]]
+        # The square of their sum, written so that an error of 0 leaves a point as it is.
+        bounds: FloatArray = np.where(roots > -error, points + error * (2 * roots + error), 0.0)
         return bounds

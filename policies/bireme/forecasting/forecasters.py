@@ -6,6 +6,7 @@ of one that continues it, and learns nothing more.
 """
 
 import difflib
+from collections import deque
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
@@ -52,20 +53,26 @@ FORECASTERS: Final[Mapping[str, str]] = {
     "lsp": "bireme.forecasting.lsp:Lsp",
 }
 
+_REMEMBERED: Final = 2
+"""One for the test, and the shorter one by which a blend weighs its parts."""
+
 
 class Once:
-    """A forecaster that remembers its last fit, so that a blend and its parts share one."""
+    """A forecaster that remembers its last two fits, so that a blend and its parts share them."""
 
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name
         self._inner = inner
-        self._last: tuple[Series, Model] | None = None
+        self._fits: deque[tuple[Series, Model]] = deque(maxlen=_REMEMBERED)
 
     def fit(self, series: Series) -> Model:
-        """As the forecaster itself; at once where ``series`` is the one fitted last."""
-        if self._last is None or self._last[0] is not series:
-            self._last = series, self._inner.fit(series)
-        return self._last[1]
+        """As the forecaster itself; at once where an equal series was among the last two."""
+        for known, model in self._fits:
+            if known.equals(series):
+                return model
+        model = self._inner.fit(series)
+        self._fits.append((series, model))
+        return model
 
 
 def make(

@@ -20,10 +20,10 @@ from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.series import Series, require_origins
+from bireme.forecasting.series import Series, from_logs, require_origins
 
 _FEWEST = 10
-_SEASONS_NEEDED = 2
+"""As many, and two seasons, are what the first states are judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class HoltWintersModel:
         level: Before the first value.
         trend: Before the first value.
         seasons: Before the first value, shape (season,); (0.0,) where there is none.
+        most: The largest value fitted.
     """
 
     level_weight: float
@@ -47,6 +48,7 @@ class HoltWintersModel:
     level: float
     trend: float
     seasons: FloatArray
+    most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         """See :class:`~bireme.forecasting.forecasters.Model`."""
@@ -57,7 +59,7 @@ class HoltWintersModel:
         # Entry t + s of the seasons belongs to value t: what is known last repeats itself.
         season = seasons[origins[:, None] + ahead % len(self.seasons)]
         logs = levels[origins, None] + trends[origins, None] * damped + season
-        return np.maximum(np.expm1(logs), 0.0)
+        return from_logs(logs, self.most)
 
     def _states(self, z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Level and trend before each value and after the last, and season of each value."""
@@ -90,9 +92,10 @@ class HoltWinters:
             raise TooShort(f"holt-winters needs {_FEWEST} values; there are {len(z)}")
         if np.ptp(z) == 0:
             raise FitError("holt-winters: all values are the same; persistence says it all")
-        periods = [p for p in series.periods if max(_FEWEST, _SEASONS_NEEDED * p) <= len(z)]
-        fits = [_fitted(z, period) for period in periods or [None]]
-        return _model(min(fits, key=lambda fit: float(fit.sse)).params)
+        periods = [p for p in series.periods if max(_FEWEST + p, 2 * p) <= len(z)]
+        fits = [_fitted(z, period) for period in periods] or [_fitted(z, None)]
+        best = min(fits, key=lambda fit: float(fit.sse))
+        return _model(best.params, float(series.values.max()))
 
 
 def _fitted(z: FloatArray, period: int | None) -> Any:
@@ -112,7 +115,7 @@ def _fitted(z: FloatArray, period: int | None) -> Any:
             raise FitError(f"holt-winters: season of {period} steps: {error}") from error
 
 
-def _model(found: dict[str, Any]) -> HoltWintersModel:
+def _model(found: dict[str, Any], most: float) -> HoltWintersModel:
     seasonal = len(found["initial_seasons"]) > 0
     return HoltWintersModel(
         level_weight=float(found["smoothing_level"]),
@@ -122,4 +125,5 @@ def _model(found: dict[str, Any]) -> HoltWintersModel:
         level=float(found["initial_level"]),
         trend=float(found["initial_trend"]),
         seasons=np.array(found["initial_seasons"]) if seasonal else np.zeros(1),
+        most=most,
     )

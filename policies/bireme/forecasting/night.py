@@ -17,11 +17,11 @@ from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.nightly import NightlySettings, PoolForecast, forecast_pool
 from bireme.forecasting.prometheus import PrometheusError, hourly
 from bireme.kube import envelope, names, timestamps, wire
-from bireme.kube.api.node_pool_scaler import HISTORY_DAYS, NodePoolScalerSpec
+from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
-from bireme.kube.pool_history import DAY, HOUR, PoolHistory, history_of, placed
+from bireme.kube.pool_history import DAY, HISTORY_DAYS, HOUR, PoolHistory, history_of, placed
 
 CONDITION: Final = "Forecast"
 _PAGE: Final = 100
@@ -85,7 +85,7 @@ class Night:
         """Whether ``pool`` got what there is to say about it."""
         forecast = await self._made(pool)
         shown = f"{forecast.tomorrow}; " if forecast.is_made else ""
-        self._tell(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.why)}")
+        self._tell(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.said)}")
         try:
             if not self._dry_run:
                 await self._write(pool, forecast)
@@ -146,8 +146,8 @@ class Night:
 def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, Any]:
     """The merge patch of ``status``; None takes a field away."""
     said = {"conditions": list(pool.status.get("conditions") or ())}
-    why = cleaned(forecast.why)
-    with_condition(said, CONDITION, forecast.is_made, str(forecast.reason), why, now)
+    words = cleaned(forecast.said)
+    with_condition(said, CONDITION, forecast.is_made, str(forecast.reason), words, now)
     if forecast.reason in _LEFT_AS_IT_WAS:
         return said
     if not forecast.is_made:
@@ -165,7 +165,7 @@ def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, 
             "name": forecast.model,
             "skill": _rounded(forecast.skill),
             "accuracy": _rounded(forecast.accuracy),
-            "why": why,
+            "why": cleaned(forecast.why),
         },
     }
 

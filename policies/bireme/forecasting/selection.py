@@ -65,16 +65,24 @@ def choose(
         TooShort: there are too few values before the test for the baseline, or too few in the test
             for the quantile.
     """
-    baseline = _baseline(series.until(len(series) - test_steps))
+    first = len(series) - test_steps
+    if first < 1:
+        raise TooShort(f"{len(series)} values leave none before a test of {test_steps}")
+    baseline = _baseline(series.until(first))
     tried = [baseline, *(c for c in candidates if c.name != baseline.name)]
-    scores, faults = _back_tests(series, tried, steps, len(series) - test_steps)
+    scores, faults = _back_tests(series, tried, steps, first)
     if baseline.name not in scores:
         raise TooShort(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
     best = min(_eligible(scores, losses, baseline.name), key=lambda name: losses[name])
-    name, model = _refitted(series, {c.name: c for c in tried}, best, baseline.name, faults)
-    said = _said(name, losses, baseline.name, test_steps * series.step_seconds / 86_400)
-    return Chosen(name, model, scores[name].intervals(), baseline.name, scores, faults, said)
+    days = test_steps * series.step_seconds / 86_400
+    said = _said(best, losses, baseline.name, days)
+    try:
+        model = {c.name: c for c in tried}[best].fit(series)
+    except FitError as error:
+        said = f"{baseline.name}: {best} did better over the last {days:g} days, but {error}"
+        best, model = baseline.name, baseline.fit(series)
+    return Chosen(best, model, scores[best].intervals(), baseline.name, scores, faults, said)
 
 
 def _baseline(before: Series) -> Forecaster:
@@ -106,21 +114,6 @@ def _eligible(
         for name, score in scores.items()
         if losses[name] <= losses[baseline] and score.mean_absolute_error <= worst
     ]
-
-
-def _refitted(
-    series: Series,
-    by_name: Mapping[str, Forecaster],
-    best: str,
-    baseline: str,
-    faults: dict[str, str],
-) -> tuple[str, Model]:
-    """``best``, fitted to everything; the baseline, with the fault told, where that fails."""
-    try:
-        return best, by_name[best].fit(series)
-    except FitError as error:
-        faults[best] = f"not fitted to all values: {error}"
-        return baseline, by_name[baseline].fit(series)
 
 
 def _said(name: str, losses: Mapping[str, float], baseline: str, days: float) -> str:

@@ -4,15 +4,19 @@ A point of time is named by how many values lie before it, its *origin*: a forec
 ``o`` knows ``values[:o]`` and speaks of ``values[o]`` and later ones.
 """
 
+import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.errors import SeriesError, TooShort
 
+_RUN_AWAY: Final = 10
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Series:
     """Amounts at equal steps.
 
@@ -43,6 +47,13 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
+    def equals(self, other: "Series") -> bool:
+        """Whether ``other`` holds the same."""
+        same = self.step_seconds, self.periods, self.start
+        return same == (other.step_seconds, other.periods, other.start) and np.array_equal(
+            self.values, other.values
+        )
+
     def until(self, origin: int) -> "Series":
         """The same series as it was known at ``origin``."""
         return replace(self, values=self.values[:origin])
@@ -51,6 +62,14 @@ class Series:
 def origins_between(first: int, last: int, every: int = 1) -> IntArray:
     """Origins from ``first`` to ``last``, both included, each ``every`` steps after the other."""
     return np.arange(first, last + 1, every, dtype=np.int64)
+
+
+def from_logs(logs: FloatArray, most: float) -> FloatArray:
+    """Amounts from forecasts of their ``log1p``: none below 0, none above ten times ``most``.
+
+    ``most`` is the most seen when the model was fitted; trends of logs can run away.
+    """
+    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_RUN_AWAY * most))), 0.0)
 
 
 def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:

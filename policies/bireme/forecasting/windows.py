@@ -20,6 +20,7 @@ from bireme.rl.protocols import Array, Shape
 
 LEAST_SPREAD: Final = 1e-3
 """Deviation of logs below which a season counts as constant."""
+MOST_DEVIATIONS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,12 @@ class Rows:
     spread: FloatArray
 
     def demand(self, answers: FloatArray) -> FloatArray:
-        """Forecasts, at least 0, from a network's ``answers``, both of shape (rows, horizon)."""
-        return np.maximum(np.expm1(self.centre + self.spread * answers), 0.0)
+        """Forecasts, at least 0, from a network's ``answers``, both of shape (rows, horizon).
+
+        None lies further than 20 deviations from the mean of logs of the last season.
+        """
+        bounded = np.clip(answers, -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        return np.maximum(np.expm1(self.centre + self.spread * bounded), 0.0)
 
 
 def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
@@ -76,7 +81,7 @@ def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
     centre, spread = _scales(logs, origins, max(frame.periods, default=frame.window))
     first = origins[:, None]
     past_at, ahead_at = first + np.arange(-frame.window, 0), first + np.arange(frame.horizon)
-    past, ahead = [logs[past_at]], []
+    past, ahead = [logs[past_at]], list[FloatArray]()
     for period in frame.periods:
         past += _seasons(logs, past_at, first, period, frame.cycles)
         ahead += _seasons(logs, ahead_at, first, period, frame.cycles)

@@ -1,6 +1,8 @@
 """What becomes of hours that were counted badly, or not at all."""
 
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,13 +11,16 @@ from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
-from bireme.forecasting.cleaning import HOUR, Cleaned, Unusable, WallClock, clean
+from bireme.forecasting.cleaning import Cleaned, Unusable, WallClock, clean
+from bireme.kube.pool_history import HOUR
+from bireme.simulator.traces.series import read_series
 
 BERLIN = WallClock("Europe/Berlin")
 UTC_CLOCK = WallClock("UTC")
 START = datetime(2026, 9, 7, tzinfo=UTC).timestamp()
 """A Monday; no clock changes within the next six weeks."""
 DAYS = 21
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 def a_history(days: int = DAYS) -> FloatArray:
@@ -158,13 +163,31 @@ def test_a_pool_that_was_idle_may_start_being_used() -> None:
     assert cleaned(values)[0].series.values[-5:].tolist() == [7] * 5
 
 
+@pytest.mark.parametrize(
+    ("file", "columns"),
+    [
+        ("helios/philly_node_sequence_1min.csv.gz", {"column": "active", "step_seconds": HOUR}),
+        ("philly/philly_2017-09-04_2017-11-14.csv.gz", {"step_seconds": HOUR, "reduce": "count"}),
+    ],
+    ids=["nodes", "jobs"],
+)
+def test_no_hour_of_real_load_is_taken_for_a_spike(file: str, columns: dict[str, Any]) -> None:
+    """Jobs come in bursts: the busiest hour here has ninety times as many as the middle one."""
+    if not (DATA / file).is_file():
+        pytest.skip(f"{file} is not here: the trace is published, but not part of Bireme")
+    values = read_series(DATA / file, **columns).series.values
+    found, notes = cleaned(values)
+    np.testing.assert_array_equal(found.series.values, values)
+    assert notes == []
+
+
 # --- the clock on the wall --------------------------------------------------------------------
 
 
 def by_the_clock(start: datetime, clock: WallClock, days: int = DAYS) -> FloatArray:
     """In each hour, what the clock shows in it."""
     starts = start.timestamp() + HOUR * np.arange(24.0 * days)
-    return clock.hours(starts) % 24.0
+    return (clock.hours(starts) % 24).astype(np.float64)
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.resources import FloatArray
 from bireme.forecasting.conformal import Intervals
 from bireme.forecasting.errors import TooShort
 
 
 def test_the_bound_is_the_error_of_the_finite_sample_rank() -> None:
-    errors = np.arange(1.0, 20.0)[:, None]
-    seen = Intervals.of(np.zeros((19, 1)), errors)
-    assert seen.quantile(np.array([100.0]), 0.9) == [118.0]
+    roots = np.arange(1.0, 20.0)[:, None]
+    seen = Intervals.of(np.zeros((19, 1)), roots**2)
+    assert seen.quantile(np.array([100.0]), 0.9) == [(10 + 18) ** 2]
 
 
 def test_each_lead_time_has_its_own_errors() -> None:
-    actuals = np.column_stack([np.full(9, 1.0), np.full(9, 5.0)])
+    actuals = np.column_stack([np.full(9, 1.0), np.full(9, 25.0)])
     seen = Intervals.of(np.zeros((9, 2)), actuals)
-    assert seen.quantile(np.zeros(2), 0.5).tolist() == [1.0, 5.0]
+    assert seen.quantile(np.zeros(2), 0.5).tolist() == [1.0, 25.0]
+
+
+def test_bounds_are_wider_where_amounts_are_larger() -> None:
+    seen = Intervals.of(np.full((9, 1), 16.0), np.full((9, 1), 25.0))
+    assert seen.quantile(np.array([0.0, 100.0])[:, None], 0.5).tolist() == [[1.0], [121.0]]
 
 
 def test_no_bound_lies_below_zero() -> None:
@@ -43,15 +49,18 @@ def test_too_few_errors_are_refused_and_enough_are_not(seen: int, q: float) -> N
 def test_bounds_hold_as_often_as_they_promise_but_not_much_more(q: float, seen: int) -> None:
     """Exact for exchangeable errors: between q and q + 1 / (n + 1), whatever their law."""
     chance = np.random.default_rng(7)
-    errors = chance.lognormal(0, 2, (20_000, seen + 1)) * chance.choice([-1, 1], (20_000, 1))
+    actuals = chance.lognormal(0, 2, (20_000, seen + 1))
     rank = math.ceil((seen + 1) * q)
-    held = np.sort(errors[:, :-1])[:, rank - 1] >= errors[:, -1]
-    bounds = [
-        Intervals.of(np.zeros((seen, 1)), row[:-1, None]).quantile(np.array([1e9]), q)[0] - 1e9
-        for row in errors[:50]
-    ]
-    assert np.allclose(bounds, np.sort(errors[:50, :-1])[:, rank - 1], atol=1e-5)
+    bounds = np.sort(actuals[:, :-1])[:, rank - 1]
+    assert np.allclose(bounds[:50], [_bound(row[:-1], q) for row in actuals[:50]])
+    held = bounds >= actuals[:, -1]
     assert q - 0.012 <= held.mean() <= q + 1 / (seen + 1) + 0.012
+
+
+def _bound(actuals: FloatArray, q: float) -> float:
+    """Of a forecast of 0, where 0 was forecast each time."""
+    seen = Intervals.of(np.zeros((len(actuals), 1)), actuals[:, None])
+    return float(seen.quantile(np.zeros(1), q)[0])
 
 
 @given(st.lists(st.floats(0, 100), min_size=20, max_size=40), st.floats(0.1, 0.9))

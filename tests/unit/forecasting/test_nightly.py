@@ -84,7 +84,7 @@ def test_a_model_that_beats_the_season_is_used_and_said() -> None:
     assert found.accuracy is not None
     assert found.accuracy > 0.85
     assert "truth: " in found.why
-    assert "broken failed: it is broken" in found.why
+    assert found.notes == ("broken failed: it is broken",)
     medians = np.array([h.p50 for h in found.hours])
     np.testing.assert_allclose(medians, np.tile(a_day(1), 2), atol=0.5)
 
@@ -141,7 +141,7 @@ def test_a_long_gap_lately_is_named_as_what_is_wrong() -> None:
     values[-24 * 8 : -24 * 6] = np.nan
     found = forecast(history(values), candidates=(Truth(),))
     assert (found.model, found.reason) == ("seasonal-naive", Reason.HISTORY_HAS_GAPS)
-    assert "48 hours in a row are not recorded; the 144 since count" in found.why
+    assert found.notes == ("48 hours in a row are not recorded; the 144 since count",)
     values[-24 * 3 :] = np.nan
     found = forecast(history(values), candidates=(Truth(),))
     assert (found.is_made, found.reason) == (False, Reason.HISTORY_HAS_GAPS)
@@ -151,9 +151,9 @@ def test_what_could_not_be_read_and_what_was_repaired_is_said() -> None:
     values = noisy(28)
     values[300] = -3
     known = PoolHistory(START, values, values, ("day 'x' is no date",))
-    why = forecast(known).why
-    assert "day 'x' is no date" in why
-    assert "1 values refused, first -3 nodes at 2026-09-19T12:00:00Z" in why
+    said = forecast(known).said
+    assert "day 'x' is no date" in said
+    assert "1 values refused, first -3 nodes at 2026-09-19T12:00:00Z" in said
 
 
 @pytest.mark.parametrize("days", [14, 15, 20])
@@ -175,7 +175,7 @@ def test_tasks_become_nodes_by_how_many_of_them_a_node_finishes() -> None:
     np.testing.assert_allclose(
         [(h.p50, h.upper) for h in found.hours], [(h.p50 / 4, h.upper / 4) for h in direct.hours]
     )
-    assert "a node finishes 4 tasks per hour" in found.why
+    assert found.notes == ("a node finishes 4 tasks per hour",)
 
 
 def test_the_rate_follows_the_latest_days() -> None:
@@ -217,6 +217,25 @@ def test_the_working_day_stays_where_the_clock_shows_it_when_the_clock_changes(
     next_day = [h.p50 for h in found.hours[12:36]]
     begin = 8 - offset + shift
     assert next_day == [6.0] * begin + [12.0] * 10 + [6.0] * (14 - begin)
+
+
+def test_the_second_time_of_an_hour_that_comes_twice_is_forecast_like_the_hour_after_it() -> None:
+    """At 01:20 UTC, when the job runs, it is 02:20 in Berlin for the second time."""
+    now = datetime(2026, 10, 25, 1, 20, tzinfo=UTC).timestamp()
+    hours = np.arange(24 * 28 + 1)
+    known = np.where((hours + 2) % 24 < 3, 50.0, 1.0)  # until 03:00 by the clock
+    history = PoolHistory(now - 1200 - HOUR * len(hours), known, known)
+    found = forecast_pool(history, now, NightlySettings(0.9, 0, 100, time_zone="Europe/Berlin"), ())
+    assert [h.p50 for h in found.hours[:3]] == [1.0, 1.0, 1.0]
+    assert found.hours[22].p50 == 50.0, "midnight of the next day, which had 25 hours"
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -5.0, np.nan])
+def test_the_rate_is_taken_from_hours_that_can_be(wrong: float) -> None:
+    tasks, nodes = np.full(24 * 28, 8.0), np.full(24 * 28, 4.0)
+    tasks[100] = nodes[200] = wrong
+    found = forecast(history(nodes, tasks), NightlySettings(0.9, 0, 100, measure="Tasks"))
+    assert found.hours[0].p50 == pytest.approx(4)
 
 
 # --- in a few words ---------------------------------------------------------------------------
