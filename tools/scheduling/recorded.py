@@ -73,7 +73,7 @@ class RecordedWorld(World):
 
 
 def told(snapshot: ClusterSnapshot) -> dict[str, object]:
-    """Everything a snapshot says, as values that can be compared, gangs by uid.
+    """Everything a snapshot says, as values that can be compared, gangs by uid, pools by name.
 
     Not the domain of a placement: it follows from the nodes.
     """
@@ -83,6 +83,7 @@ def told(snapshot: ClusterSnapshot) -> dict[str, object]:
         "nodes": (nodes.nodes, nodes.axis.names, nodes.topology_levels),
         "used": snapshot.used.tolist(),
         "waiting": {gang.uid: gang for gang in snapshot.waiting},
+        "growable": {pool.name: pool for pool in snapshot.growable},
         "running": {running.gang.uid: _held(running) for running in snapshot.running},
     }
 

@@ -21,6 +21,7 @@ from bireme.core.constraints import (
 )
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -87,6 +88,21 @@ def _node(draw: st.DrawFn, name: str) -> Node:
         taints=draw(st.sampled_from(((), (), (), (DEDICATED,)))),
         is_ready=draw(st.sampled_from((True, True, True, False))),
         is_cordoned=draw(st.sampled_from((False, False, False, True))),
+    )
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[GrowablePool, ...]:
+    """Up to two pools of mixed nodes, of which some are coming, and some of these are late."""
+    return tuple(
+        GrowablePool(
+            name,
+            template=draw(_node("template")),
+            room=draw(st.integers(0, 4)),
+            coming=draw(st.integers(0, 2)),
+            asked_at=draw(st.sampled_from((90.0, 90.0, -5000.0))),
+        )
+        for name in ("p0", "p1")[: draw(st.integers(0, 2))]
     )
 
 

@@ -22,11 +22,15 @@ _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Places for ``gang`` in ``room``, of which each try sees some rows."""
+    """Places for ``gang`` in ``room``, of which each try sees some rows.
+
+    Without ``fills`` the placer alone is asked: for a gang that it refused where it could fill.
+    """
 
     gang: Gang
     room: FreeCapacity
     placer: Placer
+    fills: bool = True
 
     @cached_property
     def _tasks(self) -> list[tuple[Task, IntArray]]:
@@ -45,17 +49,17 @@ class Search:
         low = self._least(there, new)
         if low is None or low >= below:
             return None
-        placement = self._filled(there, new)
-        if len(self._tasks) == 1:
+        placement = self._filled(there, new) if self.fills else None
+        if placement is not None and len(self._tasks) == 1:
             return placement
         if placement is None:
-            placement = self._place(there, new)
+            placement = self.place(there, new)
         if placement is None:
             return None
         high = self._used(placement, new)
         while low < high:
             middle = (low + high) // 2
-            found = self._place(there, new[:middle])
+            found = self.place(there, new[:middle])
             if found is None:
                 low = middle + 1
             else:
@@ -97,7 +101,8 @@ class Search:
             return None
         return Placement(tuple(tasks), CLUSTER_LEVEL, "")
 
-    def _place(self, there: IntArray, new: IntArray) -> Placement | None:
+    def place(self, there: IntArray, new: IntArray = _NONE) -> Placement | None:
+        """What the placer says of rows ``there`` and ``new``."""
         mask = np.zeros(len(self.room.nodes), dtype=np.bool_)
         mask[there] = mask[new] = True
         return self.placer.place(self.gang, self.room.inside(mask))

@@ -131,23 +131,24 @@ class Growing:
     ) -> list[_Need]:
         """What ``short`` wait for; those that nothing helps, or that need no node, are left out."""
         self._open = {pool.name: pool.coming for pool in self._pools}
+        if not any(pool.coming + pool.room for pool in self._pools):
+            return []
         self._hopeless.clear()
         self._last.clear()
         now = lasting = self._wide(ledger.now)
         if ledger.lasting is not ledger.now:
             lasting = self._wide(ledger.lasting)
-        needs = []
+        needs, behind = [], False
         with queues.without(()):
             for gang in short:
-                behind = blocked is not None and gang.uid != blocked.uid
-                if queues.excess(gang.queue, gang.demand, beside_reserved=behind) is not None:
-                    continue
-                room = lasting if behind and not ledger.ends_in_time(gang) else now
-                placement = self._placed(gang, room)
+                placement = None
+                if queues.excess(gang.queue, gang.demand, beside_reserved=behind) is None:
+                    room = lasting if behind and not ledger.ends_in_time(gang) else now
+                    placement = self._placed(gang, room)
                 if placement is None:
+                    # With nodes of its own it would need nothing that is kept for it.
+                    behind |= blocked is not None and gang.uid == blocked.uid
                     continue
-                if not behind:
-                    blocked = None  # what is kept for it is of use to others once it has nodes
                 queues.take(gang.queue, gang.demand)
                 for capacity in {now, lasting}:
                     capacity.take(gang, placement)
@@ -166,16 +167,31 @@ class Growing:
             last, rows, usage = self._last[key]
             if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
                 return last
-        search, there = Search(gang, room, self.placer), self._rows(self._in_time)
-        placement = search.fewest(there) or self._with_new(search, there)
-        if placement is None and self._late:
-            placement = search.fewest(self._rows(self._pools))
+        search = Search(gang, room, self.placer)
+        placement = self._found(search)
+        if placement is not None and self._is_there(placement):
+            # The walk found no places: either others have them now, or the placer fills otherwise.
+            placement = search.place(self._grown.standing)
+            if placement is None:
+                placement = self._found(replace(search, fills=False))
         if placement is None:
             self._hopeless.add(key)
         else:
             used = summed(*usage_of(gang, placement, self._grown.table.axis))
             self._last[key] = (placement, *used)
         return placement
+
+    def _found(self, search: Search) -> Placement | None:
+        there = self._rows(self._in_time)
+        placement = search.fewest(there) or self._with_new(search, there)
+        if placement is None and self._late:
+            placement = search.fewest(self._rows(self._pools))
+        return placement
+
+    def _is_there(self, placement: Placement) -> bool:
+        """Whether all of its nodes are there."""
+        used = used_rows(placement, len(self._grown.table))
+        return not used[np.concatenate(list(self._grown.new.values()))].any()
 
     def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
         """Nodes that are there, and those that ``pools`` were asked for."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bireme.core.reasons import Reason
-from bireme.core.verdicts import clock_time, duration
+from bireme.core.verdicts import duration
 
 HOUR: Final = 3600
 STALE_AFTER_SECONDS: Final = 26 * HOUR
@@ -124,11 +124,11 @@ def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, st
         return 0, f"the forecast is {age} and not used"
     hours = [hour for hour in state.forecast if hour.start < until and now < hour.start + HOUR]
     if not hours:
-        return 0, f"the forecast says nothing of the time until {clock_time(until)}"
+        return 0, f"the forecast says nothing of the next {duration(bounds.lead_seconds)}"
     if not all(0 <= hour.upper < math.inf for hour in hours):
         return 0, "the forecast is no number of nodes and not used"
     most = math.ceil(max(hour.upper for hour in hours))
-    return most, f"the forecast until {clock_time(until)} is at most {most}"
+    return most, f"the forecast for the next {duration(bounds.lead_seconds)} is at most {most}"
 
 
 def _within_step(expected: int, bounds: PoolBounds, state: PoolState, now: float) -> int:
@@ -147,7 +147,7 @@ def _target(
     cool = sum(now - since >= bounds.cool_down_seconds for since in state.empty_since)
     if bounds.scale_in and cool and level < state.replicas:
         return max(level, state.replicas - cool), Reason.LOWERED
-    if asked > bounds.maximum:
+    if asked > bounds.maximum == state.replicas:
         return state.replicas, Reason.AT_MAX
     return state.replicas, Reason.AT_FLOOR
 

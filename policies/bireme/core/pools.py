@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bireme.core.errors import SnapshotError
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.resources import BoolArray
 
@@ -33,6 +34,13 @@ class GrowablePool:
     coming: int = 0
     asked_at: float | None = None
     patience_seconds: int = 1200
+
+    def __post_init__(self) -> None:
+        for name in ("room", "coming"):
+            if (value := getattr(self, name)) < 0:
+                raise SnapshotError(
+                    f"{name} of pool {self.name!r} is {value}; it must be at least 0"
+                )
 
     def is_late(self, now: float) -> bool:
         """Whether nodes were asked for so long ago that they may never come."""

@@ -12,6 +12,7 @@ from bireme.core.errors import SnapshotError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import placement_at
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
@@ -49,6 +50,7 @@ class Decoder:
         self._waiting: dict[str, Gang] = {}
         self._held: dict[str, Held] = {}
         self._running: dict[str, RunningGang] = {}
+        self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
@@ -80,6 +82,7 @@ class Decoder:
         _apply(self._usage, line.queue_usage)
         _apply(self._waiting, line.waiting)
         _apply(self._held, line.running)
+        _apply(self._growable, line.growable)
         for uid in line.running:
             self._running.pop(uid, None)
         for uid, held in self._held.items():
@@ -100,6 +103,7 @@ class Decoder:
             queue_usage=dict(self._usage),
             settings=self._settings,
             running=tuple(self._running.values()),
+            growable=tuple(self._growable.values()),
         )
 
     def _outline(self, told: Outline) -> Outline:

@@ -16,6 +16,7 @@ from bireme.core.curves import InverseQuadratic
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
+from bireme.core.pools import GrowablePool
 from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
@@ -41,6 +42,7 @@ class Encoder:
         self._usage: dict[str, Any] = {}
         self._waiting: dict[str, Gang] = {}
         self._running: dict[str, Held] = {}
+        self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS
 
@@ -75,6 +77,7 @@ class Encoder:
             queue_usage=_changes(self._usage, snapshot.queue_usage),
             waiting=_changes(self._waiting, waiting),
             running=_changes(self._running, running),
+            growable=self._growable_now(snapshot),
         )
         self._queues, self._usage = dict(snapshot.queues), dict(snapshot.queue_usage)
         self._waiting, self._running = waiting, running
@@ -90,6 +93,10 @@ class Encoder:
             return {}
         known = {} if before is None else dict(zip(before.names, before.nodes, strict=True))
         return _changes(known, dict(zip(nodes.names, nodes.nodes, strict=True)))
+
+    def _growable_now(self, snapshot: ClusterSnapshot) -> dict[str, Any]:
+        before, self._growable = self._growable, {pool.name: pool for pool in snapshot.growable}
+        return _changes(before, self._growable)
 
     def _used_now(self, snapshot: ClusterSnapshot) -> dict[str, list[int]]:
         before = carried_over(self._nodes, self._used, snapshot.nodes)
@@ -137,7 +144,7 @@ def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 def _is_dull(line: Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
-    return not any((*seen, line.waiting, line.running, *acts))
+    return not any((*seen, line.waiting, line.running, line.growable, *acts))
 
 
 def _held(running: RunningGang, nodes: NodeTable) -> Held:

@@ -11,6 +11,7 @@ import msgspec
 
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 
@@ -84,6 +85,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
         stops: The beneficiary by gang that makes room.
         holds: The reason by gang that is left waiting.
         fallback: Why the policy's own order was not used; empty when it was.
+        growth: The nodes to ask for by gang and pool; 0 where those that come are enough.
         digest: Of everything in the decision, also what is not spelled out here (the order, the
             places kept for blocked gangs): equal decisions have equal ones.
     """
@@ -94,6 +96,7 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
     stops: dict[str, str] = {}
     holds: dict[str, str] = {}
     fallback: str = ""
+    growth: dict[str, dict[str, int]] = {}
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +111,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         used: By node, in the order of the resources the nodes offer (standard ones first). A node
             that is new uses nothing, and all do when other resources are offered than before.
         waiting, running: By gang.
+        growable: By pool.
     """
 
     line: int
@@ -121,3 +125,4 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     queue_usage: dict[str, dict[str, int] | None] = {}
     waiting: dict[str, Gang | None] = {}
     running: dict[str, Held | None] = {}
+    growable: dict[str, GrowablePool | None] = {}

@@ -22,7 +22,15 @@ def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
         stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted},
         holds={a.gang.uid: a.reason.value for a in decision.held},
         fallback=decision.fallback,
+        growth=_growth_of(decision),
     )
+
+
+def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for growth in decision.growth:
+        found.setdefault(growth.gang.uid, {})[growth.pool] = growth.nodes
+    return found
 
 
 def places_of(placement: Placement, nodes: NodeTable) -> Places:
@@ -39,7 +47,9 @@ def places_of(placement: Placement, nodes: NodeTable) -> Places:
 
 def _digest(decision: Decision, nodes: NodeTable) -> str:
     told = [list(_told(action, nodes)) for action in decision.actions]
-    text = msgspec.json.encode([told, decision.fallback])
+    growth = _growth_of(decision)
+    # Without growth the digest is what it was before there were pools that grow.
+    text = msgspec.json.encode([told, decision.fallback, *([growth] if growth else [])])
     return blake2b(text, digest_size=8).hexdigest()
 
 

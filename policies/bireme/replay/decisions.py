@@ -24,6 +24,7 @@ KINDS: Final[Mapping[str, str]] = {
     "missing_stops": "stops that only the record has, or for another gang",
     "resizes": "resizes that only one of them has, or to other places",
     "other_reasons": "gangs that both hold, for another reason",
+    "other_growth": "gangs that only one of them grows node pools for, or by other nodes",
 }
 """Kinds of differences, with what each counts."""
 _MOST_EXAMPLES: Final = 5
@@ -89,6 +90,7 @@ def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
     both = recorded.starts.keys() & other.starts.keys()
     stops, recorded_stops = set(other.stops.items()), set(recorded.stops.items())
     resized = recorded.resizes.keys() | other.resizes.keys()
+    grown = recorded.growth.keys() | other.growth.keys()
     held = recorded.holds.keys() & other.holds.keys()
     found = {
         "starts": other.starts.keys() - both,
@@ -98,6 +100,7 @@ def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
         "missing_stops": {uid for uid, _ in recorded_stops - stops},
         "resizes": {u for u in resized if recorded.resizes.get(u) != other.resizes.get(u)},
         "other_reasons": {u for u in held if recorded.holds[u] != other.holds[u]},
+        "other_growth": {u for u in grown if recorded.growth.get(u) != other.growth.get(u)},
     }
     return {kind: sorted(uids) for kind, uids in found.items()}
 

@@ -13,6 +13,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.policy import Policy
+from bireme.core.pools import GrowablePool
 from bireme.core.progress import Progress
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
@@ -24,9 +25,18 @@ from bireme.records.encoding import Encoder
 from bireme.records.errors import RecordError
 from bireme.records.outlines import outline_of
 from bireme.simulator.physics.laws import ConstantSpeed
-from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from bireme.testing import (
+    GPU,
+    a_gang,
+    a_node,
+    a_pool,
+    a_running,
+    a_snapshot,
+    a_task,
+    with_running,
+)
 from scheduling.recorded import told
-from scheduling.strategies import Case, cases
+from scheduling.strategies import Case, cases, pools
 from scheduling.workloads import (
     COMBINED,
     ELASTIC,
@@ -71,17 +81,20 @@ def last_line(*snapshots: ClusterSnapshot) -> dict[str, object] | None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(cases(most_gangs=4), min_size=1, max_size=3))
-def test_any_clusters_one_after_another_are_read_as_they_were(given: list[Case]) -> None:
-    settings = given[0].snapshot.settings
+@given(st.lists(st.tuples(cases(most_gangs=4), pools()), min_size=1, max_size=3))
+def test_any_clusters_one_after_another_are_read_as_they_were(
+    given: list[tuple[Case, tuple[GrowablePool, ...]]],
+) -> None:
+    settings = given[0][0].snapshot.settings
     seen = [
         replace(
             case.snapshot,
             settings=settings,
             now=100.0 + at,
             nodes=NodeTable(case.nodes, settings.topology_levels),
+            growable=growable,
         )
-        for at, case in enumerate(given)
+        for at, (case, growable) in enumerate(given)
     ]
     for snapshot, moment in pairs(*seen):
         assert told(moment.snapshot) == told(snapshot)
@@ -181,6 +194,22 @@ def test_two_gangs_of_one_uid_are_refused() -> None:
     snapshot = a_snapshot([a_node("n0")], a_gang("twin"), a_gang("twin"))
     with pytest.raises(RecordError, match="one uid"):
         Encoder().encode(snapshot, Decision())
+
+
+def test_nodes_asked_for_are_told_by_gang_and_change_the_digest() -> None:
+    snapshot = a_snapshot([], a_gang("wide", a_task(9)), growable=[a_pool("h200")])
+    decision = decided(snapshot)
+    outline = outline_of(decision, snapshot.nodes)
+    assert (outline.growth, outline.holds) == ({"wide": {"h200": 2}}, {"wide": "ScalingUp"})
+    assert outline_of(replace(decision, growth=()), snapshot.nodes).digest != outline.digest
+
+
+def test_a_pool_whose_nodes_have_come_is_told_again() -> None:
+    before = a_snapshot([], growable=[a_pool("a", coming=1, asked_at=5.0), a_pool("b")])
+    line = last_line(before, replace(before, growable=(a_pool("a"),)))
+    assert line is not None
+    assert isinstance(line["growable"], dict)
+    assert (list(line["growable"]), line["growable"]["b"]) == (["a", "b"], None)
 
 
 def test_decisions_that_differ_only_in_the_order_have_other_digests() -> None:
