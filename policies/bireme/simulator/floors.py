@@ -17,7 +17,7 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.pool_floor import HOUR, HourForecast
-from bireme.forecasting.forecasters import FORECASTERS, make
+from bireme.forecasting.forecasters import FORECASTERS, Forecaster, make
 from bireme.forecasting.nightly import HORIZON_HOURS, NightlySettings, forecast_pool
 from bireme.kube.pool_history import PoolHistory
 from bireme.simulator.node_pool import Forecast, NodePool
@@ -55,7 +55,8 @@ def with_floor(
     if name == ORACLE:
         seen = rehearse(with_floor(FIXED, pools, rehearse)).pools
         return [replace(p, forecast=foreseeing(s)) for p, s in zip(pools, seen, strict=True)]
-    return [replace(p, forecast=learning(name, p, quantile)) for p in pools]
+    candidates = make([name], steps=HORIZON_HOURS)
+    return [replace(p, forecast=learning(candidates, p, quantile)) for p in pools]
 
 
 def check_floor(name: str) -> None:
@@ -66,9 +67,10 @@ def check_floor(name: str) -> None:
         raise SettingError(f"no floor is called {name!r}; {hint}")
 
 
-def learning(name: str, pool: NodePool, quantile: float = QUANTILE) -> Forecast:
-    """The forecast of the nightly job with the forecaster called ``name``."""
-    candidates = make([name], steps=HORIZON_HOURS)
+def learning(
+    candidates: Sequence[Forecaster], pool: NodePool, quantile: float = QUANTILE
+) -> Forecast:
+    """The forecast of the nightly job with ``candidates``."""
     settings = NightlySettings(quantile, pool.bounds.minimum, pool.bounds.maximum)
 
     def forecast(now: float, history: PoolHistory) -> Sequence[HourForecast]:

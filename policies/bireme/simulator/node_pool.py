@@ -5,7 +5,7 @@ offer nothing, so that the rows of placements stay what they are. How many there
 :func:`bireme.core.pool_floor.floor`, as in the operator.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import TypeAlias
@@ -52,7 +52,6 @@ class Pool:
     Attributes:
         replicas: Nodes asked for in all, there or not.
         wanted: What gangs that wait want ``replicas`` to be; 0 for nothing.
-        kept: Names of nodes that they count on.
         coming: Names of nodes that are asked for and not there.
     """
 
@@ -73,7 +72,6 @@ class Pool:
         self.scaled = ScaledPool(spec.name, selector, self._template, spec.bounds.maximum)
         self.replicas = spec.bounds.minimum
         self.wanted = 0
-        self.kept: Collection[str] = ()
         self.coming: set[str] = set()
         self._asked_at: float | None = None
         self._needed = 0
@@ -84,6 +82,7 @@ class Pool:
         self._raised: list[tuple[float, int]] = []
         self._demand = 0.0
         self._recorder = Recorder(3)
+        self.record(0.0)
 
     def growable(self) -> GrowablePool:
         """What a cycle may ask of it."""
@@ -137,7 +136,6 @@ class Pool:
         ]
         before = self._empty_since
         self._empty_since = {name: before.get(name, now) for name in idle}
-        self.record(now)
         return not self._empty_since.keys() <= before.keys()
 
     def record(self, now: float) -> None:

@@ -1,8 +1,10 @@
 """Node pools that grow and shrink while a simulation runs.
 
-Decided is by the core, as in the operator: growth for gangs that wait, at once; the floor of each
-pool with it, every hour, after every forecast, and when an empty node's cool-down is over. Here it
-is carried out: nodes asked for come after a delay, empty ones go at once, the longest empty first.
+Decided is by the core, as in the operator after every cycle: what gangs that wait want, and the
+floor of each pool with it. The floor is looked at besides when time alone may change it: with a
+new forecast, when it is another hour's, or the lead before that, and when an empty node's cool-down
+is over. Here it is carried out: nodes asked for come after a delay, empty ones go at once, the
+longest empty first.
 
 Events of :attr:`Kind.POOL` carry the name of a node that has come, or none and what is due.
 """
@@ -29,12 +31,13 @@ NIGHT: Final = HOUR // 2
 class Due(IntEnum):
     """What an event without a node's name is for."""
 
-    COOL_DOWN = 0
+    LOOK = 0
     HOUR = 1
     NIGHT = 2
 
 
-_EVERY_SECONDS: Final = {Due.HOUR: HOUR, Due.NIGHT: DAY}
+_CLOCKS: Final = 2
+"""Events that set themselves again: of the hour and of the night."""
 
 
 class Pools:
@@ -69,27 +72,27 @@ class Pools:
             elif event.version == Due.NIGHT:
                 pool.look_ahead(now)
             self._scale(pool, now)
-        every_seconds = _EVERY_SECONDS.get(Due(event.version))
-        if every_seconds and self._events:  # the clock alone keeps no simulation going
-            self._events.push(event._replace(time=event.time + every_seconds))
+        if event.version == Due.LOOK or len(self._events) < _CLOCKS:
+            return False  # with nothing but the other clock left, nothing more happens
+        self._events.push(event._replace(time=now + (HOUR if event.version == Due.HOUR else DAY)))
+        if event.version == Due.HOUR:
+            for lead_seconds in {pool.spec.bounds.lead_seconds for pool in self._pools.values()}:
+                # At the lead itself the next hour does not count yet.
+                look_at = now + HOUR - lead_seconds % HOUR + 1
+                self._events.push(Event(look_at, Kind.POOL, "", Due.LOOK))
         return False
 
-    def obey(self, decision: Decision, now: float) -> None:
-        """Ask for the nodes that waiting gangs want, and keep those that they count on."""
+    def settle(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+        """Give the pools the sizes they should have, for the cluster after ``decision``."""
+        demand = pool_demand(snapshot, self._scaled)
+        needed = needed_nodes(snapshot, decision.kept)
         for name, pool in self._pools.items():
             nodes = [growth.nodes for growth in decision.growth if growth.pool == name]
             pool.wanted = pool.replicas + sum(nodes) if nodes else 0
-            pool.kept = decision.kept
-            if pool.wanted > pool.replicas:
-                self._scale(pool, now)
-
-    def take_stock(self, snapshot: ClusterSnapshot) -> None:
-        """Write down what is asked for, and since when nodes are empty."""
-        demand = pool_demand(snapshot, self._scaled)
-        for name, pool in self._pools.items():
-            if pool.see(needed_nodes(snapshot, pool.kept), demand[name], snapshot.now):
+            if pool.see(needed, demand[name], snapshot.now):
                 cool_at = moment_at(snapshot.now, pool.spec.bounds.cool_down_seconds)
-                self._events.push(Event(cool_at, Kind.POOL, "", Due.COOL_DOWN))
+                self._events.push(Event(cool_at, Kind.POOL, "", Due.LOOK))
+            self._scale(pool, snapshot.now)
 
     def series(self) -> tuple[PoolSeries, ...]:
         """What became of every pool."""

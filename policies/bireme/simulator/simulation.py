@@ -187,7 +187,6 @@ class Simulation:
                 self._is_stuck, look_again = False, True
             else:
                 look_again |= self._resize(action)
-        self.world.pools.obey(decision, self.world.now)
         return look_again
 
     def _admit(self, action: Admit) -> bool:
@@ -229,7 +228,7 @@ class Simulation:
             self._gpus = cluster.gpu_use()
         self.recorder.record(world.now, self._gpus[0], len(world.waiting), self._gpus[1])
         if world.pools:
-            world.pools.take_stock(cluster.snapshot(world.now, world.waiting.everyone()))
+            world.pools.settle(cluster.snapshot(world.now, world.waiting.everyone()), self._last)
         if self._conduct.verifies:
             cluster.verify()
         done = len(world.records)

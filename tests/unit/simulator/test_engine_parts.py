@@ -100,6 +100,25 @@ def test_gang_on_a_node_that_is_not_ready_ends_the_simulation() -> None:
         cluster.hold(placed(cluster, "a", (0, 4)))
 
 
+def test_node_that_is_away_offers_nothing_and_is_what_it_was_when_it_is_back() -> None:
+    cluster = Cluster([a_node("n0", 4), a_node("n1", 4)], {}, SchedulingSettings())
+    before = cluster.snapshot(0.0, ())
+    cluster.send_away(["n1"])
+    seen = cluster.snapshot(0.0, ())
+    assert {name: 2 * total for name, total in seen.total.items()} == before.total
+    assert seen.nodes.is_ready.tolist() == [True, False]
+    assert seen.nodes.names == before.nodes.names
+    cluster.fetch("n1")
+    assert cluster.snapshot(0.0, ()).total == before.total
+
+
+def test_node_that_goes_away_under_a_gang_ends_the_simulation() -> None:
+    cluster = a_cluster()
+    cluster.hold(placed(cluster, "a", (4, 0)))
+    with pytest.raises(SimulationError, match="a node went away while a was on it"):
+        cluster.send_away(["n0"])
+
+
 def test_cluster_that_lost_count_is_found_out() -> None:
     cluster = a_cluster()
     cluster.hold(placed(cluster, "a", (4, 0)))

@@ -11,8 +11,14 @@ from bireme.core.errors import SettingError
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.errors import TraceError
-from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools, read_tiresias_cluster
-from bireme.testing import GPU
+from bireme.simulator.machines import (
+    POOL_LABEL,
+    parse_nodes,
+    parse_pools,
+    pools,
+    read_tiresias_cluster,
+)
+from bireme.testing import GPU, a_node
 
 RACK = "topology.bireme.dev/rack"
 TIRESIAS = Path(__file__).parents[4] / "shared" / "data" / "tiresias"
@@ -95,6 +101,23 @@ def test_tiresias_switches_are_racks(tmp_path: Path) -> None:
     assert gpus(nodes) == [4] * 6
     assert nodes[0].allocatable["cpu"] == 40_000
     assert nodes[0].allocatable["memory"] == 256 * 2**30
+
+
+def test_pools_are_the_parts_of_the_nodes_each_with_its_minimum_and_delay() -> None:
+    nodes = parse_nodes("8x8,16x4")
+    assert parse_pools("2", nodes) == [("pool-0", 2, 8, 180.0), ("pool-1", 2, 16, 180.0)]
+    assert parse_pools("2:60, 0", nodes) == [("pool-0", 2, 8, 60.0), ("pool-1", 0, 16, 180.0)]
+
+
+@pytest.mark.parametrize("text", ["", "9", "1:", "-1", "1:2:3", "1,1,1", "two"])
+def test_pools_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="pools is "):
+        parse_pools(text, parse_nodes("8x8,16x4"))
+
+
+def test_nodes_of_a_trace_are_in_no_pools() -> None:
+    with pytest.raises(SettingError, match="in no pools; say which there are with --nodes"):
+        parse_pools("1", [a_node("n0")])
 
 
 @pytest.mark.parametrize(

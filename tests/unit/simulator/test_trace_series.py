@@ -120,9 +120,14 @@ def test_a_time_that_comes_late_still_is_that_of_its_interval(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "column", "options", "told"),
     [
-        ("3\nx\n1\n", None, {"step_seconds": HOUR}, r"line 2: 1 is 'x'; it must be a number"),
-        ("3\n-2\n1\n", None, {"step_seconds": HOUR}, r"line 2: 1 is '-2'.* from 0 on"),
-        ("3\ninf\n1\n", None, {"step_seconds": HOUR}, "line 2: 1 is 'inf'"),
+        (
+            "3\nx\n1\n",
+            None,
+            {"step_seconds": HOUR},
+            r"line 2: column 1 is 'x'; it must be a number",
+        ),
+        ("3\n-2\n1\n", None, {"step_seconds": HOUR}, r"line 2: column 1 is '-2'.* from 0 on"),
+        ("3\ninf\n1\n", None, {"step_seconds": HOUR}, "line 2: column 1 is 'inf'"),
         ("3\n2\n", None, {}, "no column holds times; say how long"),
         ("3\n2\n", None, {"reduce": "count"}, "no column holds times, so rows cannot be counted"),
         ("3\n2\n", None, {"step_seconds": 9, "since": 1.0}, "no part of it by time"),

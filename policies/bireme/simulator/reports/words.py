@@ -11,7 +11,7 @@ _UNITS: Final = (
     (0.0, 0.001, "ms"),
 )
 """From how many seconds on, seconds per unit, unit."""
-_LARGE: Final = ((1e9, "G"), (1e6, "M"), (1e5, "k"))
+_LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e5, "k"))
 
 
 def duration(seconds: float) -> str:

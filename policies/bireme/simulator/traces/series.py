@@ -116,9 +116,9 @@ def read_series(
 
 
 def _table(path: Path) -> Table:
-    """All columns; those of a file without a header are called 1, 2 and so on."""
+    """All columns; those of a file without a header are called column 1, column 2 and so on."""
     first = read_header(path)
-    header = [str(at + 1) for at in range(len(first))] if all(map(_is_value, first)) else ()
+    header = [f"column {at + 1}" for at in range(len(first))] if all(map(_is_value, first)) else ()
     table = read_table(path, header or first, header=header)
     if len(table) < 2:
         raise TraceError(

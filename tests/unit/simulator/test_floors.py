@@ -1,0 +1,80 @@
+"""How node pools look ahead, by name: what each floor makes of a day that repeats."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bireme.core.errors import SettingError
+from bireme.core.policy import Policy
+from bireme.core.pool_floor import PoolBounds
+from bireme.core.settings import SchedulingSettings
+from bireme.forecasting.naive import SeasonalNaive
+from bireme.forecasting.nightly import HORIZON_HOURS
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.packing import Packing
+from bireme.kube.pool_history import NO_HISTORY, PoolHistory
+from bireme.simulator.engine import simulate
+from bireme.simulator.floors import FIXED, ORACLE, REACTIVE, foreseeing, learning, with_floor
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.node_pool import NodePool
+from bireme.simulator.outcome import Outcome, PoolSeries
+from bireme.simulator.workload import Trace
+from scheduling.simulations import a_job, a_trace
+
+HOUR = 3600.0
+POOL = NodePool(name="pool-0", bounds=PoolBounds(1, 4, scale_in=True))
+MORNING = a_trace(*(a_job(f"j{n}", HOUR, at=8.5 * HOUR, gpus=4) for n in range(3)))
+
+
+def run(trace: Trace, pools: Sequence[NodePool]) -> Outcome:
+    policy = Policy(Fifo(), Packing())
+    return simulate(trace, parse_nodes("4x4"), policy, SchedulingSettings(), pools=pools)
+
+
+def started(floor: str) -> set[float | None]:
+    rehearse = partial(run, MORNING)
+    return {record.started for record in rehearse(with_floor(floor, [POOL], rehearse)).jobs}
+
+
+def test_fixed_floor_has_all_nodes_all_the_time() -> None:
+    assert started(FIXED) == {8.5 * HOUR}
+    (pool,) = run(MORNING, with_floor(FIXED, [POOL], partial(run, MORNING))).pools
+    assert set(pool.asked.tolist()) == {4.0}
+
+
+def test_reactive_floor_waits_for_the_jobs_before_it_asks() -> None:
+    assert started(REACTIVE) == {8.5 * HOUR, 8.5 * HOUR + 180.0}
+
+
+def test_oracle_has_the_nodes_there_in_time() -> None:
+    assert started(ORACLE) == {8.5 * HOUR}
+
+
+def test_oracle_expects_of_every_hour_the_most_that_was_asked_for_in_it() -> None:
+    times = np.array([0.0, 0.5, 0.9, 3.1]) * HOUR
+    demand = np.array([1.0, 5.0, 2.0, 0.0])
+    seen = PoolSeries("pool-0", 4, 8, times, demand, demand, demand)
+    hours = foreseeing(seen)(0.0, NO_HISTORY)
+    assert [hour.upper for hour in hours[:5]] == [5.0, 2.0, 2.0, 2.0, 0.0]
+    assert hours[1].start == HOUR
+    assert len(hours) == HORIZON_HOURS
+    assert [hour.upper for hour in foreseeing(seen)(2.2 * HOUR, NO_HISTORY)[:2]] == [2.0, 2.0]
+
+
+def test_forecaster_forecasts_as_the_nightly_job_does() -> None:
+    day = np.where(np.arange(24) == 8, 3.0, 1.0)
+    history = PoolHistory(-28 * 24 * HOUR, np.tile(day, 28), np.full(28 * 24, np.nan))
+    hours = learning([SeasonalNaive()], POOL)(0.5 * HOUR, history)
+    assert [hour.start for hour in hours[:2]] == [0.0, HOUR]
+    assert [round(hour.upper, 6) for hour in hours[6:10]] == [1.0, 1.0, 3.0, 1.0]
+
+
+def test_nothing_is_expected_where_too_little_was_recorded() -> None:
+    assert learning([SeasonalNaive()], POOL)(0.5 * HOUR, NO_HISTORY) == ()
+
+
+def test_unknown_floor_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SettingError, match="no floor is called 'orakle'; did you mean 'oracle'"):
+        with_floor("orakle", [POOL], partial(run, MORNING))
