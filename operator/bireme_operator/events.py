@@ -20,7 +20,13 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
-_QUIET = (Reason.ADMITTED, Reason.GANG_RUNNING, Reason.ANSWERS_VALID)
+_QUIET = (
+    Reason.ADMITTED,
+    Reason.GANG_RUNNING,
+    Reason.ANSWERS_VALID,
+    Reason.AT_FLOOR,
+    Reason.FORECAST_ONLY,
+)
 """Told by conditions alone: an event each would cost every gang another write."""
 _WARNINGS = frozenset(
     {
@@ -33,6 +39,13 @@ _WARNINGS = frozenset(
         Reason.DEADLINE_EXCEEDED,
         Reason.LOAD_FAILED,
         Reason.POLICY_OVERRULED,
+        Reason.ABOVE_MAX,
+        Reason.TARGET_NOT_FOUND,
+        Reason.TARGET_FORBIDDEN,
+        Reason.TARGET_SHARED,
+        Reason.TARGET_UNAVAILABLE,
+        Reason.REPLICAS_OWNED_BY_ANOTHER,
+        Reason.FORECAST_STALE,
     }
 )
 

@@ -98,6 +98,9 @@ class PoolMetrics:
         self.forecast = self._by_pool(
             "forecast_nodes", "Nodes' worth forecast for this hour", "quantile"
         )
+        self.forecast_made = self._by_pool(
+            "forecast_timestamp_seconds", "When the forecast was made, POSIX seconds"
+        )
         self.writes = Counter(
             "bireme_pool_scale_writes", "Orders to targets", ["outcome"], registry=registry
         )

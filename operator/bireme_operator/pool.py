@@ -5,6 +5,7 @@ only while nothing is coming and no replica waits to be bound in the pool, becau
 them chooses which, and a node with a plan alone looks empty to him.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,13 +35,17 @@ _LEAVING_SECONDS: Final = 60.0
 _LEAST_PATIENCE_SECONDS: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Leaving:
-    """Nodes were given up: the target asks for ``replicas``, and ``nodes`` should stay."""
+    """Nodes are given up: ``order`` is for so many fewer that ``nodes`` stay.
 
-    replicas: int
+    Whoever removes them may do so until ``until``, even where more are asked for again before.
+    """
+
+    order: Order
     nodes: int
     until: float
+    is_written: bool = False
 
 
 @dataclass(slots=True)
@@ -52,6 +57,7 @@ class Pool:
         fault: Why there is no target although there should be.
         decided: The latest decision; None before the first.
         needed: Nodes that must stay, as of then.
+        littered: Nodes that would go, were there not pods on them that have ended.
         demand: Nodes' worth that was asked for when it was last measured.
     """
 
@@ -63,6 +69,7 @@ class Pool:
     meter: HourMeter = field(default_factory=HourMeter)
     decided: FloorDecision | None = None
     needed: int = 0
+    littered: int = 0
     demand: float = 0.0
     _forecast: tuple[HourForecast, ...] = ()
     _forecast_of: Any = None
@@ -91,8 +98,11 @@ class Pool:
         """Nodes asked for that are not there, or there and too young to be ready."""
         if self.replicas is None:
             return 0
-        young = sum(now - born < self._patience_seconds for born in self.nodes.not_ready)
-        return max(0, self.replicas - self.nodes.count) + young
+        young = sum(now - born < self._patience_seconds for born in self.nodes.unfinished)
+        staying = self.nodes.count
+        if self._leaving is not None and self._leaving.is_written:
+            staying = min(staying, self._leaving.nodes)
+        return max(0, self.replicas - staying) + young
 
     def growable(self, now: float) -> GrowablePool | None:
         """The pool as gangs may grow it; None where they may not."""
@@ -118,13 +128,19 @@ class Pool:
         leaving, target = self._leaving, self.target
         if leaving is None or target is None:
             return False
-        is_asked = target.is_busy or target.replicas == leaving.replicas
-        if not is_asked or self.nodes.count <= leaving.nodes or now >= leaving.until:
+        self._count_written(now)
+        is_under_way = leaving.is_written or target.is_busy
+        if not is_under_way or self.nodes.count <= leaving.nodes or now >= leaving.until:
             self._leaving = None
         return self._leaving is not None
 
     def decide(
-        self, needed: BoolArray, decision: Decision, is_settled: bool, now: float
+        self,
+        needed: BoolArray,
+        decision: Decision,
+        is_settled: bool,
+        now: float,
+        ended: Collection[str] = (),
     ) -> FloorDecision:
         """The floor, and its order to the target where one is due.
 
@@ -132,6 +148,7 @@ class Pool:
             needed: Which of all nodes must stay.
             decision: What the cycle decided, for the nodes that gangs wait for.
             is_settled: Whether no plan, made or being made, waits for pods on nodes of the pool.
+            ended: Names of nodes on which pods have ended and still lie.
         """
         mine = needed & self.nodes.mask
         self.needed = int(mine.sum())
@@ -139,6 +156,7 @@ class Pool:
         self._count_written(now)
         replicas = self.nodes.count if self.replicas is None else self.replicas
         grown = [g.nodes for g in decision.growth if g.pool == self.facts.name]
+        bare = self._bare(ended, now)
         may_go = is_settled and self._leaving is None and not self.coming(now)
         self.decided = floor(
             self._bounds(),
@@ -146,27 +164,30 @@ class Pool:
                 replicas=replicas,
                 needed=self.needed,
                 wanted=replicas + sum(grown) if grown else 0,
-                empty_since=tuple(self._empty_since.values()) if may_go else (),
+                empty_since=tuple(bare.values()) if may_go else (),
                 forecast=self.forecast,
-                forecast_made=timestamps.parse(self.facts.status.get("forecastTime")),
+                forecast_made=self.forecast_made,
                 raised=self._raised,
             ),
             now,
         )
-        self._ask(self.decided, now)
+        cool = self.spec.scale_in.cool_down_seconds
+        self._ask(self.decided, [name for name, since in bare.items() if now - since >= cool], now)
         return self.decided
 
-    def _ask(self, decided: FloorDecision, now: float) -> None:
+    def _ask(self, decided: FloorDecision, leaving: Sequence[str], now: float) -> None:
         replicas = self.replicas
         if self.target is None:
             return
         if replicas is None or decided.replicas == replicas:
             self.target.offer(None)
             return
-        is_begun = self.target.offer(Order(decided.replicas, decided.step))
-        if is_begun and decided.replicas < replicas:
+        is_fewer = decided.replicas < replicas
+        order = Order(decided.replicas, decided.step, tuple(leaving) if is_fewer else ())
+        is_begun = self.target.offer(order)
+        if is_begun and is_fewer:
             stay = self.nodes.count - (replicas - decided.replicas)
-            self._leaving = _Leaving(decided.replicas, stay, now + _LEAVING_SECONDS)
+            self._leaving = _Leaving(order, stay, now + _LEAVING_SECONDS)
 
     def _bounds(self) -> PoolBounds:
         spec = self.spec
@@ -183,13 +204,31 @@ class Pool:
         names = (self.nodes.table.names[row] for row in np.flatnonzero(empty))
         self._empty_since = {name: self._empty_since.get(name, now) for name in names}
 
+    def _bare(self, ended: Collection[str], now: float) -> dict[str, float]:
+        """Empty nodes without ended pods, and since when they are empty.
+
+        Whoever removes nodes may see no difference between pods that have ended and that run.
+        """
+        occupied = self.target.occupied if self.target is not None else ()
+        lying = {name for name in self._empty_since if name in ended or name in occupied}
+        cool = self.spec.scale_in.cool_down_seconds
+        self.littered = sum(now - self._empty_since[name] >= cool for name in lying)
+        return {name: at for name, at in self._empty_since.items() if name not in lying}
+
     def _count_written(self, now: float) -> None:
-        """What a forecast has raised within the hour, with the orders carried out since."""
+        """Take note of orders that were carried out: what a forecast raised, which nodes go."""
         if self.target is None:
             return
+        if self._leaving is not None and self._leaving.order in self.target.written:
+            self._leaving.is_written = True
         fresh = [(now, order.step) for order in self.target.written if order.step]
         self.target.written.clear()
         self._raised = tuple(each for each in (*self._raised, *fresh) if now - each[0] < HOUR)
+
+    @property
+    def forecast_made(self) -> float | None:
+        """When the nightly job wrote the forecast, POSIX seconds."""
+        return timestamps.parse(self.facts.status.get("forecastTime"))
 
     @property
     def forecast(self) -> tuple[HourForecast, ...]:

@@ -23,23 +23,29 @@ class PoolNodes:
     Attributes:
         mask: Which nodes it has, shape (nodes,).
         template: What one more would offer; None where nobody knows.
-        not_ready: When its nodes that are not ready were created, POSIX seconds.
+        unfinished: When its nodes were created that are not ready, or ready and not yet what one
+            more would be: some taints go and some resources come later. POSIX seconds.
     """
 
     table: NodeTable
     mask: BoolArray
     template: Node | None
-    not_ready: tuple[float, ...]
+    unfinished: tuple[float, ...]
 
     @classmethod
     def of(cls, name: str, spec: NodePoolScalerSpec, table: NodeTable, born: Born) -> "PoolNodes":
         """The nodes of ``table`` that ``spec`` selects."""
         mask = in_pool(spec.node_selector.match_labels, table)
-        ready = [table.nodes[row] for row in np.flatnonzero(mask & table.is_ready)]
-        newest = max(ready, key=lambda node: (born(node.name) or "", node.name), default=None)
-        others = [table.nodes[row] for row in np.flatnonzero(mask & ~table.is_ready)]
-        not_ready = tuple(timestamps.parse(born(node.name)) or 0.0 for node in others)
-        return cls(table, mask, template_of(name, spec, newest), not_ready)
+        all_nodes = [table.nodes[row] for row in np.flatnonzero(mask)]
+        ready = [node for node in all_nodes if node.is_ready]
+        model = max(ready, key=lambda n: (*_finished(n), born(n.name) or "", n.name), default=None)
+        template = template_of(name, spec, model)
+        unfinished = tuple(
+            timestamps.parse(born(node.name)) or 0.0
+            for node in all_nodes
+            if not node.is_ready or (template is not None and not _offers_what(template, node))
+        )
+        return cls(table, mask, template, unfinished)
 
     @property
     def count(self) -> int:
@@ -50,3 +56,14 @@ class PoolNodes:
     def ready(self) -> int:
         """How many of them are ready."""
         return int((self.mask & self.table.is_ready).sum())
+
+
+def _finished(node: Node) -> tuple[int, int]:
+    """How far a node has come: while it starts it has taints to lose and resources to get."""
+    return -len(node.taints), sum(amount > 0 for amount in node.allocatable.values())
+
+
+def _offers_what(template: Node, node: Node) -> bool:
+    asked = (name for name, amount in template.allocatable.items() if amount > 0)
+    has_all = all(node.allocatable.get(name, 0) > 0 for name in asked)
+    return has_all and set(node.taints) <= set(template.taints)

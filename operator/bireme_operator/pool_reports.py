@@ -68,6 +68,10 @@ def _verdict(pool: Pool, now: float) -> tuple[Reason, str]:
         return Reason.RAISED, f"{message}; {coming} are coming"
     if pool.is_shrinking(now):
         return Reason.LOWERED, f"{message}; empty nodes are going"
+    is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
+    if pool.littered and is_more and pool.spec.scale_in.policy != "Never":
+        lying = f"ended pods lie on {pool.littered} empty nodes, which stay until they are deleted"
+        message = f"{message}; {lying} (see ttlSecondsAfterFinished)"
     return Reason(pool.decided.reason), message
 
 
@@ -123,12 +127,14 @@ class PoolReports(StatusReports):
         """See :class:`StatusReports`."""
         metrics, pools = self._metrics, self._pools.known
         decided = {name: p.decided for name, p in pools.items() if p.decided is not None}
+        made = {name: pool.forecast_made for name, pool in pools.items()}
         show(
             {
                 metrics.nodes: {name: float(pool.nodes.ready) for name, pool in pools.items()},
                 metrics.floor: {name: float(each.floor) for name, each in decided.items()},
                 metrics.needed: {name: float(pool.needed) for name, pool in pools.items()},
                 metrics.demand: {name: pool.demand for name, pool in pools.items()},
+                metrics.forecast_made: {name: at for name, at in made.items() if at is not None},
             }
         )
         metrics.show_forecast({n: pool.expected(self._now()) for n, pool in pools.items()})

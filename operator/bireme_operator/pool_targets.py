@@ -21,16 +21,22 @@ from bireme_operator.back_offs import BackOffs
 from bireme_operator.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_READ_SECONDS: Final = 15.0
+READ_SECONDS: Final = 15.0
 """How often a target is read when there is nothing to write."""
+_OCCUPIED_SECONDS: Final = 60.0
+"""How long a node is taken for occupied after pods were found on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Have the target ask for ``replicas``; ``step`` of them are what a forecast adds alone."""
+    """Have the target ask for ``replicas``; ``step`` of them are what a forecast adds alone.
+
+    Of ``leaving``, which should have no pods, are the nodes that go where replicas are fewer.
+    """
 
     replicas: int
     step: int = 0
+    leaving: tuple[str, ...] = ()
 
 
 class Target:
@@ -62,6 +68,8 @@ class Target:
         self._on_change = on_change
         self._back_offs = BackOffs(clock)
         self._read_at = float("-inf")
+        self._occupied: frozenset[str] = frozenset()
+        self._occupied_at = float("-inf")
         self._has_written = False
         self._task: asyncio.Task[None] | None = None
 
@@ -69,6 +77,12 @@ class Target:
     def replicas(self) -> int | None:
         """What it asks for; None where it cannot be asked for anything."""
         return None if self.scale is None or self.fault is not None else self.scale.replicas
+
+    @property
+    def occupied(self) -> frozenset[str]:
+        """Nodes that were to go and on which pods were found that nobody counts: ended ones."""
+        is_fresh = self._clock() - self._occupied_at < _OCCUPIED_SECONDS
+        return self._occupied if is_fresh else frozenset()
 
     @property
     def is_busy(self) -> bool:
@@ -80,7 +94,8 @@ class Target:
 
         Returns whether that was begun.
         """
-        is_due = order is not None or self._clock() - self._read_at >= _READ_SECONDS
+        is_old = self._clock() - self._read_at >= READ_SECONDS
+        is_due = order is not None or self.fault is not None or is_old
         if not is_due or self.is_busy or not self._back_offs.are_over(self._key):
             return False
         self._task = asyncio.get_running_loop().create_task(self._run(order))
@@ -98,7 +113,7 @@ class Target:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, order: Order | None) -> None:
-        before = self.scale, self.fault
+        before = self.scale, self.fault, self.occupied
         try:
             await self._work(order)
             self.fault = None
@@ -107,7 +122,7 @@ class Target:
             return  # the process is about to end
         except (ApiError, ScaleFault) as error:
             self._fail(error, order)
-        if (self.scale, self.fault) != before:
+        if (self.scale, self.fault, self.occupied) != before:
             self._on_change()
 
     async def _work(self, order: Order | None) -> None:
@@ -115,6 +130,11 @@ class Target:
         self.scale, self._read_at = found, self._clock()
         if order is not None and (before is None or found.replicas != before.replicas):
             order = None  # it was decided on something else
+        if order is not None and order.leaving:
+            self._occupied = await self._targets.occupied(order.leaving)
+            self._occupied_at = self._clock()
+            if self._occupied:
+                order = None  # it is decided again, without these nodes
         if order is not None or before is None or self.fault is not None:
             wanted = order.replicas if order is not None else found.replicas + 1
             self._respect(await self._targets.owners(found, wanted))
@@ -134,10 +154,10 @@ class Target:
 
     def _whose(self, owner: Owner) -> str:
         kind, name = self._target.kind, self._target.name
-        how = "applies them" if owner.applied else "has set them"
+        how = "applies" if owner.applied else "has set"
         return (
-            f"{owner.manager!a} {how}, and is left to it; to hand them over, have it leave out"
-            f" spec.replicas, then: kubectl patch {kind.lower()} {name} --subresource=scale"
+            f"spec.replicas is left to {owner.manager!a}, who {how} it; to hand it over, have it"
+            f" leave the field out, then: kubectl patch {kind.lower()} {name} --subresource=scale"
             f" --type=merge --field-manager={names.FIELD_MANAGER}"
             """ -p '{"spec":{"replicas":N}}'"""
         )

@@ -83,9 +83,10 @@ class Pools:
         self._measure(snapshot)
         needed = needed_nodes(snapshot, decision.kept)
         planned = self._planned(snapshot.nodes, decision)
+        ended = {pod.node for pod in self._state.members.values() if pod.is_terminal}
         for pool in self.known.values():
             is_settled = not (planned & pool.nodes.mask).any()
-            pool.decide(needed, decision, is_settled, snapshot.now)
+            pool.decide(needed, decision, is_settled, snapshot.now, ended)
 
     async def close(self) -> None:
         """Stop all requests under way."""

@@ -21,7 +21,7 @@ from controlplane.cluster import Cluster
 pytestmark = pytest.mark.cluster
 
 RULES = yaml.safe_load(Path(__file__).with_name("crd_rules.yaml").read_text())
-MANIFESTS = sorted((crd.DIRECTORY.parents[2] / "manifests" / "examples").glob("*.yaml"))
+MANIFESTS = sorted((Path(__file__).parents[2] / "manifests" / "examples").glob("*.yaml"))
 WHILE_RUNNING = (
     " while the job is Running: suspend it first (spec.runPolicy.suspend: true) or create a new job"
 )

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.karpenter import static_pool
+from controlplane.karpenter import NODE_POOL_LABEL, static_pool
 from controlplane.stack import BiremeStack
+from scenario.manifests import annotations, pod_spec, task, training_job
 from scenario.pools import (
     await_nodes,
     forecast_status,
@@ -81,6 +82,30 @@ def test_nodes_go_only_when_they_are_empty_and_only_where_they_may(tenant: Tenan
         tenant.patch("NodePoolScaler", pool, {"status": forecast_status(0)}, "status")
     left = await_nodes(tenant, "day", 1, timeout_seconds=180)
     assert left == set(nodes_of(tenant.pods("late")).values())
-    assert tenant.status("late")["phase"] == "Running"
-    assert (tenant.status("late")["interruptions"], replicas(tenant, "day")) == (0, 1)
+    said = tenant.status("late")
+    assert (said["phase"], said.get("interruptions", 0)) == ("Running", 0)
+    assert replicas(tenant, "day") == 1
     assert len(nodes_of_pool(tenant, "kept")) == 3
+
+
+def test_node_with_finished_pods_does_not_go_in_place_of_a_busy_one(tenant: Tenant) -> None:
+    at_night = {"policy": "WhenEmpty", "coolDownSeconds": 60}
+    tenant.create(*static_pool("mixed", 2), pool_scaler("mixed", scaleIn=at_night))
+    await_nodes(tenant, "mixed", 2)
+    spec = pod_spec(4, nodeSelector={NODE_POOL_LABEL: "mixed"})
+    over = task(replicas=2, spec=spec, fake=annotations("1s"))
+    tenant.create(pool_job("busy", "mixed"))
+    tenant.await_phase("busy", "Running")
+    tenant.create(training_job("over", over))
+    tenant.await_phase("over", "Succeeded")
+    always(
+        lambda: tenant.status("busy").get("phase"),
+        lambda phase: phase == "Running",
+        80,
+        what="left alone",
+    )
+    assert len(tenant.pods("over")) == 2
+    assert "ended pods lie on 1 empty nodes" in tenant.status("mixed", "NodePoolScaler")["why"]
+    tenant.delete("TrainingJob", "over")
+    left = await_nodes(tenant, "mixed", 1, timeout_seconds=120)
+    assert left == set(nodes_of(tenant.pods("busy")).values())

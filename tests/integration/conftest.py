@@ -8,6 +8,7 @@ import pytest
 from bireme.kube.client import ApiClient
 from fakeapi import FakeApi
 from kubeobjects.policy_terms import train
+from promserver.programs import Programs, Unavailable, find_programs
 from smallnets import encoders
 
 
@@ -29,3 +30,12 @@ def trained(tmp_path: Path) -> Iterator[Path]:
     """A folder of small checkpoints, whose encoders are known for the time of the test."""
     with encoders.known():
         yield train(tmp_path / "trained")
+
+
+@pytest.fixture(scope="session")
+def programs() -> Programs:
+    """Prometheus and its tool; tests that need them are skipped where there are none."""
+    try:
+        return find_programs()
+    except Unavailable as error:
+        pytest.skip(f"no Prometheus: {error}")

@@ -1,10 +1,7 @@
 """A night over all NodePoolScalers: what is written into them, and what stays as it was."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
 
-import numpy as np
 import pytest
 
 from bireme.core.reasons import Reason
@@ -13,17 +10,13 @@ from bireme.forecasting.forecasters import Forecaster, Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.night import Night, PoolsError
 from bireme.forecasting.series import Series
-from bireme.kube import names
-from bireme.kube.api import NodePoolScaler
 from bireme.kube.client import ApiClient
-from bireme.kube.pool_history import HOUR, PoolHistory
+from bireme.kube.pool_history import HOUR
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
+from kubeobjects.night_terms import NOW, NOWHERE, condition, put, recorded, said
+from kubeobjects.pool_terms import SCALERS
 
-NOW = datetime(2026, 11, 23, 0, 30, tzinfo=UTC).timestamp()
-"""A Monday."""
-POOLS = "/apis/bireme.dev/v1alpha1/nodepoolscalers"
-NOWHERE = {"source": "Prometheus", "prometheus": {"url": "http://127.0.0.1:1", "query": "x"}}
 SCALING = {
     "type": "Scaling",
     "status": "True",
@@ -31,45 +24,6 @@ SCALING = {
     "message": "",
     "lastTransitionTime": "2026-11-20T00:00:00Z",
 }
-
-
-def recorded(days: int = 28, seed: int = 1) -> dict[str, Any]:
-    """``status.history``: six nodes at night, twelve by day, until midnight today."""
-    hours = np.arange(24 * days) % 24
-    usual = np.where((hours >= 8) & (hours < 18), 12.0, 6.0)
-    noise = np.random.default_rng(seed).normal(0, 1, 24 * days)
-    demand = np.maximum(usual + noise, 0)
-    start = NOW - NOW % HOUR - 24 * HOUR * days
-    return PoolHistory(start, demand, np.full(24 * days, 2.0)).to_manifest()
-
-
-def put(
-    api: FakeApi, name: str = "h200", status: dict[str, Any] | None = None, **spec: Any
-) -> None:
-    given = {"nodeSelector": {"matchLabels": {"pool": name}}, "max": 20, **spec}
-    body = {
-        "apiVersion": names.API_VERSION,
-        "kind": "NodePoolScaler",
-        "metadata": {"name": name},
-        "spec": given,
-        "status": {"history": recorded()} if status is None else status,
-    }
-    api.put(f"{POOLS}/{name}", body)
-
-
-def said(api: FakeApi, name: str = "h200") -> dict[str, Any]:
-    """The status; the whole must be what the CRD allows."""
-    stored = api.store.get(POOLS, ("", name))
-    NodePoolScaler.model_validate(
-        {k: stored[k] for k in ("spec", "status")} | {"kind": "NodePoolScaler"}
-    )
-    status: dict[str, Any] = stored["status"]
-    return status
-
-
-def condition(api: FakeApi, name: str = "h200") -> dict[str, str]:
-    (found,) = (c for c in said(api, name)["conditions"] if c["type"] == "Forecast")
-    return found
 
 
 @dataclass
@@ -131,7 +85,7 @@ async def test_each_pool_gets_a_line_with_what_was_chosen_and_why(
 
 
 async def test_what_the_operator_wrote_stays_as_it_is(api: FakeApi, night: Nights) -> None:
-    before = {"history": recorded(), "conditions": [SCALING], "nodes": 7, "floor": 5, "why": "w"}
+    before = {**recorded(), "conditions": [SCALING], "nodes": 7, "floor": 5, "why": "w"}
     put(api, status=before)
     await night()
     after = said(api)
@@ -241,7 +195,7 @@ async def test_where_too_little_is_left_of_the_history_the_old_forecast_goes(
 ) -> None:
     put(api)
     await night()
-    put(api, status=said(api) | {"history": recorded(days=2)})
+    put(api, status=said(api) | recorded(days=2))
     assert await night() == 0
     after = said(api)
     assert after["tomorrow"] == "not forecast"
@@ -258,10 +212,10 @@ async def test_a_write_that_came_between_is_read_and_kept(
     async def merge_patch(path: str, body: object) -> bytes:
         monkeypatch.undo()
         api.put(
-            f"{POOLS}/h200",
+            f"{SCALERS}/h200",
             {
-                **api.store.get(POOLS, ("", "h200")),
-                "status": {"history": recorded(), "conditions": [SCALING], "nodes": 9},
+                **api.store.get(SCALERS, ("", "h200")),
+                "status": {**recorded(), "conditions": [SCALING], "nodes": 9},
             },
         )
         return await real(path, body)
@@ -299,7 +253,7 @@ async def test_a_pool_that_does_not_exist_is_named(api: FakeApi, night: Nights) 
 
 
 async def test_without_the_crd_the_reason_is_told(api: FakeApi, night: Nights) -> None:
-    api.remove(POOLS)
+    api.remove(SCALERS)
     with pytest.raises(PoolsError, match="NodePoolScalers cannot be listed: 404 NotFound"):
         await night()
 

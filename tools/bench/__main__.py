@@ -29,6 +29,7 @@ from bench.footprint import measure_memory
 from bench.gangs import measure_gang512, measure_gangs500x4, measure_throughput
 from bench.learned import measure_learned
 from bench.measurements import Result
+from bench.nightly import measure_nightly
 from bench.simulation import measure_simulation
 from bench.training import measure_training
 from bench.waits import measure_freed, measure_verdict
@@ -50,6 +51,7 @@ CASES: Final = (
     Case("extender", "Round trip of the extender", measure_extender),
     Case("learned", "Learned policies beside the rules, 256 gangs on 500 nodes", measure_learned),
     Case("training", "Training in two processes beside one", measure_training),
+    Case("nightly", "Forecasts of 20 node pools, eight weeks of hours each", measure_nightly),
     Case("memory", "Memory at 5000 nodes and 50000 pods", measure_memory),
 )
 

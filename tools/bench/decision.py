@@ -1,7 +1,9 @@
 """The decision core alone: one cycle over a long queue on a large cluster, in a process of its own.
 
-``python -m bench.decision NODES GANGS PERCENT`` prints one JSON line; the case starts it once per
-fill level, so that the first cycle is cold and the peak memory is that of this problem only.
+``python -m bench.decision NODES GANGS PERCENT [ROOM]`` prints one JSON line; the case starts it
+once per fill level, so that the first cycle is cold and the peak memory is that of this problem
+only. With ROOM, three node pools may get so many more nodes each, and what is timed is what that
+adds to a cycle.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from bench.measurements import Result, Row, Sample, at_most
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import NodeTable
+from bireme.core.pools import GrowablePool
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -57,11 +60,20 @@ async def measure_decision(run: Run) -> Result:
             Row(what=f"{where}: warm", unit="s", bireme=Sample.of(warm), aim=at_most(1.0)),
             Row(what=f"{where}: memory added", unit="MiB", bireme=Sample.of([added])),
         ]
+    rows.append(await _added_by_growth(run))
     return Result(rows=tuple(rows), notes=("Shapes: PS/worker with rack affinity, and workers.",))
 
 
-def _in_child(nodes: int, gangs: int, percent: int) -> Measured:
-    command = [sys.executable, "-m", "bench.decision", str(nodes), str(gangs), str(percent)]
+async def _added_by_growth(run: Run) -> Row:
+    """What it costs to find the nodes that gangs wait for, where they hardly suffice."""
+    nodes, gangs, room = run.pick(500, 50), run.pick(256, 20), run.pick(200, 10)
+    found = await asyncio.to_thread(_in_child, nodes, gangs, 100, room)
+    what = f"{gangs} gangs, {nodes} nodes, 100 % in use: added by three pools of {room} more each"
+    return Row(what=what, unit="s", bireme=Sample.of(found.seconds[1:]), aim=at_most(0.02))
+
+
+def _in_child(*problem: int) -> Measured:
+    command = [sys.executable, "-m", "bench.decision", *map(str, problem)]
     done = subprocess.run(command, cwd=_TOOLS, capture_output=True, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
@@ -109,15 +121,26 @@ def _used(nodes: NodeTable, percent: int) -> IntArray:
     return used
 
 
+def _pools(room: int) -> tuple[GrowablePool, ...]:
+    """Pools of large and small GPU nodes and of nodes without any."""
+    return tuple(
+        GrowablePool(f"gpu-{gpus}", a_node("new", gpus), room, coming=3) for gpus in (8, 4, 0)
+    )
+
+
 def main(arguments: list[str]) -> None:
     """Measure one problem and print the finding."""
-    nodes, gangs, percent = (int(word) for word in arguments)
+    nodes, gangs, percent, room = (*map(int, arguments), 0)[:4]
     snapshot, policy = problem(nodes, gangs, percent), make_policy(SchedulingSettings())
     before_mib, seconds = peak_mib(), []
     for _ in range(1 + _WARM_CYCLES):
         began = time.perf_counter()
         decision = run_cycle(snapshot, policy)
         seconds.append(time.perf_counter() - began)
+        if room:
+            began = time.perf_counter()
+            run_cycle(replace(snapshot, growable=_pools(room)), policy)
+            seconds[-1] = time.perf_counter() - began - seconds[-1]
     found = Measured(seconds, len(decision.admitted), before_mib, peak_mib())
     print(msgspec.json.encode(found).decode())
 

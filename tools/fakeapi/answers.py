@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fakeapi.evictions import evict
+from fakeapi.scales import patch_scale, scale_of
 from fakeapi.selection import Selector
 from fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, merge
 from fakeapi.tokens import REVIEWS, review
@@ -78,6 +79,8 @@ class Answers:
             Refusal: the request is refused.
         """
         at, store = call.at, self.store
+        if call.method == "GET" and at.subresource == "scale":
+            return 200, scale_of(store.get(at.resource, at.key))
         if call.method == "GET":
             return 200, store.get(at.resource, at.key) if at.name else self._list(call)
         content = msgspec.json.decode(call.body) if call.body else {}
@@ -106,6 +109,11 @@ class Answers:
         applies = call.content_type == "application/apply-patch+yaml"
         if applies and "fieldManager" not in call.query:
             raise Refusal(400, "BadRequest", "fieldManager is required for apply patch")
+        if at.subresource == "scale":
+            query = call.query
+            return 200, patch_scale(
+                self.store, at.resource, at.key, query, content, applies=applies
+            )
         if applies and at.key not in self.store.collection(at.resource).objects:
             return 201, self.store.create(at.resource, at.key, content)
         old = self.store.get(at.resource, at.key)

@@ -6,9 +6,7 @@ the core kinds that are watched are announced.
 
 from typing import Any, Final
 
-from aiohttp import web
-
-from fakeapi.server import FakeApi, json_answer
+from fakeapi.server import FakeApi
 
 _VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _GROUPS: Final = {
@@ -29,16 +27,24 @@ _CORE: Final = {
 class DiscoverableApi(FakeApi):
     """:class:`FakeApi` with the discovery documents of a real server."""
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        document = _DOCUMENTS.get(request.path.rstrip("/"))
-        return await super()._serve(request) if document is None else json_answer(document)
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents |= _DOCUMENTS
 
 
-def _resources(group_version: str, kinds: dict[str, tuple[str, bool]]) -> dict[str, Any]:
+def resources(
+    group_version: str, kinds: dict[str, tuple[str, bool]], scalable: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The document of a group: kinds by their plural, whether namespaced, which have a scale."""
     entries = [
         {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": is_namespaced}
         | {"verbs": _VERBS}
         for plural, (kind, is_namespaced) in kinds.items()
+    ]
+    entries += [
+        {"name": f"{plural}/scale", "kind": "Scale", "namespaced": kinds[plural][1]}
+        | {"verbs": ["get", "patch", "update"]}
+        for plural in scalable
     ]
     return {"kind": "APIResourceList", "groupVersion": group_version, "resources": entries}
 
@@ -52,7 +58,7 @@ def _group(group_version: str) -> dict[str, Any]:
 _DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.1"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/api/v1": _resources("v1", _CORE),
+    "/api/v1": resources("v1", _CORE),
     "/apis": {"kind": "APIGroupList", "groups": [_group(name) for name in _GROUPS]},
-    **{f"/apis/{name}": _resources(name, kinds) for name, kinds in _GROUPS.items()},
+    **{f"/apis/{name}": resources(name, kinds) for name, kinds in _GROUPS.items()},
 }

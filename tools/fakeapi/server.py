@@ -31,6 +31,8 @@ class FakeApi:
         """Requests so far by (method or ``WATCH``, resource path)."""
         self.removed: set[str] = set()
         """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
+        self.documents: dict[str, Object] = {}
+        """What it says of itself, by path: discovery."""
         self.token: str | None = None
         """When set, requests without this bearer token get 401."""
         self.url = ""
@@ -114,6 +116,8 @@ class FakeApi:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         watch = request.query.get("watch") in {"1", "true"}
+        if (document := self.documents.get(request.path.rstrip("/"))) is not None:
+            return json_answer(document)
         try:
             at = address(request.path)
             self.requests["WATCH" if watch else request.method, at.resource] += 1

@@ -11,7 +11,7 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leadership import Term
+from bireme_operator.leadership import Term, wall_clock
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings
 from fakeapi import FakeApi, mirror
@@ -34,17 +34,19 @@ async def leading(
     epoch: int = 1,
     fence: Callable[[], None] = lambda: None,
     scheduling: SchedulingSettings | None = None,
+    now: Callable[[], float] = wall_clock,
     **settings: Any,
 ) -> AsyncIterator[Term]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
-    ``fence`` is asked before every write. A term that ends by itself fails the test.
+    ``fence`` is asked before every write, ``now`` for POSIX seconds. A term that ends by itself
+    fails the test.
     """
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
-    term = Term(client, chosen, decides, Metrics(), epoch, "test", lambda: None)
+    term = Term(client, chosen, decides, Metrics(), epoch, "test", lambda: None, now=now)
     task = asyncio.create_task(term.run())
     try:
         yield term

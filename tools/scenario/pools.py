@@ -73,14 +73,16 @@ def forecast_status(upper: float) -> Manifest:
     }
 
 
-def recorded_status(demand: Callable[[float], float], days: int = 28) -> Manifest:
+def recorded_status(
+    demand: Callable[[float], float], days: int = 28, now: float | None = None, tasks: float = 0.0
+) -> Manifest:
     """The status of a NodePoolScaler whose operator has counted ``days`` days and what there is of
-    today: ``demand`` of the time at which each hour began, POSIX seconds."""
-    now = _now()
+    today: ``demand`` of the time at which each hour began, and ``tasks``; POSIX seconds."""
+    now = _now() if now is None else now
     start = now - now % DAY - DAY * days
     hours = np.arange(start, now - now % HOUR, HOUR)
     counted = np.array([demand(hour) for hour in hours.tolist()])
-    return {"history": PoolHistory(start, counted, np.zeros_like(counted)).to_manifest()}
+    return {"history": PoolHistory(start, counted, np.full_like(counted, tasks)).to_manifest()}
 
 
 def _now() -> float:

@@ -8,13 +8,14 @@ custom resources the API server answers it with 500, as of 1.37.)
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from bireme.core.reasons import Reason
-from bireme.kube import names
+from bireme.kube import names, pods, wire
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiClient, ApiError
 
@@ -78,6 +79,10 @@ class _Resources(msgspec.Struct):
     resources: list[_Resource] = []
 
 
+class _Pods(wire.Wire, frozen=True):
+    items: tuple[wire.Pod, ...] | None = None
+
+
 class ScaleTargets:
     """Reads and writes scales; where each kind is served is remembered while it is there."""
 
@@ -130,6 +135,23 @@ class ScaleTargets:
         answer = await self._patch(scale.path, params, body, "application/merge-patch+json")
         version = msgspec.json.decode(answer, type=_Scale).metadata.resource_version
         return Scale(scale.path, replicas, version)
+
+    async def occupied(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Those of ``nodes`` to which pods are bound, ended or not, that could leave them.
+
+        Raises:
+            ApiError: the API server does not say.
+        """
+        found = set()
+        for node in nodes:
+            params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
+            answer = await self._client.request(
+                "GET", "/api/v1/pods", params=params, timeout_seconds=_TIMEOUT_SECONDS
+            )
+            here = msgspec.json.decode(answer, type=_Pods).items or ()
+            if not all(map(pods.never_leaves, here)):
+                found.add(node)
+        return frozenset(found)
 
     async def _patch(
         self, path: str, params: dict[str, str], body: dict[str, Any], content_type: str

@@ -13,10 +13,7 @@ from pydantic import ValidationError
 
 from bireme.kube import names
 from bireme.kube.api import (
-    PodGroup,
     Queue,
-    SchedulingPolicy,
-    TrainingJob,
     TrainingJobSpec,
     TrainingJobStatus,
 )
@@ -24,14 +21,10 @@ from bireme.kube.api.indices import compress, expand
 from bireme.kube.api.metadata import Resource
 from bireme.kube.api.pod_group import Placement, Plan
 from bireme.kube.api.queues import LabelSelector
+from bireme.kube.kinds import KINDS
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
-MODELS: dict[str, type[Resource]] = {
-    "TrainingJob": TrainingJob,
-    "PodGroup": PodGroup,
-    "Queue": Queue,
-    "SchedulingPolicy": SchedulingPolicy,
-}
+MODELS: dict[str, type[Resource]] = {kind.model.__name__: kind.model for kind in KINDS}
 INDICES = st.sets(st.integers(0, 9_999), max_size=300)
 
 

@@ -1,0 +1,1 @@
+"""Pages of docs/results/forecasting, from trials of ``bireme forecast`` on public series."""
