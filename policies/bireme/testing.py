@@ -10,6 +10,7 @@ from bireme.core.constraints import ANYWHERE, NodeConstraints, Taint
 from bireme.core.gangs import Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import make_placement
+from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, add, request_of
@@ -58,6 +59,20 @@ def a_node(
         known["topology.kubernetes.io/zone"] = zone
     return Node(
         name, offers | ({GPU: gpus} if gpus else {}), known, tuple(taints), is_ready, is_cordoned
+    )
+
+
+def a_pool(
+    name: str = "pool",
+    room: int = 10,
+    template: Node | None = None,
+    *,
+    coming: int = 0,
+    asked_at: float | None = None,
+) -> GrowablePool:
+    """A pool that may get ten more nodes of eight GPUs; late 100 s after ``asked_at``."""
+    return GrowablePool(
+        name, template or a_node("new"), room, coming, asked_at, patience_seconds=100
     )
 
 
@@ -139,6 +154,7 @@ def a_snapshot(
     used: IntArray | None = None,
     now: float = 0.0,
     settings: SchedulingSettings | None = None,
+    growable: Sequence[GrowablePool] = (),
 ) -> ClusterSnapshot:
     """A snapshot of ``nodes`` with one open queue called ``default`` and nothing running."""
     settings = settings or SchedulingSettings()
@@ -151,6 +167,7 @@ def a_snapshot(
         queues={queue.name: queue for queue in queues},
         queue_usage=queue_usage or {},
         settings=settings,
+        growable=tuple(growable),
     )
 
 

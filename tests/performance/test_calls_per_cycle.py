@@ -17,7 +17,16 @@ from bireme.core.running import RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
-from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme.testing import (
+    GPU,
+    a_gang,
+    a_node,
+    a_pool,
+    a_running_gang,
+    a_snapshot,
+    a_task,
+    with_running,
+)
 
 NODES = 40
 ORDERERS = ("fifo", "combined-priority")
@@ -90,6 +99,18 @@ def test_a_hundred_times_as_many_gangs_that_cannot_start_cost_no_more_calls_of_n
     few, _ = cycle_calls(a_full_cluster(10), orderer)
     many, _ = cycle_calls(a_full_cluster(1000), orderer)
     assert few <= many <= few * 1.1
+
+
+@pytest.mark.parametrize("orderer", ORDERERS)
+def test_once_a_pool_is_exhausted_those_who_wait_for_more_cost_no_calls_of_numpy(
+    orderer: str,
+) -> None:
+    few, many = (
+        cycle_calls(replace(a_full_cluster(gangs), growable=(a_pool(room=4),)), orderer)[0]
+        for gangs in (10, 1000)
+    )
+    plain, _ = cycle_calls(a_full_cluster(10), orderer)
+    assert plain < few <= many <= few * 1.1
 
 
 def test_what_is_counted_is_the_work_of_each_kind_of_gang() -> None:

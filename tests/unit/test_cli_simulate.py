@@ -124,6 +124,41 @@ def test_without_preemption_nothing_is_stopped(capsys: pytest.CaptureFixture[str
     assert numbers(capsys, *arguments, "--no-preemption")["runs"][0]["preemptions"] == 0
 
 
+def test_node_pools_are_compared_by_how_they_look_ahead(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fixed, reactive = numbers(capsys, "--pools", "0:60", "--floor", "fixed,reactive")["runs"]
+    assert [fixed["policy"], reactive["policy"]] == [
+        "combined-priority, fixed",
+        "combined-priority, reactive",
+    ]
+    assert fixed["node_hours"] == pytest.approx(2 * fixed["makespan_seconds"] / 3600)
+    assert reactive["node_hours"] < fixed["node_hours"]
+    assert fixed["short_hours"] < reactive["short_hours"]
+
+
+def test_table_of_node_pools_shows_node_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--pools", "1"]) == 0
+    header = capsys.readouterr().out.splitlines()[2]
+    assert "node-hours  hours short" in header
+    assert numbers(capsys)["runs"][0]["short_hours"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--pools", "3"), "argument --pools: pools is '3', of which '3' is no MIN"),
+        (("--pools", "1", "--floor", "lps"), "argument --floor: no floor is called 'lps'; did you"),
+        (("--floor", "lsp"), "argument --floor: 'lsp' of which node pools?"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    assert main([*SMALL, *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_wait_bound_is_the_one_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     late = numbers(capsys, "--policy", "fifo", "--wait-bound", "1")["runs"][0]
     assert late["wait_bound_violations"] > 0

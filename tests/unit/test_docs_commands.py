@@ -15,7 +15,7 @@ from smallnets.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-PAGES = ("README.md", "docs/simulator.md", "docs/learning.md")
+PAGES = ("README.md", "docs/simulator.md", "docs/learning.md", "docs/forecasting.md")
 OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
 """The module that a page's own policy is said to be in."""
 
@@ -43,13 +43,18 @@ def lies_here(source: str) -> bool:
     return any(where.is_file() for where in (path, *path.parents))
 
 
-def arguments(command: str) -> list[str]:
-    """Those of ``command`` as a shell reads them, but for at most 40 jobs."""
+def as_read(command: str) -> list[str]:
+    """The arguments of ``command`` as a shell reads them."""
     script = f"printf '%s\\n' {command.partition(' ')[2]}"
     told = subprocess.run(
         ["sh", "-c", script], env={"DATA": str(DATA)}, capture_output=True, text=True, check=True
     )
-    given = told.stdout.splitlines()
+    return told.stdout.splitlines()
+
+
+def arguments(command: str) -> list[str]:
+    """Those of ``command``, but for at most 40 jobs."""
+    given = as_read(command)
     if "--limit" in given:
         at = given.index("--limit")
         del given[at : at + 2]
@@ -93,6 +98,25 @@ def test_a_command_about_learning_of_the_documentation_is_understood(command: st
     given = shlex.split(command, comments=True)[1:]
     options = cli._parser().parse_args(given)
     assert options.run in (train_command.run, evaluate_command.run)
+
+
+@pytest.mark.parametrize("command", shown("bireme forecast "))
+def test_a_forecast_of_the_documentation_is_made(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hours = range(21 * 24)
+    rows = (f"2026-11-{1 + h // 24:02} {h % 24:02}:00,{10 + h % 24 % 7}\n" for h in hours)
+    Path("nodes.csv").write_text("time,active\n" + "".join(rows))
+    given = as_read(command)
+    file = Path(given[given.index("--series") + 1])
+    if not file.is_file():
+        pytest.skip(f"{file} is not here: the series is published, but not part of Bireme")
+    assert main([*given, "--models", "persistence,seasonal-naive"]) == 0
+    assert "verdict" in capsys.readouterr().out
 
 
 def test_every_key_is_documented_in_the_words_of_the_code() -> None:

@@ -93,7 +93,7 @@ class Made(_Struct, frozen=True, kw_only=True):
         made: The date, as 2026-11-21.
         command: What trains it again.
         data: What it was trained on, in words.
-        training: Numbers of the training by name, ``steps`` and ``minutes`` among them.
+        training: Numbers of the training by name.
     """
 
     format: int = FORMAT
@@ -109,7 +109,10 @@ class Made(_Struct, frozen=True, kw_only=True):
 
 
 class Card(Made, frozen=True, kw_only=True):
-    """Everything about a policy's checkpoint but its weights."""
+    """Everything about a policy's checkpoint but its weights.
+
+    ``steps`` and ``minutes`` are among the numbers of its training.
+    """
 
     parts: Parts
 

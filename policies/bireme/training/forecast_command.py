@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gru",
         default="train",
         metavar="FOLDER",
-        help="a network trained before, or shipped; default: train one on the series",
+        help="of a network trained before; shipped: the one that comes with Bireme, for hours; "
+        "train: one for the series, where torch is installed; default: %(default)s",
     )
     add(
         "--alpha",

@@ -29,6 +29,8 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
+FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
+"""What is trained as well, but forecasts; ``bireme forecast`` judges it."""
 
 _OF_THE_EXTRA: Final = (
     "torch",
@@ -45,22 +47,26 @@ Results = Mapping[str, Mapping[str, float]]
 """By contender and metric; what is not finite counts as no value."""
 
 
-class Recipe(Protocol):
-    """How one learned policy comes to be, and how it is judged.
-
-    Attributes:
-        summary: One line.
-        settings: What it can be judged in, by name, a line each.
-        primary: The metric that ranks contenders, and whether less of it is better.
-    """
+class Trainable(Protocol):
+    """How something learned comes to be; ``summary`` is one line."""
 
     summary: str
-    settings: Mapping[str, str]
-    primary: tuple[str, bool]
 
     def train(self, run: "TrainingRun") -> Path:
         """Train within the limits of ``run``; the folder of the finished checkpoint."""
         ...
+
+
+class Recipe(Trainable, Protocol):
+    """How one learned policy comes to be, and how it is judged.
+
+    Attributes:
+        settings: What it can be judged in, by name, a line each.
+        primary: The metric that ranks contenders, and whether less of it is better.
+    """
+
+    settings: Mapping[str, str]
+    primary: tuple[str, bool]
 
     def evaluate(
         self, checkpoint: "Checkpoint", setting: str, seed: int, options: Mapping[str, str]
@@ -70,14 +76,23 @@ class Recipe(Protocol):
 
 
 def load_recipe(name: str) -> Recipe:
-    """The recipe called ``name``.
+    """The recipe of the policy called ``name``.
 
     Raises:
         SettingError: there is none (it names the nearest), or what it needs is not installed.
     """
-    path = name if ":" in name else RECIPES.get(name, "")
+    return cast(Recipe, _class(name, RECIPES)())
+
+
+def load_forecaster(name: str, *given: object) -> Trainable:
+    """The recipe of the forecaster called ``name``, made of ``given``; errors as load_recipe."""
+    return cast(Trainable, _class(name, FORECASTERS)(*given))
+
+
+def _class(name: str, known: Mapping[str, str]) -> type:
+    path = name if ":" in name else known.get(name, "")
     if not path:
-        raise SettingError(f"no recipe is called {name!r}; {closest(name, RECIPES)}")
+        raise SettingError(f"no recipe is called {name!r}; {closest(name, known)}")
     module_name, _, attribute = path.partition(":")
     try:
         module = import_module(module_name)
@@ -90,7 +105,7 @@ def load_recipe(name: str) -> Recipe:
             f"recipe {name!r}: module {module_name!r} has no class {attribute!r} with a method "
             "'train'; see bireme.training.recipes.Recipe"
         )
-    return cast(Recipe, found())
+    return found
 
 
 def closest(name: str, known: Iterable[str]) -> str:

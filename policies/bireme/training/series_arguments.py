@@ -67,7 +67,7 @@ def moment(text: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def add_series_arguments(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) -> None:
     """Teach ``parser`` how to say which series, and how it is read."""
     add = parser.add_argument
     add("--series", type=Path, required=required, metavar="FILE", help="CSV or plain numbers")

@@ -107,6 +107,7 @@ OUTLINES = st.builds(
     resizes=st.dictionaries(st.sampled_from("de"), st.just(PLACES)),
     stops=st.dictionaries(st.sampled_from("de"), st.sampled_from("abc")),
     holds=st.dictionaries(st.sampled_from("abc"), st.sampled_from(("x", "y"))),
+    growth=st.dictionaries(st.sampled_from("abc"), st.just({"pool": 1})),
 )
 
 
@@ -116,6 +117,6 @@ def test_differences_are_mirrored_when_the_sides_are(one: Outline, other: Outlin
     assert there.keys() == KINDS.keys()
     assert there["starts"] == back["missing_starts"]
     assert there["stops"] == back["missing_stops"]
-    for kind in ("other_places", "resizes", "other_reasons"):
+    for kind in ("other_places", "resizes", "other_reasons", "other_growth"):
         assert there[kind] == back[kind]
     assert not any(differences(one, one).values())

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from bireme.cli import main
+from bireme.forecasting.backtest import BackTest
+from bireme.training.forecasts.report import is_beyond_chance
 
 SIMPLE = "persistence,seasonal-naive"
 Forecast = Callable[..., str]
@@ -60,15 +62,36 @@ def test_the_table_has_accuracies_and_skills_of_all_and_says_who_was_chosen(
 
 
 def test_the_verdict_says_so_where_a_simple_rule_does_as_well(forecast: Forecast) -> None:
-    assert "no gain: seasonal-naive alone does as well" in forecast()
+    assert "no gain at 90 %: seasonal-naive alone does as well\n" in forecast()
+
+
+def test_a_gain_in_few_forecasts_is_called_one_that_may_be_chance() -> None:
+    rng = np.random.default_rng(2)
+    actuals = rng.normal(100, 10, (400, 1))
+    near, far = (actuals + rng.normal(0, spread, (400, 1)) for spread in (9.0, 11.0))
+
+    def both(count: int) -> list[BackTest]:
+        origins = np.arange(count)
+        return [BackTest(origins, told[:count], actuals[:count]) for told in (near, far)]
+
+    assert not is_beyond_chance(*both(20), 0.8)
+    assert is_beyond_chance(*both(400), 0.8)
+    assert not is_beyond_chance(*reversed(both(400)), 0.8)
+
+
+def test_a_series_that_wanders_is_better_left_alone(forecast: Forecast, hours: Path) -> None:
+    steps = np.random.default_rng(3).normal(0, 1, 480).cumsum()
+    hours.write_text("".join(f"{value:.3f}\n" for value in 100 + steps))
+    assert "so forecasting does not help here" in forecast("--step", "1h", "--models", "arima")
 
 
 def test_a_model_that_knows_more_than_both_simple_rules_is_chosen_and_praised(
     forecast: Forecast,
 ) -> None:
     told = forecast("--models", "holt-winters")
-    assert "verdict  holt-winters errs" in told
-    assert "less than seasonal-naive, the better of the two simple rules" in told
+    assert "verdict  holt-winters has" in told
+    assert "less loss than seasonal-naive, the better of the two simple rules" in told
+    assert "may be chance" not in told
 
 
 def test_the_json_has_the_numbers_of_the_table_and_the_forecast(

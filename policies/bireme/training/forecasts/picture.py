@@ -18,7 +18,8 @@ from bireme.simulator.reports.words import digits, duration, share
 from bireme.training.forecasts.trial import PERSISTENCE, SEASONAL, Trial, bounds
 
 _INCHES: Final = (10.0, 4.4)
-_DPI: Final = 110
+_DPI: Final = 100
+_SMALL: Final[dict[str, Any]] = {".png": {"pil_kwargs": {"optimize": True}}}
 _SHOWN: Final = 336
 """Intervals of the test that are drawn, a fortnight of hours."""
 _LINE, _RIVAL = LIGHT_POLICIES[:2]
@@ -34,7 +35,7 @@ def draw(trial: Trial, target: Path) -> None:
     axes = figure.add_subplot(facecolor=LIGHT["card"])
     _draw(axes, trial)
     _dress(axes, trial)
-    figure.savefig(target, dpi=_DPI)
+    figure.savefig(target, dpi=_DPI, **_SMALL.get(target.suffix, {}))
 
 
 def _draw(axes: Any, trial: Trial) -> None:
@@ -50,8 +51,10 @@ def _draw(axes: Any, trial: Trial) -> None:
     beyond = len(series) + np.arange(trial.asked.horizon)[None]
     for at, (point, lower, upper) in ((places, past), (beyond, trial.ahead[:, None])):
         across, low = _curve(trial, at, lower)
-        axes.fill_between(across, low, _curve(trial, at, upper)[1], color=_LINE, alpha=0.18, lw=0)
-        marks = {} if at.size > 1 else {"marker": "o", "markersize": 3}
+        # One point alone has no width: a bar and a dot are seen.
+        width, marks = (0, {}) if at.size > 1 else (5, {"marker": "o", "markersize": 4})
+        high = _curve(trial, at, upper)[1]
+        axes.fill_between(across, low, high, color=_LINE, alpha=0.18, lw=width)
         axes.plot(*_curve(trial, at, point), color=_LINE, lw=1.5, label=label, **marks)
         label = ""
     shown = np.arange(places[0, 0], len(series))[None]

@@ -1,8 +1,11 @@
 """A trial of forecasters as a table for people, and as numbers for programs."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
+
+import numpy as np
 
 from bireme.forecasting.backtest import BackTest
 from bireme.simulator.reports.terminal import aligned
@@ -17,16 +20,8 @@ _SHOWN: Final = 8
 
 def table(trial: Trial) -> str:
     """A line per forecaster, the best first, and below who was chosen and what comes next."""
-    q = f"{100 * trial.asked.quantile:g} %"
-    head = [
-        *("model", "1-MAPE", "1-WAPE", "skill: persistence", "seasonal-naive"),
-        *(f"loss at {q}", f"below {q}", "fitted in"),
-    ]
-    lines = [
-        *told_series(trial),
-        "",
-        *aligned([head, *(_row(trial, name) for name in ranked(trial))]),
-    ]
+    rows = [cells(name, _numbers(trial, name)) for name in ranked(trial)]
+    lines = [*told_series(trial), "", *aligned([head(trial.asked.quantile), *rows])]
     lines += [f"{name}: not tried: {fault}" for name, fault in trial.chosen.faults.items()]
     lines += ["", *(f"{name}: {words}" for name, words in trial.about.items())]
     lines += [f"chosen   {trial.chosen.said}", f"verdict  {verdict(trial)}", *_ahead(trial)]
@@ -40,14 +35,32 @@ def ranked(trial: Trial) -> list[str]:
 
 
 def verdict(trial: Trial) -> str:
-    """Whether the one chosen says more than the better of the two simple rules."""
-    scores, name = trial.chosen.scores, trial.chosen.name
+    """Whether any model says more than the better of the two simple rules."""
+    scores, name, q = trial.chosen.scores, trial.chosen.name, trial.asked.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
-    rule = min(simple, key=lambda each: scores[each].mean_absolute_error)
-    gain = trial.skill(name, rule)
-    if gain is None or gain < _LEAST_GAIN:
-        return f"no gain: {rule} alone does as well, so forecasting does not help here"
-    return f"{name} errs {share(gain)} less than {rule}, the better of the two simple rules"
+    rule = min(simple, key=lambda each: scores[each].pinball(q))
+    loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
+    closest = min(scores, key=lambda each: scores[each].mean_absolute_error)
+    skill = min(trial.skill(closest, each) or 0.0 for each in simple)
+    also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _LEAST_GAIN else ""
+    if loss >= (1 - _LEAST_GAIN) * simple_loss:
+        helps_not = ", so forecasting does not help here" if rule == PERSISTENCE else ""
+        return f"no gain at {100 * q:g} %: {rule} alone does as well{also or helps_not}"
+    gain = share(1 - loss / simple_loss)
+    doubt = "" if is_beyond_chance(scores[name], scores[rule], q) else ", which may be chance"
+    told = f"{name} has {gain} less loss than {rule}, the better of the two simple rules{doubt}"
+    return f"{told}{also}" if closest != name else told
+
+
+def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
+    """Whether the loss of ``one`` is lower by two standard errors of the difference.
+
+    After Diebold and Mariano (Journal of Business & Economic Statistics, 1995); of forecasts many
+    steps ahead, those that overlap count as one.
+    """
+    gains = other.losses(quantile) - one.losses(quantile)
+    independent = len(gains) / one.forecasts.shape[1]
+    return bool(gains.mean() > 2 * gains.std() / np.sqrt(independent))
 
 
 def document(trial: Trial, command: str) -> dict[str, Any]:
@@ -100,20 +113,22 @@ def told_series(trial: Trial) -> list[str]:
     ]
 
 
-def _row(trial: Trial, name: str) -> list[str]:
-    score, q = trial.chosen.scores[name], trial.asked.quantile
-    shares = (
-        score.accuracy_mape,
-        score.accuracy_wape,
-        trial.skill(name, PERSISTENCE),
-        trial.skill(name, SEASONAL),
-    )
+def head(quantile: float) -> list[str]:
+    """The columns of the table."""
+    q = f"{100 * quantile:g} %"
+    skills = "skill: persistence", SEASONAL
+    return ["model", "1-MAPE", "1-WAPE", *skills, f"loss at {q}", f"below {q}", "fitted in"]
+
+
+def cells(name: str, numbers: Mapping[str, Any]) -> list[str]:
+    """The row of the model called ``name``, from its ``numbers`` in the document."""
+    keys = "accuracy_mape", "accuracy_wape", "skill_persistence", "skill_seasonal_naive"
     return [
         name,
-        *("" if value is None else share(value) for value in shares),
-        digits(score.pinball(q)),
-        share(score.coverage(q)),
-        duration(round(trial.fit_seconds[name], 3)),
+        *("" if numbers[key] is None else share(numbers[key]) for key in keys),
+        digits(numbers["pinball"]),
+        share(numbers["below_upper"]),
+        duration(round(numbers["fit_seconds"], 3)),
     ]
 
 

@@ -1,7 +1,7 @@
 """Every forecaster on one series: how it did on the last part; what the best says comes next."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -24,6 +24,8 @@ PERSISTENCE: Final = "persistence"
 SEASONAL: Final = "seasonal-naive"
 TRAIN: Final = "train"
 """Instead of a folder: train the network on the series itself."""
+SHIPPED: Final = "shipped"
+"""Instead of a folder: the network that comes with Bireme, for hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Asked:
         test: How many of the last intervals no model is fitted to.
         quantile: What models are chosen by.
         alpha: Weight of the GRU in LSP; None: fitted.
-        gru: Folder of a network, or :data:`TRAIN`.
+        gru: Folder of a network, :data:`TRAIN` or :data:`SHIPPED`.
     """
 
     file: Path
@@ -107,7 +109,7 @@ def carry_out(asked: Asked) -> Trial:
     return Trial(
         asked=asked,
         chosen=chosen,
-        fit_seconds={each.name: each.seconds for each in watched},
+        fit_seconds=_seconds(watched),
         about={name: words for name, words in about.items() if words},
         ahead=bounds(chosen.intervals, points, asked.quantile),
     )
@@ -127,13 +129,21 @@ def _parts(asked: Asked) -> dict[str, Forecaster]:
 
 
 def _gru(asked: Asked) -> Forecaster:
-    if asked.gru != TRAIN:
+    if asked.gru not in (TRAIN, SHIPPED):
         return Gru(Path(asked.gru))
-    if find_spec("torch") is None:
+    if asked.gru == SHIPPED or find_spec("torch") is None:
         return Gru()
     from bireme.training.gru.training import trained_for
 
     return Gru(train=partial(trained_for, horizon=asked.horizon, seed=0))
+
+
+def _seconds(watched: Sequence[Watched]) -> dict[str, float]:
+    """Of fitting, by name; a blend that found its parts fitted takes as long as they did."""
+    seconds = {each.name: each.seconds for each in watched}
+    if "lsp" in seconds:
+        seconds["lsp"] += seconds.get("gru", 0.0) + seconds.get("arima", 0.0)
+    return seconds
 
 
 def _told(model: Model | None) -> str:

@@ -1,0 +1,48 @@
+"""Pages of forecasts: what stands in the repository is what the trials left there."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bireme import cli
+from bireme.training import forecast_command
+from forecasts import __main__ as forecasts
+from forecasts.trials import PAGES, Trial
+
+TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trials.items()]
+
+
+@pytest.mark.parametrize(("name", "trial"), TRIALS)
+def test_a_trial_is_a_command_that_is_understood(name: str, trial: Trial) -> None:
+    given = shlex.split(f"forecast {trial.arguments}")
+    assert cli._parser().parse_args(given).run is forecast_command.run
+
+
+def test_pages_are_written_from_the_numbers_that_lie_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = {path.name: path.read_text() for path in forecasts.FOLDER.glob("*.md")}
+    for path in forecasts.FOLDER.glob("*.json"):
+        (tmp_path / path.name).write_text(path.read_text())
+    monkeypatch.setattr(forecasts, "FOLDER", tmp_path)
+    assert forecasts.main([]) == 0
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.md")} == committed
+    assert set(committed) == {"README.md", *(f"{name}.md" for name in PAGES)}
+
+
+def test_a_picture_lies_beside_the_numbers_of_every_trial() -> None:
+    for name, trial in TRIALS:
+        told = json.loads((forecasts.FOLDER / f"{name}.json").read_text())
+        assert trial.arguments in told["command"]
+        picture = forecasts.FOLDER / f"{name}.png"
+        assert picture.stat().st_size < 150_000
+
+
+def test_an_unknown_page_is_answered_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        forecasts.main(["tsdl-week"])
+    assert "no page or trial 'tsdl-week'; there are tsdl, " in capsys.readouterr().err
