@@ -23,6 +23,7 @@ class Helm:
     ) -> subprocess.CompletedProcess[str]:
         """``helm ARGUMENTS``, against ``cluster`` or none at all, however it ends."""
         env = {f"HELM_{kind}_HOME": str(self._home) for kind in ("CACHE", "CONFIG", "DATA")}
+        env["HOME"] = str(self._home)  # what it learns of a cluster is kept there
         env["KUBECONFIG"] = str(cluster.kubeconfig) if cluster else str(self._home / "none")
         command = [str(build() / "helm"), *arguments]
         return subprocess.run(
