@@ -15,16 +15,16 @@ DAY: Final = 24
 WEEK: Final = 7 * DAY
 _WAVES: Final = (1, 2, 3)
 _PERSISTENCE: Final = (0.0, 0.5, 0.9, 0.98, 0.995)
-_NOISE: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+_NOISE: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _DRIFT: Final = (0.0, 0.03, 0.1)
 
 
 def demand(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
     """Hourly node counts of ``count`` pools, at least 0, shape (count, hours)."""
-    strength = chance.uniform(0, 1, (count, 1)) * chance.choice([0.0, 0.4, 1.0], (count, 1))
+    strength = chance.uniform(0, 1, (count, 1)) * chance.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
     logs = strength * _weeks(chance, count)[:, np.arange(hours) % WEEK]
     logs += chance.choice(_NOISE, (count, 1)) * _lasting(chance, count, hours)
-    logs += chance.choice(_NOISE[:3], (count, 1)) * chance.standard_normal((count, hours))
+    logs += chance.choice(_NOISE[:4], (count, 1)) * chance.standard_normal((count, hours))
     logs += chance.choice(_DRIFT, (count, 1)) * _drift(chance, count, hours)
     logs += _steps(chance, count, hours)
     level = np.exp(chance.uniform(0, np.log(2000), (count, 1)))

@@ -1,10 +1,13 @@
-"""The network: a GRU reads the last values, one head forecasts every lead.
+"""The network: a GRU reads the last values, one head says for every lead what to go by.
 
-    state    = GRU(past)
-    forecast = linear(ahead) + head(state, ahead)
+    state           = GRU(past)
+    weights, shift  = head(state, ahead)
+    forecast        = (usual + weights) . ahead + shift
 
-Before it has learned anything it is the seasonal-naive forecast, since the linear part takes what
-stood there one longest season ago (without seasons: the last value) and the head answers 0.
+So a forecast is a blend of what stood there in past seasons and of the last value, with weights
+that depend on how well they agreed lately. Before it has learned anything the head answers 0, and
+the usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
+seasons: on the last value).
 """
 
 import torch
@@ -22,17 +25,18 @@ class GruNetwork(nn.Module):
         super().__init__()
         (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
         self.gru = nn.GRU(int(seen), hidden, batch_first=True)
-        last = nn.Linear(hidden, 1)
+        last = nn.Linear(hidden, int(known) + 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
         self.head = nn.Sequential(nn.Linear(hidden + int(known), hidden), nn.Tanh(), last)
-        self.linear = nn.Linear(int(known), 1)
-        for part in (last, self.linear):
-            nn.init.zeros_(part.weight)
-            nn.init.zeros_(part.bias)
+        self.usual = nn.Parameter(torch.zeros(int(known)))
         with torch.no_grad():
-            self.linear.weight[0, max(0, 2 * len(frame.periods) - 2)] = 1.0
+            self.usual[max(0, 2 * len(frame.periods) - 2)] = 1.0
 
     def forward(self, past: Tensor, ahead: Tensor) -> Tensor:
         """(rows, window, ...) and (rows, horizon, ...) to (rows * horizon,), row by row."""
         state = self.gru(past)[1][-1].unsqueeze(1).expand(-1, ahead.shape[1], -1)
-        answer: Tensor = self.linear(ahead) + self.head(torch.cat([state, ahead], -1))
+        told = self.head(torch.cat([state, ahead], -1))
+        weights, shift = self.usual + told[..., :-1], told[..., -1]
+        answer: Tensor = (weights * ahead).sum(-1) + shift
         return answer.reshape(-1)
