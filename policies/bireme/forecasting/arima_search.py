@@ -8,7 +8,8 @@ q and Fourier terms share a matrix of products, so a regression costs no more th
 
 Of each (phi, s, d, Fourier terms) the p and q of the least AIC stay, corrected for small samples
 (Hurvich and Tsai, Biometrika 1989). AIC is about one step ahead; which of them is used decides
-the error of their logs on the last quarter of the values, at the lead times wanted.
+the error of their logs on the last quarter of the values, at the lead times wanted (AIC again,
+where that quarter is too short).
 """
 
 import math
@@ -20,7 +21,7 @@ import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.arima_orders import Orders, terms
-from bireme.forecasting.series import origins_between
+from bireme.forecasting.series import held_out_origins
 
 MOST_AR = 4
 MOST_MA = 2
@@ -29,12 +30,6 @@ _HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
 """How many harmonics of the shortest season and of the next."""
 _SEASONS_NEEDED = 3
 """A season is used when this many of it have passed."""
-_HELD_OUT = 4
-"""One in so many of the values judges."""
-_FEWEST_JUDGES = 30
-"""With fewer origins to judge by, AIC decides alone."""
-_MOST_JUDGED = 5000
-"""The most single forecasts by which one candidate is judged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,14 +71,11 @@ def ranked_orders(z: FloatArray, periods: tuple[int, ...], steps: int) -> list[O
         steps: How far ahead the forecasts matter.
     """
     z = z - z.mean()
-    held_out = len(z) // _HELD_OUT
-    judged = held_out - steps + 1 >= _FEWEST_JUDGES
-    end = len(z) - held_out if judged else len(z)
+    origins = held_out_origins(len(z), steps)
+    end = int(origins[0]) if len(origins) else len(z)
     periods = tuple(p for p in periods if _SEASONS_NEEDED * p <= end)
     candidates = list(_candidates(z, periods, end))
-    if judged:
-        every = max(1, held_out * steps // _MOST_JUDGED)
-        origins = origins_between(end, len(z) - steps, every)
+    if len(origins):
         scores = [_error(candidate, z, origins, steps) for candidate in candidates]
     else:
         scores = [candidate.aic for candidate in candidates]

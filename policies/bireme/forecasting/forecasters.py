@@ -97,7 +97,7 @@ def _made(name: str, steps: int, made: dict[str, Forecaster]) -> Forecaster:
         if name == "lsp":
             short, long = (_made(part, steps, made) for part in ("gru", "arima"))
             made[name] = _load(name)(short, long, steps=steps)
-        elif name == "arima":
+        elif name in ("holt-winters", "arima"):
             made[name] = Once(_load(name)(steps))
         else:
             made[name] = Once(_load(name)())

@@ -1,7 +1,8 @@
 """Holt and Winters: level, damped trend and season, each smoothed exponentially, on logs.
 
-Weights are fitted by statsmodels (``ExponentialSmoothing``, additive), with each season that has
-passed often enough; of these fits the one of the least squared error is used. Forecasts from many
+Weights are fitted by statsmodels (``ExponentialSmoothing``, additive), with and without a trend and
+with each season that has passed often enough. The one used erred least on the last quarter of the
+values, at the lead times wanted, or has the least AIC where that is too short. Forecasts from many
 origins cost one pass of the recursion (Hyndman et al., Forecasting with Exponential Smoothing,
 2008, chapter 3), with s the season, phi the damping:
 
@@ -12,6 +13,7 @@ origins cost one pass of the recursion (Hyndman et al., Forecasting with Exponen
 
 import warnings
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,14 @@ from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.series import Series, from_logs, require_origins
+from bireme.forecasting.series import Series, from_logs, held_out_origins, require_origins
 
 _FEWEST = 10
 """As many, and two seasons, are what the first states are judged by."""
+_WEIGHTS = (
+    *("smoothing_level", "smoothing_trend", "smoothing_seasonal"),
+    *("damping_trend", "initial_level", "initial_trend"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,49 +87,72 @@ class HoltWintersModel:
 
 
 class HoltWinters:
-    """Exponential smoothing with a damped trend and the season that fits best."""
+    """Exponential smoothing with the trend and the season that forecast best.
+
+    Args:
+        steps: How far ahead the forecasts matter.
+    """
 
     name = "holt-winters"
 
+    def __init__(self, steps: int = 1) -> None:
+        self._steps = steps
+
     def fit(self, series: Series) -> HoltWintersModel:
         """Raises TooShort for fewer than 10 values, FitError where all are the same."""
-        z = np.log1p(series.values)
-        if len(z) < _FEWEST:
-            raise TooShort(f"holt-winters needs {_FEWEST} values; there are {len(z)}")
-        if np.ptp(z) == 0:
+        values = series.values
+        if len(values) < _FEWEST:
+            raise TooShort(f"holt-winters needs {_FEWEST} values; there are {len(values)}")
+        if np.ptp(values) == 0:
             raise FitError("holt-winters: all values are the same; persistence says it all")
-        periods = [p for p in series.periods if max(_FEWEST + p, 2 * p) <= len(z)]
-        fits = [_fitted(z, period) for period in periods] or [_fitted(z, None)]
-        best = min(fits, key=lambda fit: float(fit.sse))
-        return _model(best.params, float(series.values.max()))
+        origins = held_out_origins(len(values), self._steps)
+        known = values[: origins[0]] if len(origins) else values
+        periods = [p for p in series.periods if max(_FEWEST + p, 2 * p) <= len(known)] or [0]
+        shapes = list(product(periods, (True, False)))
+        fits = [_fitted(known, *shape) for shape in shapes]
+        if not len(origins):
+            return _model(min(fits, key=lambda fit: float(fit.aic)), values)
+        errors = [_error(_model(fit, known), values, origins, self._steps) for fit in fits]
+        return _model(_fitted(values, *shapes[int(np.argmin(errors))]), values)
 
 
-def _fitted(z: FloatArray, period: int | None) -> Any:
+def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
+    """What statsmodels finds for a season of ``period`` steps, 0 for none."""
     with warnings.catch_warnings():
-        # It tells how the search for the weights went; the back-test judges what it found.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        # They tell how the search for the weights went; the back-test judges what it found.
+        for kind in (ConvergenceWarning, RuntimeWarning):
+            warnings.simplefilter("ignore", kind)
         try:
             return ExponentialSmoothing(
-                z,
-                trend="add",
-                damped_trend=True,
+                np.log1p(values),
+                trend="add" if has_trend else None,
+                damped_trend=has_trend,
                 seasonal="add" if period else None,
-                seasonal_periods=period,
+                seasonal_periods=period or None,
                 initialization_method="heuristic",
             ).fit()
         except (ValueError, np.linalg.LinAlgError) as error:
             raise FitError(f"holt-winters: season of {period} steps: {error}") from error
 
 
-def _model(found: dict[str, Any], most: float) -> HoltWintersModel:
-    seasonal = len(found["initial_seasons"]) > 0
+def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
+    """Of a fit to ``values``; weights of what it does not have are 0."""
+    found = {name: fit.params[name] for name in _WEIGHTS}
+    weights = {name: float(np.nan_to_num(float(value))) for name, value in found.items()}
+    seasons = np.array(fit.params["initial_seasons"], dtype=np.float64)
     return HoltWintersModel(
-        level_weight=float(found["smoothing_level"]),
-        trend_weight=float(found["smoothing_trend"]),
-        season_weight=float(found["smoothing_seasonal"]) if seasonal else 0.0,
-        damping=float(found["damping_trend"]),
-        level=float(found["initial_level"]),
-        trend=float(found["initial_trend"]),
-        seasons=np.array(found["initial_seasons"]) if seasonal else np.zeros(1),
-        most=most,
+        level_weight=weights["smoothing_level"],
+        trend_weight=weights["smoothing_trend"],
+        season_weight=weights["smoothing_seasonal"],
+        damping=weights["damping_trend"],
+        level=weights["initial_level"],
+        trend=weights["initial_trend"],
+        seasons=seasons if len(seasons) else np.zeros(1),
+        most=float(values.max()),
     )
+
+
+def _error(model: HoltWintersModel, values: FloatArray, origins: IntArray, steps: int) -> float:
+    """Mean absolute error of the logs."""
+    logs = np.log1p(model.at(values, origins, steps))
+    return float(np.abs(logs - np.log1p(values)[origins[:, None] + np.arange(steps)]).mean())

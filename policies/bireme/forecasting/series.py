@@ -14,6 +14,11 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.errors import SeriesError, TooShort
 
 _RUN_AWAY: Final = 10
+_HELD_OUT: Final = 4
+"""One in so many of the values judges."""
+_FEWEST_JUDGES: Final = 30
+_MOST_JUDGED: Final = 5000
+"""The most single forecasts, about, by which one candidate is judged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +67,18 @@ class Series:
 def origins_between(first: int, last: int, every: int = 1) -> IntArray:
     """Origins from ``first`` to ``last``, both included, each ``every`` steps after the other."""
     return np.arange(first, last + 1, every, dtype=np.int64)
+
+
+def held_out_origins(values: int, steps: int) -> IntArray:
+    """Origins in the last quarter of so many ``values``, to judge candidates ``steps`` ahead.
+
+    Not more than are needed; none where they are too few to tell anything.
+    """
+    held_out = values // _HELD_OUT
+    if held_out - steps + 1 < _FEWEST_JUDGES:
+        return origins_between(0, -1)
+    every = max(1, held_out * steps // _MOST_JUDGED)
+    return origins_between(values - held_out, values - steps, every)
 
 
 def from_logs(logs: FloatArray, most: float) -> FloatArray:

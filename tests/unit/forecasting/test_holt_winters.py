@@ -16,11 +16,12 @@ def load(n: int) -> FloatArray:
     return 30 * daily * np.exp(0.1 * np.cumsum(chance.normal(0, 0.3, n)))
 
 
-@pytest.mark.parametrize("period", [None, 24])
-def test_forecasts_equal_those_of_statsmodels(period: int | None) -> None:
+@pytest.mark.parametrize("has_trend", [True, False])
+@pytest.mark.parametrize("period", [0, 24])
+def test_forecasts_equal_those_of_statsmodels(period: int, has_trend: bool) -> None:
     values = load(300)
-    oracle = holt_winters._fitted(np.log1p(values), period)
-    model = holt_winters._model(oracle.params, 1e12)
+    oracle = holt_winters._fitted(values, period, has_trend)
+    model = holt_winters._model(oracle, values)
     # What the last value taught about its hour is left out by statsmodels, at that hour only.
     taught = np.arange(1, 61) % (period or 1_000) != 0
     ours = np.log1p(model.at(values, np.array([300]), 60)[0])
@@ -28,6 +29,15 @@ def test_forecasts_equal_those_of_statsmodels(period: int | None) -> None:
     np.testing.assert_allclose(
         np.log1p(model.at(values, np.arange(1, 300), 1)[:, 0]), oracle.fittedvalues[1:], rtol=1e-7
     )
+
+
+def test_far_ahead_a_trend_that_would_run_away_is_left_out() -> None:
+    """A wave that no season speaks of: near by its slope tells most, far ahead it misleads."""
+    noise = 0.02 * np.random.default_rng(3).normal(size=500)
+    series = Series(20 * np.exp(np.sin(2 * np.pi * np.arange(500) / 50) + noise), 3600)
+    near, far = (HoltWinters(steps).fit(series) for steps in (1, 25))
+    assert near.trend_weight > 0.05
+    assert far.trend_weight == 0
 
 
 def test_origins_before_the_end_know_nothing_after_them() -> None:
