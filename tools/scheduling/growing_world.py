@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.pool_demand import needed_nodes
 from bireme.core.pool_floor import PoolBounds, PoolState, floor
@@ -62,7 +63,10 @@ class GrowingWorld(World):
 
     def decide(self) -> Decision:
         """One cycle, carried out, and the pool given the size it should have."""
+        plain = run_cycle(replace(self.snapshot(), growable=()), self.policy, explain=False)
         decision = super().decide()
+        if _moves(decision) != _moves(plain):
+            self.problems.append(f"growth moves somebody: {_moves(plain)}, {_moves(decision)}")
         seen = self.snapshot()
         needed = needed_nodes(seen, decision.kept)
         mine = np.array([name in POOL for name in seen.nodes.names])
@@ -100,3 +104,9 @@ class GrowingWorld(World):
         there = sum(node.is_ready for node in self.nodes if node.name in POOL)
         if there + len(self.coming) != self.replicas or self.replicas > BOUNDS.maximum:
             self.problems.append(f"{there} are there, {len(self.coming)} come of {self.replicas}")
+
+
+def _moves(decision: Decision) -> list[list[str]]:
+    """Who starts and who stops. Elastic gangs may keep their size for one that waits for nodes."""
+    starts = [action.gang.uid for action in decision.admitted]
+    return [starts, [action.gang.uid for action in decision.preempted]]

@@ -8,6 +8,7 @@ be asked for change, and mostly not even their sum.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
 from bireme.core.nodes import HOST_LEVEL, Node, NodeTable
 from bireme.core.pools import GrowablePool
-from bireme.core.resources import IntArray
+from bireme.core.resources import BoolArray, IntArray
 
 _KEY: Final = "grown_nodes"
 
@@ -35,6 +36,13 @@ class GrownNodes:
     standing: IntArray
     new: dict[str, IntArray]
     templates: tuple[Node, ...]
+
+    @cached_property
+    def is_new(self) -> BoolArray:
+        """Which nodes are not there, shape (nodes,)."""
+        mask = np.ones(len(self.table), dtype=np.bool_)
+        mask[self.standing] = False
+        return mask
 
     @property
     def copies(self) -> dict[str, int]:

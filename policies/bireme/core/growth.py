@@ -190,8 +190,7 @@ class Growing:
 
     def _is_there(self, placement: Placement) -> bool:
         """Whether all of its nodes are there."""
-        used = used_rows(placement, len(self._grown.table))
-        return not used[np.concatenate(list(self._grown.new.values()))].any()
+        return not any(self._grown.is_new[task.rows].any() for task in placement.tasks)
 
     def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
         """Nodes that are there, and those that ``pools`` were asked for."""
@@ -203,7 +202,9 @@ class Growing:
         best: Placement | None = None
         fewest, every = math.inf, []
         for pool in self._pools_for(search.gang):
-            new = self._grown.new[pool.name][self._open[pool.name] :]
+            opened = self._open[pool.name]
+            # Each of the new nodes it takes has one of its replicas at least.
+            new = self._grown.new[pool.name][opened : opened + search.gang.replicas]
             if pool in self._late or not len(new):
                 continue
             every.append(new)

@@ -10,7 +10,7 @@ MOST_MOMENTS = 500
 """Until a world that nobody disturbs has come to rest."""
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES if not q.limit), (1.0, None)))
 def test_all_who_fit_the_pool_at_its_most_start_and_in_the_end_no_node_is_left(
     todo: list[Arrival],

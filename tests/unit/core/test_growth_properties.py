@@ -18,7 +18,7 @@ from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from scheduling import oracles, strategies
 from scheduling.strategies import Case
 
-thorough = settings(max_examples=200, deadline=None)
+thorough = settings(max_examples=100, deadline=None)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")
 machines = st.builds(
     a_node,
