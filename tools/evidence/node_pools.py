@@ -42,8 +42,6 @@ MOST: Final = 48
 FLOORS: Final[Mapping[str, str]] = {
     FIXED: f"all {MOST} nodes there",
     REACTIVE: "reactive only",
-    "seasonal-naive-0.9": "seasonal-naive, quantile 0.9",
-    "lsp-0.5": "LSP, quantile 0.5",
     "lsp-0.9": "LSP, quantile 0.9",
     ORACLE: "oracle",
 }
@@ -98,10 +96,14 @@ def _runs(data: Path, store: Store, floor: str) -> list[Run]:
         store.run(
             Key("node-pools", floor, seed),
             floor,
-            lambda seed=seed: carry_out(draw(philly(data), seed), floor),
+            partial(_drawn, data, seed, floor),
         )
         for seed in range(SEEDS)
     ]
+
+
+def _drawn(data: Path, seed: int, floor: str) -> Outcome:
+    return carry_out(draw(philly(data), seed), floor)
 
 
 def waits(run: Run) -> FloatArray:

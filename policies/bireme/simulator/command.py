@@ -26,21 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Teach ``parser`` what ``bireme simulate`` understands."""
     add = parser.add_argument
     add("--trace", required=True, metavar="SOURCE", help="philly:FILE, say, or gen:poisson")
-    add("--nodes", metavar="COUNTxGPUS", help="64x8, or 64x8,16x4; default: those of the trace")
-    add(
-        "--pools",
-        metavar="MIN[:SECONDS]",
-        help="every part of --nodes is a node pool that begins with MIN nodes and grows to as many "
-        "as --nodes says; a node is there SECONDS after it was asked for (180); several with "
-        "commas between, one for each part; default: all nodes are always there",
-    )
-    add(
-        "--floor",
-        type=policy_names,
-        metavar="NAMES",
-        help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
-    )
-    add("--racks", type=_whole, metavar="N", help="how many racks the nodes are in; default: none")
+    _add_machines(parser)
     add(
         "--policy",
         type=policy_names,
@@ -73,6 +59,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
     add("--html", metavar="FILE", help="write one self-contained page with plots")
+
+
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nodes", metavar="COUNTxGPUS", help="64x8, or 64x8,16x4; default: those of the trace")
+    add(
+        "--pools",
+        metavar="MIN[:SECONDS]",
+        help="every part of --nodes is a node pool that begins with MIN nodes and grows to as many "
+        "as --nodes says; a node is there SECONDS after it was asked for (180); several with "
+        "commas between, one for each part; default: all nodes are always there",
+    )
+    add(
+        "--floor",
+        type=policy_names,
+        metavar="NAMES",
+        help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
+    )
+    add("--racks", type=_whole, metavar="N", help="how many racks the nodes are in; default: none")
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:

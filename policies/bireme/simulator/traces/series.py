@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.resources import FloatArray
+from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.gaps import filled, gaps
 from bireme.forecasting.series import Series
 from bireme.simulator.errors import TraceError
@@ -230,7 +230,7 @@ def _step(rows: _Rows, asked: int | None, gap: float, reduce: str) -> int:
     return asked or max(1, round(gap))
 
 
-def _reduced(at: np.ndarray, values: FloatArray, count: int, reduce: str) -> FloatArray:
+def _reduced(at: IntArray, values: FloatArray, count: int, reduce: str) -> FloatArray:
     """One value per interval; without a row it is 0 for a sum or count, and else NaN."""
     known = ~np.isnan(values)
     at, values = at[known], values[known]
@@ -238,11 +238,12 @@ def _reduced(at: np.ndarray, values: FloatArray, count: int, reduce: str) -> Flo
         most = np.full(count, -np.inf)
         np.maximum.at(most, at, values)
         return np.where(np.isneginf(most), np.nan, most)
-    sums = np.bincount(at, values, minlength=count)
-    if reduce != "mean":
-        return sums
-    rows = np.bincount(at, minlength=count)
-    return np.divide(sums, rows, out=np.full(count, np.nan), where=rows > 0)
+    sums = np.bincount(at, values, minlength=count).astype(np.float64)
+    if reduce == "mean":
+        rows = np.bincount(at, minlength=count)
+        sums[rows == 0] = np.nan
+        sums /= np.maximum(rows, 1)
+    return sums
 
 
 def _filled(file: str, found: _Intervals, seasons: tuple[int, ...]) -> tuple[FloatArray, list[str]]:
