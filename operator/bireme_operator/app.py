@@ -43,6 +43,7 @@ class Operator:
         self._settings = settings
         self._scheduling = scheduling
         self._metrics = Metrics()
+        self._metrics.cycle_age.set_function(self._cycle_age)
         self._identity = (
             f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         )
@@ -104,6 +105,7 @@ class Operator:
         )
         client.fence = self._lease.fence
         self._metrics.show_writes(client.write_counts)
+        self._metrics.show_errors([each.error_counts for each in self._clients])
         if self._settings.metrics_port:
             await self._endpoint.start(self._settings.metrics_host, self._settings.metrics_port)
         if self._settings.progress_url:
@@ -182,11 +184,13 @@ class Operator:
         """What is wrong with this process; empty when nothing is."""
         if self.failed:
             return "stopping after a failure"
-        if self._term is None:
-            return ""
-        age = time.monotonic() - self._term.loop.finished_at
+        age = self._cycle_age()
         limit = self._settings.cycle_age_limit_seconds
         return f"no cycle for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
+
+    def _cycle_age(self) -> float:
+        """Seconds since the last cycle ended; 0 where none is due."""
+        return 0.0 if self._term is None else time.monotonic() - self._term.loop.finished_at
 
     def unready(self) -> str:
         """Why this process is not ready; a standby is ready, a leader once it has decided."""

@@ -176,13 +176,13 @@ class Jobs:
             wanted = status.counted(wanted, job, view)
         in_place = move.phase in lifecycle.ACTIVE
         written = await self._writes.write_job_status(job, wanted, can_wait=in_place)
+        self._metrics.gangs.count_move(job, move, view, now)
         self._remember(job, move)
         watches = self._actuator.watches
         await watches.wait_past(watches.jobs, written)
         await self._events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 
     def _remember(self, job: JobFacts, move: Transition) -> None:
-        self._metrics.transitions.labels(move.phase, move.reason).inc()
         if move.reason is Reason.GANG_NOT_BOUND_IN_TIME:
             self._bind_failures[job.uid] = self._bind_failures.get(job.uid, 0) + 1
         elif move.phase in ("Running", "Succeeded", "Failed", "Suspended"):

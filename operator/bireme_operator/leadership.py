@@ -91,7 +91,7 @@ class Term:
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = self._make_jobs(events, settings, metrics)
         self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
-        self._queue_reports = QueueReports(self.state, writes)
+        self._queue_reports = QueueReports(self.state, writes, metrics.gangs)
         self._policies = self._make_policies(settings, scheduling, metrics.policies)
         self._shadows = Shadows(self._policies, metrics.policies, clock)
         pause = settings.status_refresh_seconds

@@ -111,7 +111,8 @@ class SchedulingLoop:
                 pass
             self.dirty.clear()
             began = self.clock()
-            await self.turn()
+            with self.metrics.cycles.time():
+                await self.turn()
             self.finished_at = self.clock()
             await asyncio.sleep(_REST * (self.finished_at - began))
 
@@ -147,11 +148,13 @@ class SchedulingLoop:
             self.queue_reports.offer(snapshot)
             self.policy_reports.offer()
             self.pool_reports.offer()
+            self.metrics.gangs.show_partial(self.state, at.now)
         known, decision = self.pools.as_known(self.preemptions.as_known(snapshot)), Decision()
         if known.waiting or any(running.gang.is_elastic for running in known.running):
             decision = await self._decide(known)
         else:
             self.recording.offer(known, decision)
+        self.metrics.gangs.show_waiting(decision.held, snapshot)
         self.pools.look(snapshot, decision)
 
     def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
@@ -175,7 +178,7 @@ class SchedulingLoop:
         """The decision on ``snapshot``, once everything in it is under way."""
         jobs, groups = dict(self.state.jobs), dict(self.state.groups)
         decider = self.policies.deciding
-        with self.metrics.cycles.time():
+        with self.metrics.decisions.time():
             decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
         self.fence()
         self.recording.offer(snapshot, decision, decider.source)
@@ -189,7 +192,6 @@ class SchedulingLoop:
         self.resizes.carry_out(decision, snapshot, groups)
         for hold in decision.held:
             self._hold(hold, snapshot, jobs, groups)
-        self._count(decision)
         self.shadows.offer(snapshot, decision)
         return decision
 
@@ -205,13 +207,13 @@ class SchedulingLoop:
             current = self.state.groups.get(key)
             if current is not None and current is groups.get(key):
                 plan = self.jobs.plan(admit, snapshot, 0, "")
-                self.metrics.count_admission(admit, snapshot)
+                self.metrics.gangs.count_admission(admit, snapshot)
                 self._foreign.admit(current, admit, plan, self.now())
             return
         job, seen = self.state.jobs.get(key), jobs.get(key)
         # The objects may have changed while the cycle ran; the next turn decides on what is new.
         if job is not None and seen is not None and _same_demand(job, seen):
-            self.metrics.count_admission(admit, snapshot)
+            self.metrics.gangs.count_admission(admit, snapshot)
             self.jobs.admit(job, admit, snapshot)
 
     def _hold(
@@ -232,14 +234,6 @@ class SchedulingLoop:
             start = status.estimated_start(hold, snapshot)
             self.reports.offer_job(job, status.waiting(job, hold, snapshot.now, start))
             self.jobs.check_template(job, hold)
-
-    def _count(self, decision: Decision) -> None:
-        self.metrics.held.clear()
-        counts: dict[str, int] = {}
-        for hold in decision.held:
-            counts[hold.reason] = counts.get(hold.reason, 0) + 1
-        for reason, count in counts.items():
-            self.metrics.held.labels(reason).set(count)
 
 
 def _same_demand(job: JobFacts, seen: JobFacts) -> bool:

@@ -1,16 +1,17 @@
 """Prometheus metrics of the operator. No per-job labels: job names are tenants' data."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter as Counts
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from bireme.core.decision import Admit
-from bireme.core.snapshot import ClusterSnapshot
+from bireme_operator.gang_metrics import GangMetrics
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-WAITS = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
+MOST_NAMES = 100
+"""Series of one metric about objects that administrators name: the first by their names."""
 
 
 class Metrics:
@@ -21,19 +22,19 @@ class Metrics:
         r = self.registry
         self.is_leader = Gauge("bireme_leader", "1 while this process leads", registry=r)
         self.epoch = Gauge("bireme_leader_epoch", "Epoch of this leader", registry=r)
+        self.cycle_age = Gauge(
+            "bireme_cycle_age_seconds", "Since the leader's last cycle ended", registry=r
+        )
         self.cycles = Histogram(
-            "bireme_cycle_seconds", "Snapshot and decision", buckets=SECONDS, registry=r
+            "bireme_cycle_seconds",
+            "Cycles: looking, deciding, handing over",
+            buckets=SECONDS,
+            registry=r,
         )
-        self.admitted = Counter("bireme_gangs_admitted", "Gangs admitted", ["queue"], registry=r)
-        self.waits = Histogram(
-            "bireme_wait_seconds", "Wait before admission", ["queue"], buckets=WAITS, registry=r
+        self.decisions = Histogram(
+            "bireme_decision_seconds", "Decisions within them", buckets=SECONDS, registry=r
         )
-        self.held = Gauge(
-            "bireme_gangs_waiting", "Gangs waiting, by reason", ["reason"], registry=r
-        )
-        self.transitions = Counter(
-            "bireme_job_transitions", "Changes of phase", ["phase", "reason"], registry=r
-        )
+        self.gangs = GangMetrics(r)
         self.protected = Counter(
             "bireme_preemptions_refused", "Gangs not stopped, by disruption budgets", registry=r
         )
@@ -50,14 +51,15 @@ class Metrics:
             "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
         )
 
-    def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
-        """A gang was handed to the actuator."""
-        self.admitted.labels(admit.gang.queue).inc()
-        self.waits.labels(admit.gang.queue).observe(snapshot.wait_seconds(admit.gang))
-
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
-        self.registry.register(_Writes(counts))
+        labels = ("verb", "resource")
+        self.registry.register(_Counts("bireme_api_writes", "Writes sent", labels, [counts]))
+
+    def show_errors(self, counts: Sequence[Mapping[tuple[str, str], int]]) -> None:
+        """Serve the sums of ``counts``, refused requests by (verb, status), likewise."""
+        meaning, labels = "Requests that failed", ("verb", "status")
+        self.registry.register(_Counts("bireme_api_errors", meaning, labels, counts))
 
 
 class PolicyMetrics:
@@ -108,8 +110,8 @@ class PoolMetrics:
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
         """The forecast of every pool by quantile; what is gone is told no more."""
         self.forecast.clear()
-        for name, by_quantile in pools.items():
-            for quantile, nodes in by_quantile.items():
+        for name in sorted(pools)[:MOST_NAMES]:
+            for quantile, nodes in pools[name].items():
                 self.forecast.labels(name, quantile).set(nodes)
 
     def _by_pool(self, name: str, meaning: str, *more: str) -> Gauge:
@@ -121,17 +123,25 @@ def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
     """Gauges by the names of objects; those that are gone are told no more."""
     for gauge, by_name in values.items():
         gauge.clear()
-        for name, value in by_name.items():
-            gauge.labels(name).set(value)
+        for name in sorted(by_name)[:MOST_NAMES]:
+            gauge.labels(name).set(by_name[name])
 
 
-class _Writes(Collector):
-    def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
+class _Counts(Collector):
+    """What others count, summed over ``counts``."""
+
+    def __init__(
+        self,
+        name: str,
+        meaning: str,
+        labels: tuple[str, str],
+        counts: Sequence[Mapping[tuple[str, str], int]],
+    ) -> None:
+        self._name, self._meaning, self._labels = name, meaning, labels
         self._counts = counts
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        labels = ["verb", "resource"]
-        family = CounterMetricFamily("bireme_api_writes", "Writes sent", labels=labels)
-        for (verb, resource), count in self._counts.items():
-            family.add_metric([verb, resource], count)
+        family = CounterMetricFamily(self._name, self._meaning, labels=self._labels)
+        for values, count in sum(map(Counts, self._counts), Counts[tuple[str, str]]()).items():
+            family.add_metric(values, count)
         yield family

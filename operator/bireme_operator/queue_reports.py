@@ -9,6 +9,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import quantity
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme_operator.gang_metrics import GangMetrics
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
@@ -17,18 +18,24 @@ _log = structlog.get_logger(__name__)
 class QueueReports:
     """Writes ``Queue.status`` when it differs, at most once per sweep."""
 
-    def __init__(self, state: ClusterState, writes: Writes) -> None:
+    def __init__(self, state: ClusterState, writes: Writes, metrics: GangMetrics) -> None:
         self._state = state
         self._writes = writes
+        self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, snapshot: ClusterSnapshot) -> None:
-        """Report what ``snapshot`` says, unless the last report is still being written."""
+        """Count what ``snapshot`` says, and report it unless the last report is still written."""
+        said = self._statuses(snapshot)
+        counts = {
+            name: {s: each[s] for s in ("admitted", "pending")} for name, each in said.items()
+        }
+        self._metrics.show_queues(counts)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_all(snapshot))
+            self._task = asyncio.get_running_loop().create_task(self._write_all(said))
 
-    async def _write_all(self, snapshot: ClusterSnapshot) -> None:
-        for name, wanted in self._statuses(snapshot).items():
+    async def _write_all(self, said: dict[str, dict[str, Any]]) -> None:
+        for name, wanted in said.items():
             queue = self._state.standing.queue_manifests.get(name)
             if queue is None or {**queue.status, **wanted} == queue.status:
                 continue

@@ -54,6 +54,19 @@ def test_gang_larger_than_the_pool_may_grow_makes_it_grow_by_nothing(tenant: Ten
     always(lambda: replicas(tenant, "small"), lambda n: n == 0, 5, what="left alone")
 
 
+def test_operator_that_is_killed_while_nodes_come_asks_for_no_more(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    tenant.create(*static_pool("slow", delay="15s"), pool_scaler("slow"))
+    tenant.create(pool_job("patient", "slow", nodes=2))
+    tenant.await_reason("patient", "ScalingUp")
+    stack.operator().kill()
+    assert replicas(tenant, "slow") == 2
+    stack.operator().start().wait_ready()
+    tenant.await_phase("patient", "Running")
+    assert replicas(tenant, "slow") == 2
+
+
 def test_forecast_raises_the_floor_ahead_so_that_a_gang_starts_without_waiting(
     tenant: Tenant,
 ) -> None:

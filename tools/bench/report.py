@@ -68,7 +68,8 @@ def index(reports: Sequence[Report]) -> str:
         "`PYTHONPATH=tools python -m bench NAME`. Rivals are measured in the same run, on the same",
         "cluster, in alternation; medians, and a row counts as reached only if its median does.",
         "How policies compare is no matter of time: [simulations](simulations/README.md), and for",
-        "learned ones [learning](learning).",
+        "learned ones [learning](learning); how well demand is forecast:",
+        "[forecasting](forecasting/README.md).",
         "",
         *table(
             ("case", "", "Bireme", "aim", "reached", "date"),

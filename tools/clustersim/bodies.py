@@ -13,6 +13,8 @@ JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
 QUEUES = "/apis/bireme.dev/v1alpha1/queues"
 POLICIES = "/apis/bireme.dev/v1alpha1/schedulingpolicies"
+SCALERS = "/apis/bireme.dev/v1alpha1/nodepoolscalers"
+NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 ENDED = ("Succeeded", "Failed")
 

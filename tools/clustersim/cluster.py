@@ -11,7 +11,8 @@ from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.settings import OperatorSettings
 from clustersim import bodies
-from clustersim.bodies import GROUPS, JOBS, NODES, PODS, QUEUES
+from clustersim.autoscaler import Autoscaler
+from clustersim.bodies import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
 from clustersim.kubelets import Kubelets
 from clustersim.network import WORLD, ApiServer
 from clustersim.processes import EPOCH_SECONDS, ExtenderProcess, OperatorProcess, Process
@@ -21,10 +22,19 @@ from clustersim.weather import Weather
 from fakeapi.store import Change, Object, Refusal, Store
 from history.records import Key, Record
 
-KINDS = {NODES: "Node", PODS: "Pod", JOBS: "TrainingJob", GROUPS: "PodGroup", QUEUES: "Queue"}
+KINDS = {
+    NODES: "Node",
+    PODS: "Pod",
+    JOBS: "TrainingJob",
+    GROUPS: "PodGroup",
+    QUEUES: "Queue",
+    NODE_POOLS: "NodePool",
+}
 SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
 OPERATOR = OperatorSettings(node_lost_seconds=20.0)
 RESTART_SECONDS = (1.0, 15.0)
+_POOL_CHANCE = 0.4
+"""How many clusters have a node pool that grows and shrinks."""
 
 
 class SimulatedCluster:
@@ -56,6 +66,12 @@ class SimulatedCluster:
         self.kubelets = Kubelets(self.server, loop, self.chance("kubelets"), self.disturb)
         self.scheduler = Scheduler(
             self.server, self.extender, loop, self.chance("scheduler"), self.tell
+        )
+        drawn = self.chance("autoscaler")
+        self.autoscaler = (
+            Autoscaler(self.server, loop, drawn, self.tell)
+            if drawn.random() < _POOL_CHANCE
+            else None
         )
         for resource, kind in KINDS.items():
             self._record(resource, kind)
@@ -128,6 +144,8 @@ class SimulatedCluster:
         """Start everything that runs by itself."""
         self.kubelets.start()
         self.scheduler.start()
+        if self.autoscaler is not None:
+            self.autoscaler.start()
         for process in self.processes:
             self.loop.create_task(self._keep(process), context=WORLD.copy())
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from bireme.kube.client import NotLeader
 from clustersim import bodies
-from clustersim.bodies import GROUPS, JOBS, PODS, POLICIES
+from clustersim.autoscaler import MOST_NODES, is_grown
+from clustersim.bodies import GROUPS, JOBS, PODS, POLICIES, SCALERS
 from clustersim.cluster import OPERATOR, SCHEDULING, SimulatedCluster
 from clustersim.tenants import HOPELESS
 from fakeapi.store import Object
@@ -41,11 +42,11 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
     for key, group in groups:
         if "plan" in (group.get("status") or {}):
             found.append(f"plan-left-over: {key[1]}: phase {bodies.phase(group)}")
-    for key, policy in cluster.store.collection(POLICIES).objects.items():
-        if (policy.get("status") or {}).get("observedGeneration") != policy["metadata"][
-            "generation"
-        ]:
-            found.append(f"policy-silent: {key[1]} says nothing of its spec")
+    for resource in (POLICIES, SCALERS):
+        for key, each in cluster.store.collection(resource).objects.items():
+            told = (each.get("status") or {}).get("observedGeneration")
+            if told != each["metadata"]["generation"]:
+                found.append(f"policy-silent: {each['kind']} {key[1]} says nothing of its spec")
     for key, pod in cluster.store.collection(PODS).objects.items():
         if bodies.phase(pod) not in bodies.ENDED and bodies.label(pod, "pod-group"):
             found.append(f"pod-left-over: {key[1]}: {bodies.phase(pod)} on {bodies.node_of(pod)}")
@@ -64,6 +65,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
     return [
         *(str(one) for one in found if not _is_excused(cluster, one)),
         *_over_budget(cluster),
+        *_pool(cluster),
         *unfinished(cluster),
         *_partial(cluster),
         *_held_in_memory(cluster),
@@ -89,6 +91,23 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
             if stopped > SCHEDULING.eviction_budget:
                 yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
                 return
+
+
+def _pool(cluster: SimulatedCluster) -> Iterator[str]:
+    """A node pool never asks for more than its max, nor for fewer nodes than gangs are on."""
+    world, before = World(), 0
+    for record in cluster.records:
+        world.apply(record)
+        if record.kind != "NodePool":
+            continue
+        replicas = int(record.manifest["spec"]["replicas"])
+        nodes = {key[1] for key, node in world.objects.get("Node", {}).items() if is_grown(node)}
+        used = {pod.node for pod in world.pods.values() if pod.holds_node and pod.gang[1]} & nodes
+        if replicas > MOST_NODES:
+            yield f"pool-above-max: {replicas} nodes ({record.seconds:.2f} s)"
+        if len(used) > replicas < before:
+            yield f"pool-below-needed: {replicas} nodes, {sorted(used)} in use ({record.seconds} s)"
+        before = replicas
 
 
 def _partial(cluster: SimulatedCluster) -> Iterator[str]:

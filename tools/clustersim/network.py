@@ -88,6 +88,7 @@ class ApiServer:
         self.weather = weather
         self.streams: list[Stream] = []
         self._answers = Answers(store)
+        self.documents = self._answers.documents
 
     def take(self, call: Call, answer: asyncio.Future[Answer]) -> None:
         """A request has left its client; ``answer`` is set some time, or never."""

@@ -195,7 +195,7 @@ class ExtenderProcess(Process):
         cache = ClusterCache(self.client(), self._scheduling, 90.0, clock=clock)
         waits = PlanWaits(0.2, clock)
         cache.on_group = waits.notify
-        metrics = ExtenderMetrics(cache.ages)
+        metrics = ExtenderMetrics(cache.ages, cache.troubles)
         self._verbs = verbs = Verbs(cache.state, waits, metrics, cache)
         scorers = Scorers(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
         try:

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from clustersim import bodies
+from clustersim.autoscaler import MOST_NODES
 from clustersim.bodies import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
 from clustersim.cluster import SimulatedCluster
 from fakeapi.store import Key, Object, Refusal
@@ -68,7 +69,7 @@ class Tenants:
             await asyncio.sleep(began + moment - self._cluster.loop.time())
             self._submit(f"j{index}")
         if self._chance.random() < 0.3:
-            self._put_job(training_job(HOPELESS, task("worker", NODES + 2, gpus=8)))
+            self._put_job(training_job(HOPELESS, task("worker", NODES + MOST_NODES + 2, gpus=8)))
 
     def _submit(self, name: str) -> None:
         kind = self._chance.random()

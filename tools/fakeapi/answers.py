@@ -19,9 +19,10 @@ from fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, m
 from fakeapi.tokens import REVIEWS, review
 from fakeapi.watching import Feed
 
+_GROUP = r"/api/v1|/apis/[^/]+/[^/]+"
 _PATH = re.compile(
-    r"(?P<prefix>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
-    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[^/]+))?"
+    rf"(?P<prefix>{_GROUP})(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
+    r"(?:/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[^/]+))?)?"
 )
 
 
@@ -37,6 +38,11 @@ class Address:
     @property
     def key(self) -> Key:
         return self.namespace, self.name
+
+    @property
+    def is_group(self) -> bool:
+        """Whether no resource is named, only the group and version it would be in."""
+        return re.fullmatch(_GROUP, self.resource) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ def address(path: str) -> Address:
     if found is None:
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
     part = found.groupdict(default="")
-    resource = f"{part['prefix']}/{part['plural']}"
+    resource = f"{part['prefix']}/{part['plural']}" if part["plural"] else part["prefix"]
     return Address(resource, part["namespace"], part["name"], part["subresource"])
 
 
@@ -65,6 +71,8 @@ class Answers:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.documents: dict[str, Object] = {}
+        """What the server says of itself, by path: discovery."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -79,6 +87,8 @@ class Answers:
             Refusal: the request is refused.
         """
         at, store = call.at, self.store
+        if at.is_group:
+            return 200, self._document(at.resource)
         if call.method == "GET" and at.subresource == "scale":
             return 200, scale_of(store.get(at.resource, at.key))
         if call.method == "GET":
@@ -102,6 +112,11 @@ class Answers:
                 wanted, grace = content.get("preconditions", {}), content.get("gracePeriodSeconds")
                 return 200, store.delete(at.resource, at.key, wanted, grace)
         raise Refusal(405, "MethodNotAllowed", f"{call.method} is not supported")
+
+    def _document(self, path: str) -> Object:
+        if path not in self.documents:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        return self.documents[path]
 
     def _patch(self, call: Call, content: Any) -> tuple[int, Object]:
         """All three kinds; server-side apply is a merge here that may create."""

@@ -31,13 +31,12 @@ class FakeApi:
         """Requests so far by (method or ``WATCH``, resource path)."""
         self.removed: set[str] = set()
         """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
-        self.documents: dict[str, Object] = {}
-        """What it says of itself, by path: discovery."""
         self.token: str | None = None
         """When set, requests without this bearer token get 401."""
         self.url = ""
         self._watches: list[Watch] = []
         self._answers = Answers(self.store)
+        self.documents = self._answers.documents
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,8 @@ leaves, so a leader that lost its lease while it queued for a connection writes 
 
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Final, Self
@@ -50,6 +51,8 @@ class ApiClient:
         self.fence: Callable[[], None] = lambda: None
         self.write_counts: Counter[tuple[str, str]] = Counter()
         """Writes sent so far by (verb, resource), as in ``("patch", "podgroups/status")``."""
+        self.error_counts: Counter[tuple[str, str]] = Counter()
+        """Failures so far by (verb, status class), as in ``("watch", "5xx")``."""
         self._source = source
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=60),
@@ -147,8 +150,8 @@ class ApiClient:
         """
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         headers = {} if body is None else {"Content-Type": content_type}
-        response = await self._respond(method, _target(path, params), body, headers, timeout)
-        with connection_trouble():
+        with self._counted(_VERBS.get(method, "get")):
+            response = await self._respond(method, _target(path, params), body, headers, timeout)
             async with response:
                 return await response.read()
 
@@ -172,14 +175,24 @@ class ApiClient:
         timeout = aiohttp.ClientTimeout(
             total=None, connect=_CONNECT_TIMEOUT_SECONDS, sock_read=read_timeout_seconds
         )
-        response = await self._respond("GET", _target(path, params), None, {}, timeout)
-        on_open()
-        with connection_trouble():
+        with self._counted("watch"):
+            response = await self._respond("GET", _target(path, params), None, {}, timeout)
+            on_open()
             try:
                 async for line in _lines(response.content.iter_any()):
                     yield line
             finally:
                 response.close()
+
+    @contextmanager
+    def _counted(self, verb: str) -> Iterator[None]:
+        """Count the ApiError that ends this block."""
+        try:
+            with connection_trouble():
+                yield
+        except ApiError as error:
+            self.error_counts[verb, error.status_class] += 1
+            raise
 
     async def _respond(
         self,
@@ -190,17 +203,16 @@ class ApiClient:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """A 2xx answer, its body unread; credentials that are refused are read again once."""
-        with connection_trouble():
-            used = await self._source.current()
-            try:
-                return await self._send(used, method, target, body, headers, timeout)
-            except aiohttp.ClientConnectorCertificateError:
-                pass
-            except ApiError as error:
-                if not error.wants_new_credentials:
-                    raise
-            renewed = await self._source.after(used)
-            return await self._send(renewed, method, target, body, headers, timeout)
+        used = await self._source.current()
+        try:
+            return await self._send(used, method, target, body, headers, timeout)
+        except aiohttp.ClientConnectorCertificateError:
+            pass
+        except ApiError as error:
+            if not error.wants_new_credentials:
+                raise
+        renewed = await self._source.after(used)
+        return await self._send(renewed, method, target, body, headers, timeout)
 
     async def _send(
         self,

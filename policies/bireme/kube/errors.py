@@ -39,6 +39,18 @@ class ApiError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
     @property
+    def status_class(self) -> str:
+        """``5xx`` and the like, but what happens every day as it is: 404, 409, 410, 429.
+
+        ``none`` where no answer came, ``other`` for what HTTP does not know.
+        """
+        if self.status in {404, 409, 410, 429}:
+            return str(self.status)
+        if self.status == 0:
+            return "none"
+        return f"{self.status // 100}xx" if 300 <= self.status < 600 else "other"
+
+    @property
     def is_conflict(self) -> bool:
         """A precondition (resourceVersion, uid, field manager) did not hold."""
         return self.status == 409 and not self.is_already_exists

@@ -136,7 +136,7 @@ async def test_shadows_rest_nine_times_as_long_as_they_thought() -> None:
 async def test_a_comparison_that_fails_is_counted_and_the_next_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: object) -> Decision:
+    def fails(*_: object, **__: object) -> Decision:
         raise RuntimeError("a bug")
 
     board = Board(Fifo())
