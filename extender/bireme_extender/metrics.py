@@ -1,6 +1,6 @@
 """Prometheus metrics of the extender. No label a tenant can choose, so series stay few."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -15,11 +15,16 @@ _SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
 class Metrics:
     """The extender's metrics in a registry of their own.
 
-    ``cache_ages`` gives the seconds since each watch was last heard, when metrics are read.
+    When metrics are read, ``cache_ages`` gives the seconds since each watch was last heard, and
+    ``troubles`` what keeps the extender from being ready.
     """
 
-    def __init__(self, cache_ages: Callable[[], dict[str, float]]) -> None:
+    def __init__(
+        self, cache_ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
+    ) -> None:
         self.registry = CollectorRegistry()
+        ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
+        ready.set_function(lambda: float(not troubles()))
         self._requests = Counter(
             "bireme_extender_requests",
             "Calls by verb and outcome",

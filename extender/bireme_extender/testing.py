@@ -157,7 +157,7 @@ class FixedFreshness:
 
 def make_metrics() -> Metrics:
     """Metrics of an extender without watches."""
-    return Metrics(dict)
+    return Metrics(dict, list)
 
 
 def _key(manifest: Manifest) -> tuple[str, str]:

@@ -46,7 +46,6 @@ class StandIn:
 
     replicas: int
     is_busy: bool = False
-    occupied: tuple[str, ...] = ()
     occupied: frozenset[str] = frozenset()
     written: list[Order] = field(default_factory=list)
 

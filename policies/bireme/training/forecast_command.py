@@ -19,7 +19,7 @@ from bireme.forecasting.forecasters import FORECASTERS
 from bireme.simulator.command import STANDARD_OUTPUT, check_target, write_text
 from bireme.simulator.experiment import UsageError, naming
 from bireme.training.forecasts import report
-from bireme.training.forecasts.trial import Asked, Trial, carry_out
+from bireme.training.forecasts.trial import SHIPPED, TRAIN, Asked, Trial, carry_out
 from bireme.training.recipes import missing
 from bireme.training.series_arguments import Span, add_series_arguments, read_asked, span
 
@@ -46,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the last part, which no model is fitted to: a share, intervals or a time such as "
         "14d; default: %(default)s",
     )
+    _add_models(parser)
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+    add("--plot", metavar="FILE", help="write a picture, forecast against actual: a PNG or SVG")
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    """Who is tried, and by what one is chosen."""
+    add = parser.add_argument
     add(
         "--models",
         default="all",
@@ -54,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--gru",
-        default="train",
+        default=TRAIN,
         metavar="FOLDER",
+        type=_network,
         help="of a network trained before; shipped: the one that comes with Bireme, for hours; "
         "train: one for the series, where torch is installed; default: %(default)s",
     )
@@ -73,8 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="Q",
         help="what models are chosen by, and the upper end of the interval; default: %(default)s",
     )
-    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
-    add("--plot", metavar="FILE", help="write a picture, forecast against actual: a PNG or SVG")
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -170,6 +177,14 @@ def _between_0_and_1(text: str, fault: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} {fault}")
     return value
+
+
+def _network(text: str) -> str:
+    if text not in (TRAIN, SHIPPED) and not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(
+            f"there is no folder {text!r}; name one that bireme train gru wrote, shipped or train"
+        )
+    return text
 
 
 def _alpha(text: str) -> float | None:

@@ -77,6 +77,8 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 def _recipe(options: argparse.Namespace) -> Trainable:
     """What is to be made, of the series where one is given."""
     if options.name in FORECASTERS:
+        if options.series and options.data:
+            raise UsageError("argument --data: with --series that alone is learned; leave one out")
         series = read_asked(options).series if options.series else None
         horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
         with naming("NAME"):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.measurements import Table
 from bireme.core.pool_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import Model
@@ -116,7 +117,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     floors = {name: node_pools.FLOORS[name] for name in ("reactive", "lsp-0.9", "oracle")}
     monkeypatch.setattr(node_pools, "FLOORS", floors)
     monkeypatch.setattr(node_pools, "make", lambda *_, **__: [SeasonalNaive()])
-    found = node_series.Found(node_pools.Table(title="s", columns=(), rows=()), "series")
+    found = node_series.Found(Table(title="s", columns=(), rows=()), "series")
     monkeypatch.setattr(node_series, "table", lambda _: found)
 
 

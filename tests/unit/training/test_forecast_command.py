@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from bireme.cli import main
+from bireme.core.resources import FloatArray
 from bireme.forecasting.backtest import BackTest
+from bireme.training.forecasts import trial
 from bireme.training.forecasts.report import is_beyond_chance
 
 SIMPLE = "persistence,seasonal-naive"
@@ -70,13 +72,12 @@ def test_a_gain_in_few_forecasts_is_called_one_that_may_be_chance() -> None:
     actuals = rng.normal(100, 10, (400, 1))
     near, far = (actuals + rng.normal(0, spread, (400, 1)) for spread in (9.0, 11.0))
 
-    def both(count: int) -> list[BackTest]:
-        origins = np.arange(count)
-        return [BackTest(origins, told[:count], actuals[:count]) for told in (near, far)]
+    def of(told: FloatArray, count: int) -> BackTest:
+        return BackTest(np.arange(count), told[:count], actuals[:count])
 
-    assert not is_beyond_chance(*both(20), 0.8)
-    assert is_beyond_chance(*both(400), 0.8)
-    assert not is_beyond_chance(*reversed(both(400)), 0.8)
+    assert not is_beyond_chance(of(near, 20), of(far, 20), 0.8)
+    assert is_beyond_chance(of(near, 400), of(far, 400), 0.8)
+    assert not is_beyond_chance(of(far, 400), of(near, 400), 0.8)
 
 
 def test_a_series_that_wanders_is_better_left_alone(forecast: Forecast, hours: Path) -> None:
@@ -92,6 +93,22 @@ def test_a_model_that_knows_more_than_both_simple_rules_is_chosen_and_praised(
     assert "verdict  holt-winters has" in told
     assert "less loss than seasonal-naive, the better of the two simple rules" in told
     assert "may be chance" not in told
+
+
+@pytest.mark.parametrize("has_torch", [True, False])
+def test_a_network_trained_before_says_on_what(
+    has_torch: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_torch:
+        monkeypatch.setattr(trial, "find_spec", lambda _name: None)
+    told = forecast("--models", "lsp,gru", "--alpha", "0.5", *["--gru", "shipped"] * has_torch)
+    assert "gru: trained on 1200 generated hourly demands" in told
+    assert "lsp: 0.5 * gru + 0.5 * arima" in told
+
+
+def test_a_network_for_another_step_is_not_tried_and_the_remedy_told(forecast: Forecast) -> None:
+    told = forecast("--models", "gru", "--gru", "shipped", "--step", "2h", "--test", "60")
+    assert "gru: not tried: network 'gru' is for steps of 3600 s, the series has 7200 s" in told
 
 
 def test_the_json_has_the_numbers_of_the_table_and_the_forecast(
@@ -160,6 +177,7 @@ def test_the_picture_is_a_small_png(forecast: Forecast, horizon: str, tmp_path: 
         (["--period", "5m"], "argument --period: 5.0 min is no whole number of intervals"),
         (["--quantile", "90"], "argument --quantile: '90' is no quantile"),
         (["--alpha", "2"], "argument --alpha: '2' is no weight"),
+        (["--gru", "nowhere"], "argument --gru: there is no folder 'nowhere'; name one that"),
         (["--column", "pods"], "no column 'pods'; name one of 'nodes'"),
         (["--since", "soon"], "argument --since: 'soon' is no time"),
         (["--step", "60"], "argument --step: '60' has no unit; write 60s, 60m or 60h"),

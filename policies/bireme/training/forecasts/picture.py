@@ -42,9 +42,10 @@ def _draw(axes: Any, trial: Trial) -> None:
     series, chosen = trial.asked.read.series, trial.chosen
     rows, score = _rows(trial), chosen.scores[chosen.name]
     places = score.origins[rows, None] + np.arange(trial.asked.horizon)
-    for name in [chosen.baseline] if chosen.name != chosen.baseline else []:
-        rival = chosen.scores[name].forecasts[rows]
-        axes.plot(*_curve(trial, places, rival), color=_RIVAL, lw=0.9, alpha=0.7, label=name)
+    if chosen.name != chosen.baseline:
+        rival = chosen.scores[chosen.baseline].forecasts[rows]
+        style = {"color": _RIVAL, "lw": 0.9, "alpha": 0.7, "label": chosen.baseline}
+        axes.plot(*_curve(trial, places, rival), **style)
     percent = f"{100 * (2 * trial.asked.quantile - 1):.0f} %"
     label = f"{chosen.name}, {percent} interval"
     past = bounds(chosen.intervals, score.forecasts[rows], trial.asked.quantile)
@@ -61,9 +62,7 @@ def _draw(axes: Any, trial: Trial) -> None:
     axes.plot(
         *_curve(trial, shown, series.values[shown]), color=LIGHT["ink"], lw=1.1, label="actual"
     )
-    axes.axvline(
-        *_curve(trial, beyond[:, :1], beyond[:, :1])[0][:1], color=LIGHT["soft"], lw=0.8, ls=":"
-    )
+    axes.axvline(_across(trial, beyond)[0], color=LIGHT["soft"], lw=0.8, ls=":")
 
 
 def _rows(trial: Trial) -> IntArray:
@@ -78,11 +77,16 @@ def _curve(trial: Trial, places: IntArray, values: FloatArray) -> tuple[list[Any
     if places.shape[1] > 1:
         places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
         values = np.pad(values, ((0, 0), (0, 1)), constant_values=np.nan)
+    return _across(trial, places), values.ravel()
+
+
+def _across(trial: Trial, places: IntArray) -> list[Any]:
+    """Times where they are known, else the numbers of the intervals."""
     series = trial.asked.read.series
     if series.start is None:
-        return places.ravel().tolist(), values.ravel()
+        return list(places.ravel())
     seconds = series.start + places.ravel() * series.step_seconds
-    return [datetime.fromtimestamp(at, UTC) for at in seconds], values.ravel()
+    return [datetime.fromtimestamp(at, UTC) for at in seconds]
 
 
 def _dress(axes: Any, trial: Trial) -> None:
@@ -93,7 +97,8 @@ def _dress(axes: Any, trial: Trial) -> None:
     axes.margins(x=0.01)
     axes.yaxis.set_major_formatter(lambda value, _: digits(value))
     if trial.asked.read.series.start is not None:
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
+        formatter: Any = ConciseDateFormatter  # has no types
+        axes.xaxis.set_major_formatter(formatter(axes.xaxis.get_major_locator()))
     axes.grid(axis="y", color=LIGHT["grid"])
     axes.tick_params(colors=soft, labelsize=9, length=0)
     for side, spine in axes.spines.items():
