@@ -117,7 +117,7 @@ def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, st
     Where the forecast cannot be used, all of it counts for nothing.
     """
     made, until = state.forecast_made, now + bounds.lead_seconds
-    if made is None or not state.forecast:
+    if made is None or not math.isfinite(made) or not state.forecast:
         return 0, "there is no forecast"
     if not now - STALE_AFTER_SECONDS <= made <= now + HOUR:
         age = f"{duration(now - made)} old" if made < now else "from the future"

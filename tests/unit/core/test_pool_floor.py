@@ -118,6 +118,7 @@ def test_empty_nodes_stay_as_far_as_the_floor_asks_for_them() -> None:
         ({"forecast_made": NOW - STALE_AFTER_SECONDS - 1}, "the forecast is 27 h old and not used"),
         ({"forecast_made": NOW + HOUR + 1}, "the forecast is from the future and not used"),
         ({"forecast_made": None}, "there is no forecast"),
+        ({"forecast_made": -math.inf}, "there is no forecast"),
         ({"forecast": ()}, "there is no forecast"),
         ({"forecast": hours(9.0, start=NOW - 2 * HOUR)}, "says nothing of the next 10 min"),
         ({"forecast": hours(math.nan)}, "the forecast is no number of nodes and not used"),
