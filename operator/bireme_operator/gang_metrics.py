@@ -47,25 +47,41 @@ class GangMetrics:
         self._admitted = Counter(
             "bireme_gangs_admitted", "Gangs admitted", ["queue"], registry=registry
         )
-        self._waits = self._seconds("wait", "Wait before admission", _WAITS, "queue")
-        self._starts = self._seconds("start", "From the plan until all replicas run", _STARTS)
+        self._waits = self._seconds(
+            "wait", "How long gangs waited before they were admitted", _WAITS, "queue"
+        )
+        self._starts = self._seconds(
+            "start", "From a job's plan until all its replicas run", _STARTS
+        )
         self._completions = self._seconds(
-            "completion", "From the job's creation to its end", _COMPLETIONS, "queue", "phase"
+            "completion", "From a job's creation to its end", _COMPLETIONS, "queue", "phase"
         )
         self._transitions = Counter(
-            "bireme_job_transitions", "Changes of phase", ["phase", "reason"], registry=registry
+            "bireme_job_transitions",
+            "Changes of a job's phase, and why",
+            ["phase", "reason"],
+            registry=registry,
         )
-        self._waiting = self._gauge("gangs_waiting", "Gangs that wait", "reason")
-        self._head = self._gauge("head_wait_seconds", "Wait of the gang that is first in the order")
-        self._oldest = self._gauge("queue_oldest_wait_seconds", "Longest wait of now", "queue")
+        self._waiting = self._gauge("gangs_waiting", "Gangs that wait, by why", "reason")
+        self._head = self._gauge("head_wait_seconds", "How long the gang that is next has waited")
+        self._oldest = self._gauge(
+            "queue_oldest_wait_seconds", "Longest wait of those that still wait", "queue"
+        )
         self._overdue = self._gauge(
-            "queue_overdue_seconds", "How far it is past the queue's wait bound", "queue"
+            "queue_overdue_seconds", "How far the longest wait is past the queue's bound", "queue"
         )
         self._in_queue = self._gauge(
-            "queue_gangs", "Gangs admitted and pending, as in Queue.status", "queue", "state"
+            "queue_gangs",
+            "Gangs that are pending or admitted, as in Queue.status",
+            "queue",
+            "state",
         )
-        self._partial = self._gauge("partial_gangs", "Gangs with a plan and a replica on no node")
-        self._partial_age = self._gauge("partial_gang_age_seconds", "Age of the oldest of them")
+        self._partial = self._gauge(
+            "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
+        )
+        self._partial_age = self._gauge(
+            "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
+        )
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         return Gauge(f"bireme_{name}", meaning, labels, registry=self._registry)

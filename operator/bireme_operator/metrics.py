@@ -21,26 +21,37 @@ class Metrics:
         self.registry = CollectorRegistry()
         r = self.registry
         self.is_leader = Gauge("bireme_leader", "1 while this process leads", registry=r)
-        self.epoch = Gauge("bireme_leader_epoch", "Epoch of this leader", registry=r)
+        self.epoch = Gauge(
+            "bireme_leader_epoch",
+            "How often the leader has changed; it stamps every plan",
+            registry=r,
+        )
         self.cycle_age = Gauge(
-            "bireme_cycle_age_seconds", "Since the leader's last cycle ended", registry=r
+            "bireme_cycle_age_seconds",
+            "Since the leader's last cycle ended; 0 of a standby",
+            registry=r,
         )
         self.cycles = Histogram(
             "bireme_cycle_seconds",
-            "Cycles: looking, deciding, handing over",
+            "How long a cycle takes: looking, deciding, handing over",
             buckets=SECONDS,
             registry=r,
         )
         self.decisions = Histogram(
-            "bireme_decision_seconds", "Decisions within them", buckets=SECONDS, registry=r
+            "bireme_decision_seconds",
+            "How long the decision in it takes",
+            buckets=SECONDS,
+            registry=r,
         )
         self.gangs = GangMetrics(r)
         self.protected = Counter(
             "bireme_preemptions_refused", "Gangs not stopped, by disruption budgets", registry=r
         )
-        self.resizes = Counter("bireme_resizes", "Changes of size", ["reason"], registry=r)
+        self.resizes = Counter(
+            "bireme_resizes", "Changes of a running gang's size", ["reason"], registry=r
+        )
         self.fallbacks = Counter(
-            "bireme_policy_fallbacks", "Cycles that overruled the policy", registry=r
+            "bireme_policy_fallbacks", "Decisions of the rules in place of the policy's", registry=r
         )
         self.policies = PolicyMetrics(r)
         self.pools = PoolMetrics(r)
@@ -54,11 +65,16 @@ class Metrics:
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
         labels = ("verb", "resource")
-        self.registry.register(_Counts("bireme_api_writes", "Writes sent", labels, [counts]))
+        self.registry.register(
+            _Counts("bireme_api_writes", "Writes sent to the API server", labels, [counts])
+        )
 
     def show_errors(self, counts: Sequence[Mapping[tuple[str, str], int]]) -> None:
         """Serve the sums of ``counts``, refused requests by (verb, status), likewise."""
-        meaning, labels = "Requests that failed", ("verb", "status")
+        meaning, labels = (
+            "Requests to the API server that failed; status none is no answer",
+            ("verb", "status"),
+        )
         self.registry.register(_Counts("bireme_api_errors", meaning, labels, counts))
 
 
@@ -104,7 +120,10 @@ class PoolMetrics:
             "forecast_timestamp_seconds", "When the forecast was made, POSIX seconds"
         )
         self.writes = Counter(
-            "bireme_pool_scale_writes", "Orders to targets", ["outcome"], registry=registry
+            "bireme_pool_scale_writes",
+            "Orders to targets, by what became of them",
+            ["outcome"],
+            registry=registry,
         )
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:

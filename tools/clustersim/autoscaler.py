@@ -58,7 +58,7 @@ class Autoscaler:
     def _forecast(self) -> Object:
         """What a night may have come to, be it far beyond what the pool may have."""
         hours = [
-            {"hour": timestamps.format(begin), "p50": 0.0, "upper": self._chance.choice((0, 1, 9))}
+            {"hour": timestamps.format(begin), "p50": 0.0, "upper": self._chance.choice((0, 0, 9))}
             for begin in range(int(EPOCH_SECONDS) // 3600 * 3600, int(EPOCH_SECONDS) + 7200, 3600)
         ]
         return {"forecast": hours, "forecastTime": timestamps.format(EPOCH_SECONDS)}

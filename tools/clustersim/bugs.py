@@ -8,16 +8,17 @@ late), admissions without a promised place, lists that forget nobody.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from bireme.core.pool_floor import FloorDecision, PoolBounds, PoolState
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.reflector import Reflector
 from bireme.kube.training_jobs import Key
-from bireme_operator import status
+from bireme_operator import pool, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.back_offs import BackOffs
 from bireme_operator.foreign import ForeignGangs
@@ -119,6 +120,22 @@ def _keeping_plans(original: Any) -> Any:
     return clear
 
 
+def _without_max(original: Any) -> Any:
+    def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+        decided: FloorDecision = original(replace(bounds, maximum=99), state, now)
+        return decided
+
+    return floor
+
+
+def _giving_all_up(original: Any) -> Any:
+    def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+        decided = original(bounds, state, now)
+        return replace(decided, replicas=0 if state.needed else decided.replicas)
+
+    return floor
+
+
 BUGS: dict[str, Bug] = {
     "the lease is taken from a living leader": Bug(
         Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
@@ -145,4 +162,6 @@ BUGS: dict[str, Bug] = {
     "plans of finished jobs are kept": Bug(
         Actuator, "clear_plan", _keeping_plans, ("plan-left-over",)
     ),
+    "the max of a node pool is not kept": Bug(pool, "floor", _without_max, ("pool-above-max",)),
+    "nodes in use are given up": Bug(pool, "floor", _giving_all_up, ("pool-below-needed",)),
 }

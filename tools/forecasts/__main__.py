@@ -6,6 +6,7 @@ those alone. Without a name nothing is run.
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ DATA: Final = _REPOSITORY.parent / "shared" / "data"
 FOLDER: Final = _REPOSITORY / "docs" / "results" / "forecasting"
 _PROSE: Final = Path(__file__).parent / "prose"
 _SHOWN: Final = ("persistence", "seasonal-naive", "holt-winters", "arima", "gru", "lsp")
+_NUMBER: Final = re.compile(r"\{([a-z0-9-]+)/([a-z-]+)\}")
 _TRIALS: Final = {name: trial for page in PAGES.values() for name, trial in page.trials.items()}
 
 
@@ -61,7 +63,7 @@ def _command(trial: Trial) -> str:
 
 
 def _page(name: str, page: Page) -> str:
-    prose = (_PROSE / f"{name}.md").read_text(encoding="utf-8").strip()
+    prose = re.sub(_NUMBER, _number, (_PROSE / f"{name}.md").read_text(encoding="utf-8").strip())
     lines = [
         f"# {page.title}",
         "",
@@ -71,6 +73,12 @@ def _page(name: str, page: Page) -> str:
     for one, trial in page.trials.items():
         lines += _section(one, trial)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _number(found: re.Match[str]) -> str:
+    """``{TRIAL/MODEL}`` in prose is the accuracy that the model had there."""
+    trial, model = found.groups()
+    return f"{100 * _told(trial)['models'][model]['accuracy_mape']:.2f} %"
 
 
 def _index(pages: Mapping[str, Page]) -> str:

@@ -49,7 +49,7 @@ def _of(registry: CollectorRegistry) -> list[Metric]:
 
 
 def _found(registry: CollectorRegistry) -> Iterator[Metric]:
-    for collector in set(registry._collector_to_names):  # noqa: SLF001  # it has no other list
+    for collector in set(registry._collector_to_names):  # it has no other list
         for family in collector.collect():
             if family.name.startswith(_PROCESS):
                 continue

@@ -1,0 +1,108 @@
+"""When alerts fire and when not, judged by promtool; skipped without it."""
+
+from pathlib import Path
+
+import pytest
+
+from promserver.alerts import Judge, alerts
+from promserver.programs import Programs
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "charts" / "bireme" / "rules"
+
+
+@pytest.fixture
+def bireme(programs: Programs, tmp_path: Path) -> Judge:
+    return Judge(programs, RULES / "bireme.yaml", tmp_path)
+
+
+@pytest.fixture
+def pools(programs: Programs, tmp_path: Path) -> Judge:
+    return Judge(programs, RULES / "node-pools.yaml", tmp_path)
+
+
+def test_every_alert_has_a_line_in_the_page_that_says_what_to_look_at() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    names = [rule["alert"] for path in sorted(RULES.glob("*.yaml")) for rule in alerts(path)]
+    assert len(names) == len(set(names))
+    assert [name for name in names if page.count(f"| `{name}` |") != 1] == []
+
+
+# --- Bireme itself ----------------------------------------------------------------------------
+
+
+def test_a_standby_without_a_leader_is_told_after_two_minutes(bireme: Judge) -> None:
+    alert, standby = "BiremeNoLeader", {'bireme_leader{pod="a"}': "0x9"}
+    bireme.is_silent(alert, standby, "1m")
+    bireme.fires(alert, standby, "10m")
+    bireme.is_silent(alert, standby | {'bireme_leader{pod="b"}': "1x9"}, "10m")
+
+
+def test_no_operator_at_all_is_no_leader_and_no_extender_is_not_ready(bireme: Judge) -> None:
+    bireme.fires("BiremeNoLeader", {}, "10m")
+    bireme.fires("BiremeExtenderNotReady", {}, "10m")
+    bireme.is_silent("BiremeExtenderNotReady", {"bireme_extender_ready": "1x9"}, "10m")
+
+
+def test_a_loop_that_stands_still_is_told(bireme: Judge) -> None:
+    alert, series = "BiremeCycleTooOld", "bireme_cycle_age_seconds"
+    bireme.is_silent(alert, {series: "2x9"}, "10m")
+    bireme.fires(alert, {series: "45x9"}, "10m", value="45s")
+
+
+def test_a_gang_that_is_neither_whole_nor_planned_again_is_told(bireme: Judge) -> None:
+    alert, series = "BiremeGangPartial", "bireme_partial_gang_age_seconds"
+    bireme.is_silent(alert, {series: "60 0 60 0 60"}, "20m")
+    bireme.fires(alert, {series: "200x9"}, "10m", value="3m 20s")
+
+
+def test_server_errors_are_told_and_conflicts_are_not(bireme: Judge) -> None:
+    alert = "BiremeApiErrors"
+    failing = {'bireme_api_errors_total{verb="update",status="5xx"}': "0+60x20"}
+    conflicts = {'bireme_api_errors_total{verb="update",status="409"}': "0+60x20"}
+    bireme.is_silent(alert, conflicts, "40m")
+    bireme.fires(alert, failing | conflicts, "40m", verb="update", status="5xx")
+
+
+def test_a_policy_that_is_overruled_for_long_is_told(bireme: Judge) -> None:
+    alert = "BiremePolicyOverruled"
+    degraded = {'bireme_policy_degraded{policy="p"}': "0 1x9"}
+    bireme.is_silent(alert, degraded, "10m")
+    bireme.fires(alert, degraded, "25m", policy="p")
+
+
+def test_a_wait_an_hour_past_its_bound_is_told(bireme: Judge) -> None:
+    alert, name = "BiremeWaitsPastBound", 'bireme_queue_overdue_seconds{queue="q"}'
+    bireme.is_silent(alert, {name: "3000x9"}, "30m")
+    bireme.fires(alert, {name: "7200x9"}, "30m", queue="q", value="2h 0m 0s")
+
+
+# --- node pools -------------------------------------------------------------------------------
+
+STALE = {'bireme_pool_forecast_timestamp_seconds{pool="h200"}': "0x400"}
+REFUSED = {'bireme_pool_scale_writes_total{outcome="refused"}': "0+1x100"}
+WRITTEN = {'bireme_pool_scale_writes_total{outcome="written"}': "0+9x100"}
+
+
+def test_a_forecast_of_more_than_26_hours_ago_is_told(pools: Judge) -> None:
+    alert = "BiremePoolForecastStale"
+    pools.is_silent(alert, STALE, "26h")
+    pools.fires(alert, STALE, "26h20m", pool="h200", value="1d 2h 20m 0s")
+
+
+def test_targets_that_refuse_are_told_and_writes_that_work_are_not(pools: Judge) -> None:
+    alert = "BiremePoolScaleFailing"
+    pools.is_silent(alert, REFUSED | WRITTEN, "30m")
+    pools.fires(alert, REFUSED | WRITTEN, "2h", outcome="refused")
+
+
+def test_demand_above_its_forecast_for_most_of_a_day_is_told(pools: Judge) -> None:
+    alert = "BiremePoolAboveForecast"
+    forecast = {
+        f'bireme_pool_forecast_nodes{{pool="h200",quantile="{q}"}}': "4x600" for q in (0.5, 0.9)
+    }
+    below = {'bireme_pool_demand_nodes{pool="h200"}': "4x600"}
+    above = {'bireme_pool_demand_nodes{pool="h200"}': "4x200 5x400"}
+    pools.is_silent(alert, forecast | below, "40h")
+    pools.is_silent(alert, forecast | above, "24h")
+    pools.fires(alert, forecast | above, "42h", pool="h200", value="100%")
