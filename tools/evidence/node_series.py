@@ -5,7 +5,7 @@ go after their cool-down, and how many there should be is :func:`bireme.core.poo
 asked every minute as the operator does. Hourly means are what a forecast learns from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -150,7 +150,7 @@ def table(data: Path) -> Found:
     rows, short = [], {}
     for said, pool in pools(demand).items():
         node_hours, *shares = _measures(demand, *follow(demand, pool))
-        short[said] = shares[0]
+        short[said] = shares[0], shares[1]
         rows.append((said, number(node_hours), *(f"{100 * share:.2f} %" for share in shares)))
     columns = ("floor", "node-hours", "time short", "hours short on the mean", "hours ever short")
     title = "The nodes that Philly had in use"
@@ -172,10 +172,16 @@ def _measures(
     )
 
 
-def _said(short: dict[str, float]) -> str:
-    kept = [said for said, share in short.items() if share <= _BAR]
+def _said(short: Mapping[str, tuple[float, float]]) -> str:
+    """``short``: by floor, the share of minutes, and of hours on the mean."""
+    by_minute, by_hour = (
+        [said for said, shares in short.items() if shares[at] <= _BAR] for at in (0, 1)
+    )
+    minutes, hours = short["reactive only"]
     return (
-        f"The nodes that Philly had in use: there are too few for "
-        f"{100 * short['reactive only']:.2f} % of the time where they are asked for when missed; "
-        f"at most {100 * _BAR:g} %, the aim, with {', '.join(kept) or 'no floor'}."
+        f"The nodes that Philly had in use: where nodes are asked for when they are missed, there "
+        f"are too few in {100 * hours:.2f} % of the hours on the mean, and in "
+        f"{100 * minutes:.2f} % of the minutes. The aim, {100 * _BAR:g} %, is kept by the hour "
+        f"by {len(by_hour)} of {len(short)} ({', '.join(by_hour) or 'none'}), by the minute by "
+        f"{', '.join(by_minute) or 'none'}."
     )
