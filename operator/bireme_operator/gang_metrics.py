@@ -8,7 +8,7 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Gauge
 
 from bireme.core.decision import Admit, Hold
 from bireme.core.snapshot import ClusterSnapshot
@@ -16,6 +16,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.gang_views import GangView
 from bireme.kube.training_jobs import FINISHED, JobFacts
 from bireme_operator.lifecycle import Transition
+from bireme_operator.metric_maker import MetricMaker
 
 MOST_QUEUES: Final = 64
 OTHER: Final = "(other)"
@@ -39,58 +40,38 @@ class QueueLabels:
 
 
 class GangMetrics:
-    """Those about gangs, in ``registry``."""
+    """Those about gangs."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, make: MetricMaker) -> None:
         self._queues = QueueLabels()
-        self._admitted = Counter(
-            "bireme_gangs_admitted", "Gangs admitted", ["queue"], registry=registry
-        )
-        self._waits = self._seconds(
+        self._admitted = make.counter("gangs_admitted", "Gangs admitted", "queue")
+        self._waits = make.seconds(
             "wait", "How long gangs waited before they were admitted", _WAITS, "queue"
         )
-        self._starts = self._seconds(
+        self._starts = make.seconds(
             "start", "From a job's plan until all its replicas run", _STARTS
         )
-        self._completions = self._seconds(
+        self._completions = make.seconds(
             "completion", "From a job's creation to its end", _COMPLETIONS, "queue", "phase"
         )
-        self._transitions = Counter(
-            "bireme_job_transitions",
-            "Changes of a job's phase, and why",
-            ["phase", "reason"],
-            registry=registry,
+        self._transitions = make.counter(
+            "job_transitions", "Changes of a job's phase, and why", "phase", "reason"
         )
-        self._waiting = self._gauge("gangs_waiting", "Gangs that wait, by why", "reason")
-        self._head = self._gauge("head_wait_seconds", "How long the gang that is next has waited")
-        self._oldest = self._gauge(
+        self._waiting = make.gauge("gangs_waiting", "Gangs that wait, by why", "reason")
+        self._head = make.gauge("head_wait_seconds", "How long the gang that is next has waited")
+        self._oldest = make.gauge(
             "queue_oldest_wait_seconds", "Longest wait of those that still wait", "queue"
         )
-        self._overdue = self._gauge(
+        self._overdue = make.gauge(
             "queue_overdue_seconds", "How far the longest wait is past the queue's bound", "queue"
         )
-        self._in_queue = self._gauge(
-            "queue_gangs",
-            "Gangs that are pending or admitted, as in Queue.status",
-            "queue",
-            "state",
-        )
-        self._partial = self._gauge(
+        told = "Gangs that are pending or admitted, as in Queue.status"
+        self._in_queue = make.gauge("queue_gangs", told, "queue", "state")
+        self._partial = make.gauge(
             "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
         )
-        self._partial_age = self._gauge(
+        self._partial_age = make.gauge(
             "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
-        )
-
-    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(f"bireme_{name}", meaning, labels, registry=self._registry)
-
-    def _seconds(
-        self, name: str, meaning: str, buckets: tuple[int, ...], *labels: str
-    ) -> Histogram:
-        return Histogram(
-            f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self._registry
         )
 
     # --- what happens -----------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from collections import Counter as Counts
 from collections.abc import Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from bireme_operator.gang_metrics import GangMetrics
+from bireme_operator.metric_maker import MetricMaker
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MOST_NAMES = 100
@@ -19,48 +20,32 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        r = self.registry
-        self.is_leader = Gauge("bireme_leader", "1 while this process leads", registry=r)
-        self.epoch = Gauge(
-            "bireme_leader_epoch",
-            "How often the leader has changed; it stamps every plan",
-            registry=r,
+        make = MetricMaker(self.registry)
+        self.is_leader = make.gauge("leader", "1 while this process leads")
+        self.epoch = make.gauge(
+            "leader_epoch", "How often the leader has changed; it stamps every plan"
         )
-        self.cycle_age = Gauge(
-            "bireme_cycle_age_seconds",
-            "Since the leader's last cycle ended; 0 of a standby",
-            registry=r,
+        self.cycle_age = make.gauge(
+            "cycle_age_seconds", "Since the leader's last cycle ended; 0 of a standby"
         )
-        self.cycles = Histogram(
-            "bireme_cycle_seconds",
-            "How long a cycle takes: looking, deciding, handing over",
-            buckets=SECONDS,
-            registry=r,
+        self.cycles = make.seconds(
+            "cycle", "How long a cycle takes: looking, deciding, handing over", SECONDS
         )
-        self.decisions = Histogram(
-            "bireme_decision_seconds",
-            "How long the decision in it takes",
-            buckets=SECONDS,
-            registry=r,
+        self.decisions = make.seconds("decision", "How long the decision in it takes", SECONDS)
+        self.gangs = GangMetrics(make)
+        self.protected = make.counter(
+            "preemptions_refused", "Gangs not stopped, by disruption budgets"
         )
-        self.gangs = GangMetrics(r)
-        self.protected = Counter(
-            "bireme_preemptions_refused", "Gangs not stopped, by disruption budgets", registry=r
+        self.resizes = make.counter("resizes", "Changes of a running gang's size", "reason")
+        self.fallbacks = make.counter(
+            "policy_fallbacks", "Decisions of the rules in place of the policy's"
         )
-        self.resizes = Counter(
-            "bireme_resizes", "Changes of a running gang's size", ["reason"], registry=r
+        self.policies = PolicyMetrics(make)
+        self.pools = PoolMetrics(make)
+        self.reports = make.counter(
+            "progress_reports", "Progress reports, by HTTP status", "status"
         )
-        self.fallbacks = Counter(
-            "bireme_policy_fallbacks", "Decisions of the rules in place of the policy's", registry=r
-        )
-        self.policies = PolicyMetrics(r)
-        self.pools = PoolMetrics(r)
-        self.reports = Counter(
-            "bireme_progress_reports", "Progress reports, by HTTP status", ["status"], registry=r
-        )
-        self.recorded = Counter(
-            "bireme_recorded_cycles", "Cycles with news, by outcome", ["outcome"], registry=r
-        )
+        self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
 
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
@@ -81,49 +66,49 @@ class Metrics:
 class PolicyMetrics:
     """Those about SchedulingPolicies; administrators name them, and few."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self.loads = Counter(
-            "bireme_policy_loads", "SchedulingPolicies loaded", ["outcome"], registry=registry
+    def __init__(self, make: MetricMaker) -> None:
+        self.loads = make.counter("policy_loads", "SchedulingPolicies loaded", "outcome")
+        self.deciding = make.gauge(
+            "policy_deciding", "1 for the SchedulingPolicy that decides", "policy"
         )
-        self.deciding = self._by_policy("deciding", "1 for the SchedulingPolicy that decides")
-        self.degraded = self._by_policy("degraded", "1 while its answers are overruled")
-        self.agreement = self._by_policy("shadow_agreement", "Share of starts in common, lately")
-        self.regret = self._by_policy(
-            "shadow_regret_seconds", "Forecast time saved by its order per gang, lately"
+        self.degraded = make.gauge("policy_degraded", "1 while its answers are overruled", "policy")
+        self.agreement = make.gauge(
+            "policy_shadow_agreement", "Share of starts in common, lately", "policy"
         )
-        self.size_agreement = self._by_policy(
-            "shadow_size_agreement", "Share of elastic gangs that get the same size, lately"
+        self.regret = make.gauge(
+            "policy_shadow_regret_seconds",
+            "Forecast time saved by its order per gang, lately",
+            "policy",
         )
-        self.compared = self._by_policy("shadow_decisions", "Cycles compared since it was loaded")
-        self.shadow_cycles = Counter(
-            "bireme_shadow_cycles", "Cycles of shadows, by outcome", ["outcome"], registry=registry
+        self.size_agreement = make.gauge(
+            "policy_shadow_size_agreement",
+            "Share of elastic gangs that get the same size, lately",
+            "policy",
         )
-
-    def _by_policy(self, name: str, meaning: str) -> Gauge:
-        return Gauge(f"bireme_policy_{name}", meaning, ["policy"], registry=self._registry)
+        self.compared = make.gauge(
+            "policy_shadow_decisions", "Cycles compared since it was loaded", "policy"
+        )
+        self.shadow_cycles = make.counter(
+            "shadow_cycles", "Cycles of shadows, by outcome", "outcome"
+        )
 
 
 class PoolMetrics:
     """Those about NodePoolScalers; administrators name them, and few."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self.nodes = self._by_pool("nodes", "Nodes that are ready")
-        self.floor = self._by_pool("floor", "The fewest nodes it should have now")
-        self.needed = self._by_pool("needed", "Nodes that are in use, planned on or kept")
-        self.demand = self._by_pool("demand_nodes", "Nodes' worth of what runs and waits")
-        self.forecast = self._by_pool(
-            "forecast_nodes", "Nodes' worth forecast for this hour", "quantile"
+    def __init__(self, make: MetricMaker) -> None:
+        self.nodes = make.gauge("pool_nodes", "Nodes that are ready", "pool")
+        self.floor = make.gauge("pool_floor", "The fewest nodes it should have now", "pool")
+        self.needed = make.gauge("pool_needed", "Nodes that are in use, planned on or kept", "pool")
+        self.demand = make.gauge("pool_demand_nodes", "Nodes' worth of what runs and waits", "pool")
+        self.forecast = make.gauge(
+            "pool_forecast_nodes", "Nodes' worth forecast for this hour", "pool", "quantile"
         )
-        self.forecast_made = self._by_pool(
-            "forecast_timestamp_seconds", "When the forecast was made, POSIX seconds"
+        self.forecast_made = make.gauge(
+            "pool_forecast_timestamp_seconds", "When the forecast was made, POSIX seconds", "pool"
         )
-        self.writes = Counter(
-            "bireme_pool_scale_writes",
-            "Orders to targets, by what became of them",
-            ["outcome"],
-            registry=registry,
+        self.writes = make.counter(
+            "pool_scale_writes", "Orders to targets, by what became of them", "outcome"
         )
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
@@ -132,10 +117,6 @@ class PoolMetrics:
         for name in sorted(pools)[:MOST_NAMES]:
             for quantile, nodes in pools[name].items():
                 self.forecast.labels(name, quantile).set(nodes)
-
-    def _by_pool(self, name: str, meaning: str, *more: str) -> Gauge:
-        labels = ["pool", *more]
-        return Gauge(f"bireme_pool_{name}", meaning, labels, registry=self._registry)
 
 
 def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:

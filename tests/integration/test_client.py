@@ -229,3 +229,17 @@ async def test_a_silent_stream_is_a_timeout(client: ApiClient, api: FakeApi) -> 
     stream = client.stream(PODS, {"watch": "1"}, read_timeout_seconds=0.2)
     error = await failure_of(anext(stream))
     assert error.reason == "Timeout"
+
+
+async def test_failures_are_counted_by_verb_and_class(client: ApiClient, api: FakeApi) -> None:
+    api.faults.add(Fault(status=503, reason="Unavailable"))
+    await failure_of(client.get(POD))
+    await failure_of(client.get(POD))
+    await client.create(PODS, pod())
+    await failure_of(client.create(PODS, pod()))
+    api.faults.add(Fault(status=503, reason="Unavailable"))
+    with pytest.raises(ApiError):
+        async for _ in client.stream("/api/v1/pods", {"watch": "1"}):
+            pass
+    expected = {("get", "5xx"): 1, ("get", "404"): 1, ("create", "409"): 1, ("watch", "5xx"): 1}
+    assert client.error_counts == expected

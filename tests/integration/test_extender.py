@@ -240,6 +240,7 @@ async def test_metrics_tell_calls_refusals_and_age_of_the_cache(
     assert samples["bireme_extender_refusals_total", (("reason", "StalePlan"),)] == 1
     assert samples["bireme_extender_request_seconds_count", (("verb", "filter"),)] == 2
     assert samples["bireme_extender_cache_age_seconds", (("watch", "podgroups"),)] >= 0
+    assert samples["bireme_extender_ready", ()] == 1
 
 
 async def test_nodes_and_pods_are_followed_from_the_first_plan_in_score_mode_on(

@@ -141,7 +141,7 @@ BUGS: dict[str, Bug] = {
         Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
     ),
     "decisions do not wait for the cache": Bug(
-        Watches, "wait_past", _blind_to_own_writes, ("replica-twice",)
+        Watches, "wait_past", _blind_to_own_writes, ("replica-twice", "job-stuck")
     ),
     "a lost answer is taken for a failure": Bug(
         Writes, "create_pod", _creating_again, ("replica-twice", "pod-left-over")

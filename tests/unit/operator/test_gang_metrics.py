@@ -1,0 +1,164 @@
+"""What is told about gangs, and that nobody can make it more than so many series."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bireme.core.decision import Admit, Hold
+from bireme.core.placement import Placement
+from bireme.core.policy import Ranked
+from bireme.core.queues import Queue
+from bireme.core.reasons import Reason
+from bireme.core.settings import SchedulingSettings
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.errors import ApiError
+from bireme.testing import a_gang, a_node, a_snapshot
+from bireme_operator.gang_metrics import MOST_QUEUES, OTHER, GangMetrics, partial_ages
+from bireme_operator.lifecycle import Transition
+from bireme_operator.metric_maker import MetricMaker
+from bireme_operator.metrics import MOST_NAMES, Metrics, show
+from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_view, running
+from scenario.manifests import task
+
+HOSTILE = [f"q{number:04d}" for number in range(1000)]
+
+
+class Board:
+    """Metrics about gangs, and what they say."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = GangMetrics(MetricMaker(self.registry))
+
+    def says(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"bireme_{name}", labels)
+
+    def values(self, name: str, label: str) -> list[str]:
+        """The values of ``label`` that any series of this name has."""
+        samples = (s for family in self.registry.collect() for s in family.samples)
+        return sorted({s.labels[label] for s in samples if s.name == f"bireme_{name}"})
+
+
+def held(name: str, queue: str, arrived: float, position: int | None = 1, **more: Any) -> Hold:
+    reason = Reason.WAITING_FOR_CAPACITY if position is not None else Reason.QUEUE_NOT_FOUND
+    return Hold(a_gang(name, queue=queue, arrived=arrived, **more), reason, "", position)
+
+
+def show_waiting(board: Board, holds: Iterable[Hold], now: float = 100.0) -> None:
+    queues = [Queue("default"), Queue("quick", wait_bound_seconds=30)]
+    board.metrics.show_waiting(holds, a_snapshot([a_node("n0")], now=now, queues=queues))
+
+
+def test_the_longest_wait_of_every_queue_is_told_and_how_far_it_is_past_its_bound() -> None:
+    board = Board()
+    show_waiting(
+        board,
+        [held("c", "quick", 60.0, 1), held("a", "default", 10.0, 2), held("b", "default", 20.0, 3)],
+    )
+    assert board.says("queue_oldest_wait_seconds", queue="default") == 90.0
+    assert board.says("queue_overdue_seconds", queue="default") == 0.0
+    assert board.says("queue_overdue_seconds", queue="quick") == 10.0
+    assert board.says("head_wait_seconds") == 40.0, "of the one that is next, not the oldest"
+
+
+def test_a_gang_with_a_fault_is_in_no_line_and_counts_by_its_reason() -> None:
+    board = Board()
+    show_waiting(board, [held("a", "no such queue", 0.0, None)])
+    assert board.says("gangs_waiting", reason="QueueNotFound") == 1.0
+    assert board.values("queue_oldest_wait_seconds", "queue") == []
+
+
+def test_who_waits_no_more_is_told_no_more() -> None:
+    board = Board()
+    show_waiting(board, [held("a", "default", 0.0)])
+    show_waiting(board, [])
+    assert board.values("gangs_waiting", "reason") == []
+    assert board.values("queue_oldest_wait_seconds", "queue") == []
+    assert board.says("head_wait_seconds") == 0.0
+
+
+def test_starts_and_ends_of_jobs_are_measured() -> None:
+    board, job = Board(), a_job(queue="default")
+    plan = a_plan(job, planned=CREATED + 10)
+    view = a_view(job, plan, running(job, plan))
+    runs = Transition("Running", Reason.GANG_RUNNING, "")
+    ends = Transition("Succeeded", Reason.SUCCEEDED, "")
+    board.metrics.count_move(job, runs, view, CREATED + 14)
+    board.metrics.count_move(job, ends, view, CREATED + 500)
+    assert board.says("start_seconds_sum") == 4.0
+    labels = {"queue": "default", "phase": "Succeeded"}
+    assert board.says("completion_seconds_sum", **labels) == 500.0
+    assert board.says("job_transitions_total", phase="Running", reason="GangRunning") == 1.0
+
+
+# --- gangs that are not whole -----------------------------------------------------------------
+
+
+def ages(job: Any, **plan: Any) -> list[float]:
+    """Of the gang of ``job``, none of whose pods exists, 100 s after its creation."""
+    state, planned = ClusterState(SchedulingSettings()), a_plan(job)
+    state.jobs[job.key] = job
+    state.groups[job.key] = a_group(job, replace(planned, **plan))
+    return list(partial_ages(state, CREATED + 100))
+
+
+def test_a_gang_is_partial_from_its_plan_on_until_all_its_replicas_have_nodes() -> None:
+    job = a_job(task("worker", 2), status={"phase": "Starting"})
+    assert ages(job) == [100.0]
+    assert ages(job, resized=CREATED + 70) == [30.0]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job(status={"phase": "Restarting", "attempt": 1}),
+        a_job(status={"phase": "Succeeded"}),
+        a_job(runPolicy={"suspend": True}),
+        a_job(metadata={"deletionTimestamp": "2026-11-22T00:00:00Z"}),
+    ],
+    ids=["starts again", "is over", "is suspended", "is deleted"],
+)
+def test_a_gang_that_gives_its_places_back_is_not_partial(job: Any) -> None:
+    assert ages(job, attempt=0) == []
+
+
+# --- bounds -----------------------------------------------------------------------------------
+
+
+def test_a_thousand_queues_are_told_as_the_first_few_and_all_others() -> None:
+    board = Board()
+    show_waiting(board, [held(name, name, 0.0, 1) for name in HOSTILE])
+    snapshot = a_snapshot([a_node("n0")], now=5.0)
+    for name in HOSTILE:
+        gang = a_gang(name, queue=name)
+        admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.0), "")
+        board.metrics.count_admission(admit, snapshot)
+        ended = Transition("Failed", Reason.POD_FAILED, "")
+        board.metrics.count_move(a_job(queue=name), ended, None, CREATED)
+    board.metrics.show_queues({name: {"pending": 1, "admitted": 0} for name in HOSTILE})
+    known = sorted([*HOSTILE[:MOST_QUEUES], OTHER])
+    for name in ("gangs_admitted_total", "wait_seconds_count", "completion_seconds_count"):
+        assert board.values(name, "queue") == known
+    for name in ("queue_gangs", "queue_oldest_wait_seconds", "queue_overdue_seconds"):
+        assert board.values(name, "queue") == known
+    left = float(len(HOSTILE) - MOST_QUEUES)
+    assert board.says("gangs_admitted_total", queue=OTHER) == left
+    assert board.says("queue_gangs", queue=OTHER, state="pending") == left
+
+
+def test_a_thousand_pools_and_policies_are_told_as_the_first_by_name() -> None:
+    metrics = Metrics()
+    show({metrics.pools.nodes: dict.fromkeys(HOSTILE, 1.0)})
+    show({metrics.policies.regret: dict.fromkeys(HOSTILE, 1.0)})
+    metrics.pools.show_forecast({name: {"0.5": 1.0, "0.9": 2.0} for name in HOSTILE})
+    samples = [s for family in metrics.registry.collect() for s in family.samples]
+    told = {s.labels.get("pool", s.labels.get("policy")) for s in samples} - {None}
+    assert told == set(HOSTILE[:MOST_NAMES])
+
+
+def test_any_status_of_an_answer_is_one_of_a_few_classes() -> None:
+    classes = {ApiError(status, "", "").status_class for status in range(1000)}
+    assert classes == {"none", "3xx", "4xx", "404", "409", "410", "429", "5xx", "other"}
