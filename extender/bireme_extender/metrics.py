@@ -23,8 +23,6 @@ class Metrics:
         self, cache_ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
     ) -> None:
         self.registry = CollectorRegistry()
-        ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
-        ready.set_function(lambda: float(not troubles()))
         self._requests = Counter(
             "bireme_extender_requests",
             "Calls by verb and outcome",
@@ -59,8 +57,15 @@ class Metrics:
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
-        self.registry.register(_CacheAges(cache_ages))
+        self._add_health(cache_ages, troubles)
         self._add_policies()
+
+    def _add_health(
+        self, cache_ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
+    ) -> None:
+        self.registry.register(_CacheAges(cache_ages))
+        ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
+        ready.set_function(lambda: float(not troubles()))
 
     def _add_policies(self) -> None:
         self.policy_loads = Counter(

@@ -108,6 +108,7 @@ def test_a_forecast_of_the_documentation_is_made(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("runs/nodes/checkpoint").mkdir(parents=True)  # as if trained by the command above
     hours = range(21 * 24)
     rows = (f"2026-11-{1 + h // 24:02} {h % 24:02}:00,{10 + h % 24 % 7}\n" for h in hours)
     Path("nodes.csv").write_text("time,active\n" + "".join(rows))
