@@ -85,8 +85,7 @@ class Term:
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
         self._actuator.progress = _access(settings)
-        tokens, pause = Tokens(client, clock), settings.progress_write_seconds
-        self.progress = ProgressDesk(self.state, tokens, pause, clock, now)
+        self.progress = self._make_desk(client, settings)
         self._reports = self._make_reports(writes, events, settings)
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = self._make_jobs(events, settings, metrics)
@@ -94,17 +93,19 @@ class Term:
         self._queue_reports = QueueReports(self.state, writes, metrics.gangs)
         self._policies = self._make_policies(settings, scheduling, metrics.policies)
         self._shadows = Shadows(self._policies, metrics.policies, clock)
-        pause = settings.status_refresh_seconds
-        reporting = (writes, events, pause, clock, now)
+        reporting = (writes, events, settings.status_refresh_seconds, clock, now)
         self._policy_reports = PolicyReports(self._policies, metrics.policies, *reporting)
         nodes, targets = self.watches.nodes.objects, ScaleTargets(client)
         self._pools = Pools(scalers, nodes, self._actuator, targets, metrics, clock, self._changed)
         self._pool_reports = PoolReports(self._pools, metrics.pools, *reporting)
-        self._recording = Recording.begin(
-            f"{identity}/{epoch}", settings, scheduling, metrics, clock
-        )
+        name = f"{identity}/{epoch}"
+        self._recording = Recording.begin(name, settings, scheduling, metrics, clock)
         self.loop = self._make_loop(settings, metrics, fence)
         self.state.on_change = self._changed
+
+    def _make_desk(self, client: ApiClient, settings: OperatorSettings) -> ProgressDesk:
+        tokens, pause = Tokens(client, self._clock), settings.progress_write_seconds
+        return ProgressDesk(self.state, tokens, pause, self._clock, self._now)
 
     def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
         return Reports(

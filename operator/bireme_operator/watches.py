@@ -47,20 +47,19 @@ class Watches:
                 client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
             )
 
-        standing, custom, pod = state.standing, wire.Custom, wire.Pod
+        standing, policies, path = state.standing, state.policies, names.path
+        custom, pod = wire.Custom, wire.Pod
         self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
         self.members = mirror(
             _PODS, pod, state.put_member, state.delete_member, params=_MEMBERS, name="members"
         )
         put, delete = state.put_other_pod, state.delete_other_pod
         self.others = mirror(_PODS, pod, put, delete, params=_OTHERS, name="other pods")
-        kinds = ("trainingjobs", "podgroups", "queues", "schedulingpolicies")
-        jobs, groups, queues, policies = map(names.path, kinds)
-        self.jobs = mirror(jobs, custom, state.put_job, state.delete_job)
-        self.groups = mirror(groups, custom, state.put_group, state.delete_group)
-        self.queues = mirror(queues, custom, standing.put_queue, standing.delete_queue)
-        self.policies = mirror(policies, custom, state.policies.put, state.policies.delete)
-        self.scalers = mirror(names.path("nodepoolscalers"), custom, scalers.put, scalers.delete)
+        self.jobs = mirror(path("trainingjobs"), custom, state.put_job, state.delete_job)
+        self.groups = mirror(path("podgroups"), custom, state.put_group, state.delete_group)
+        self.queues = mirror(path("queues"), custom, standing.put_queue, standing.delete_queue)
+        self.policies = mirror(path("schedulingpolicies"), custom, policies.put, policies.delete)
+        self.scalers = mirror(path("nodepoolscalers"), custom, scalers.put, scalers.delete)
         self.namespaces = mirror(
             "/api/v1/namespaces", wire.Namespace, standing.put_namespace, standing.delete_namespace
         )

@@ -13,113 +13,101 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Final, NoReturn
 
 from bireme import registry
-from bireme.console import (
-    drain_command,
-    explain_command,
-    queue_command,
-    submit_command,
-    top_command,
-    why_command,
-)
 from bireme.core.errors import BiremeError
-from bireme.forecasting import pools_command
-from bireme.migration import command as migration_command
-from bireme.replay import command as replay_command
 from bireme.rl.checkpoints import read_card
 from bireme.rl.shipped import folder_of
 from bireme.rl.telling import told
-from bireme.simulator import command
 from bireme.simulator.experiment import UsageError, naming
 from bireme.simulator.reports.terminal import aligned
-from bireme.training import evaluate_command, forecast_command, train_command
 
-_COMMANDS: Final[tuple[tuple[str, ModuleType, str, str], ...]] = (
+_COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
         "simulate",
-        command,
+        "bireme.simulator.command",
         "compare policies on a workload",
         "Compare policies on a workload, with the scheduling cycle of the operator.",
     ),
     (
         "replay",
-        replay_command,
+        "bireme.replay.command",
         "what other policies would have done",
         "What other policies would have done where an operator recorded what it did.",
     ),
     (
         "train",
-        train_command,
+        "bireme.training.train_command",
         "make a learned policy",
         "Make a learned policy: a folder with its checkpoint and its curves.",
     ),
     (
         "evaluate",
-        evaluate_command,
+        "bireme.training.evaluate_command",
         "judge a learned policy",
         "Judge a learned policy beside its rivals, with the same seeds for all.",
     ),
     (
         "forecast",
-        forecast_command,
+        "bireme.training.forecast_command",
         "how well a series can be forecast",
         "How well a series can be forecast, by whom, and what comes next.",
     ),
     (
         "forecast-pools",
-        pools_command,
+        "bireme.forecasting.pools_command",
         "forecast the demand of node pools",
         "Forecast the demand of every NodePoolScaler of a cluster, and write it into their status.",
     ),
     (
         "why",
-        why_command,
+        "bireme.console.why_command",
         "why a job waits, and what would help",
         "Why a job waits, or where it is: the dominant reason first, then the chain behind it.",
     ),
     (
         "queue",
-        queue_command,
+        "bireme.console.queue_command",
         "who is in line, the next to start first",
         "Who is in line, over all queues, the next to start first.",
     ),
     (
         "top",
-        top_command,
+        "bireme.console.top_command",
         "what the cluster does now, live",
         "What the cluster does now: queues, who runs, who is next; again and again until Ctrl-C.",
     ),
     (
         "explain",
-        explain_command,
+        "bireme.console.explain_command",
         "what a SchedulingPolicy decides, and how well",
         "What a SchedulingPolicy decides, whether it does, and how well.",
     ),
     (
         "drain",
-        drain_command,
+        "bireme.console.drain_command",
         "what a drain of nodes would move",
         "What a drain of nodes would move, and where to. A preview: nothing is moved.",
     ),
     (
         "submit",
-        submit_command,
+        "bireme.console.submit_command",
         "check manifests, send them, follow them",
         "Check manifests here and at the API server, send them all or none, and follow them.",
     ),
     (
         "convert",
-        migration_command,
+        "bireme.migration.command",
         "Volcano's manifests as Bireme's",
         "Volcano's Jobs, PodGroups and Queues as Bireme's, with a word on everything that differs.",
     ),
 )
-"""Name, module, the line in the list, and the description of what has arguments of its own."""
+"""Name, module, the line in the list, and the description. Only the module that is asked for is
+imported: together they take a second."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -133,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = _parser().parse_args(given)
+        options = parser_for(given).parse_args(given)
         status: int = options.run(options, given)
         sys.stdout.flush()
     except UsageError as error:
@@ -152,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command line; only the command of ``given`` knows its arguments."""
+    asked = next((word for word in given if not word.startswith("-")), "")
     parser = _Parser(
         prog="bireme", description="Learned gang scheduling: ask a cluster, simulate, train, judge."
     )
@@ -160,8 +150,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, module, says, description in _COMMANDS:
         added = commands.add_parser(name, help=says, description=description)
-        module.add_arguments(added)
-        added.set_defaults(run=module.run)
+        if name == asked:
+            command = import_module(module)
+            command.add_arguments(added)
+            added.set_defaults(run=command.run)
     policies = commands.add_parser(
         "policies", help="list all policies", description="List all policies, a line each."
     )

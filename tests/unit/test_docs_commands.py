@@ -96,7 +96,7 @@ def test_a_simulation_of_the_documentation_runs(
 @pytest.mark.parametrize("command", shown("bireme train") + shown("bireme evaluate"))
 def test_a_command_about_learning_of_the_documentation_is_understood(command: str) -> None:
     given = shlex.split(command, comments=True)[1:]
-    options = cli._parser().parse_args(given)
+    options = cli.parser_for(given).parse_args(given)
     assert options.run in (train_command.run, evaluate_command.run)
 
 

@@ -45,7 +45,7 @@ def with_floor(
         quantile: Which quantile of a forecast is followed.
 
     Raises:
-        SettingError: no floor is called so (it names the nearest).
+        SettingError: no floor is called so (it names the nearest), or it cannot be had.
     """
     check_floor(name)
     if name == REACTIVE:
@@ -60,11 +60,18 @@ def with_floor(
 
 
 def check_floor(name: str) -> None:
-    """SettingError unless a floor is called ``name``."""
+    """SettingError unless a floor is called ``name``, and what it needs is installed."""
     if name not in FLOORS:
         close = difflib.get_close_matches(name, FLOORS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FLOORS)}"
         raise SettingError(f"no floor is called {name!r}; {hint}")
+    try:
+        make([name] if name in FORECASTERS else ())
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        raise SettingError(
+            f"floor {name!r} needs {library}, which is not installed; pip install 'bireme[forecast]'"
+        ) from error
 
 
 def learning(

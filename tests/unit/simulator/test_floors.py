@@ -1,5 +1,6 @@
 """How node pools look ahead, by name: what each floor makes of a day that repeats."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,7 +17,15 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.kube.pool_history import NO_HISTORY, PoolHistory
 from bireme.simulator.engine import simulate
-from bireme.simulator.floors import FIXED, ORACLE, REACTIVE, foreseeing, learning, with_floor
+from bireme.simulator.floors import (
+    FIXED,
+    ORACLE,
+    REACTIVE,
+    check_floor,
+    foreseeing,
+    learning,
+    with_floor,
+)
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.node_pool import NodePool
 from bireme.simulator.outcome import Outcome, PoolSeries
@@ -78,3 +87,11 @@ def test_nothing_is_expected_where_too_little_was_recorded() -> None:
 def test_unknown_floor_is_answered_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="no floor is called 'orakle'; did you mean 'oracle'"):
         with_floor("orakle", [POOL], partial(run, MORNING))
+
+
+def test_floor_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("statsmodels", "bireme.forecasting.holt_winters"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    with pytest.raises(SettingError, match=r"'holt-winters' needs statsmodels.*bireme\[forecast\]"):
+        check_floor("holt-winters")
