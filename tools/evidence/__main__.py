@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from evidence import contests, liars, node_pools, pages, placers, pollux, rails
+from evidence import contests, estimates, liars, node_pools, pages, placers, pollux, rails
 from evidence.store import Store
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -32,6 +32,7 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], pages.Page]]] = {
     "placers": placers.build,
     "rails": rails.build,
     "liars": liars.build,
+    "estimates": estimates.build,
     "node-pools": node_pools.build,
 }
 

@@ -123,12 +123,10 @@ class Explanation:
                 "nobody can say: no places are kept for it yet, or what runs there does not say"
                 " for how long"
             )
-        soonest = f"in {lasting(earliest - self.now)} ({_written(earliest)})"
-        if latest is None:
-            return f"{soonest} at the earliest"
-        if latest <= earliest:
-            return soonest
-        return f"{soonest} to {lasting(latest - self.now)} ({_written(latest)})"
+        expected = f"expected in {lasting(earliest - self.now)} ({_written(earliest)})"
+        if latest is None or latest <= earliest:
+            return f"{expected}, or sooner"
+        return f"{expected}, or sooner; by {_written(latest)} in {lasting(latest - self.now)}"
 
     def _life(self) -> Iterator[tuple[str, str]]:
         gang = self.gang

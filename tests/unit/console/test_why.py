@@ -59,14 +59,14 @@ def test_only_the_first_five_ahead_are_named() -> None:
     ("start", "words"),
     [
         (None, "nobody can say"),
-        ({"earliest": "2026-11-22T12:10:00Z"}, "in 10m (2026-11-22T12:10:00Z) at the earliest"),
+        ({"earliest": "2026-11-22T12:10:00Z"}, "expected in 10m (2026-11-22T12:10:00Z), or sooner"),
         (
             {"earliest": "2026-11-22T12:10:00Z", "latest": "2026-11-22T13:00:00Z"},
-            "in 10m (2026-11-22T12:10:00Z) to 1h (2026-11-22T13:00:00Z)",
+            "expected in 10m (2026-11-22T12:10:00Z), or sooner; by 2026-11-22T13:00:00Z in 1h",
         ),
         (
             {"earliest": "2026-11-22T12:10:00Z", "latest": "2026-11-22T12:10:00Z"},
-            "start     in 10m (2026-11-22T12:10:00Z)\n",
+            "start     expected in 10m (2026-11-22T12:10:00Z), or sooner\n",
         ),
     ],
 )
