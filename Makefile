@@ -7,7 +7,7 @@ CODE := operator extender policies tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check format crds monitoring bench evidence differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check format crds monitoring reference bench evidence differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,7 @@ check: install ## format, lint, types, import contracts, generated files
 	$(BIN)/lint-imports --no-cache --config pyproject.toml | tail -n 12
 	$(BIN)/python -m bireme.kube.crd --check
 	$(RUN) monitoring --check
+	$(RUN) reference --check
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --quiet --fix $(CODE)
@@ -51,6 +52,9 @@ crds: install ## write the CRDs from the models
 
 monitoring: install ## write dashboards and the tables of metrics from the code
 	$(RUN) monitoring --write
+
+reference: install ## write docs/reference and the chart's README from the code
+	$(RUN) reference --write
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) bench

@@ -1,8 +1,8 @@
 """Whether a pod is what it says: the member of a gang that the operator's plan names.
 
 Everything a pod carries is a claim. The plan in ``PodGroup.status`` is the truth: replicas of a
-TrainingJob are known by owner, plan label, task and index, pods of other controllers by UID, and
-neither may ask for more than was planned. The operator plans, the extender verifies, and a pod
+TrainingJob are known by owner, plan label, task, index and name, pods of other controllers by UID,
+and neither may ask for more than was planned. The operator plans, the extender verifies, and a pod
 that cannot be verified gets no node.
 """
 
@@ -12,6 +12,7 @@ from enum import StrEnum
 from bireme.core.resources import Request
 from bireme.kube import names, pods, wire
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.gang_views import pod_name
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import Key
@@ -127,6 +128,10 @@ def _own_member(pod: wire.Pod, group: GroupFacts, plan: PlanFacts) -> Member | R
     if node is None:
         detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
+    name = pod_name(group.key[1], task, number)
+    if pod.metadata.name != name:  # the place would be given out twice
+        detail = f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"
+        return Refusal(RefusalReason.FOREIGN_POD, detail)
     return Member(task, node, number)
 
 

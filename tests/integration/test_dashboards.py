@@ -122,7 +122,7 @@ def _labels_of(metric: Metric, name: str) -> Iterator[dict[str, str]]:
 async def test_every_query_of_the_dashboards_has_an_answer(
     programs: Programs, tmp_path: Path
 ) -> None:
-    with serving(programs, tmp_path, a_week()) as url:
+    with serving(programs, tmp_path, [*a_week()]) as url:
         for query in chain(*QUERIES.values()):
             values, _ = await hourly(url, query.replace("$pool", "h200"), NOW - 3 * HOUR, 3)
             assert np.isfinite(values).all(), query

@@ -130,7 +130,7 @@ def _without_max(original: Any) -> Any:
 
 def _giving_all_up(original: Any) -> Any:
     def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
-        decided = original(bounds, state, now)
+        decided: FloorDecision = original(bounds, state, now)
         return replace(decided, replicas=0 if state.needed else decided.replicas)
 
     return floor

@@ -42,12 +42,19 @@ Say = Callable[[str], None]
 @contextmanager
 def passing(nodes: int, racks: int, say: Say) -> Iterator[Cluster]:
     """A cluster with Bireme on it that is gone after the block."""
+    with served(nodes, racks, say) as stack:
+        yield stack.cluster
+
+
+@contextmanager
+def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
+    """The same, by the programs that serve it."""
     with Cluster.start(f"demo-{os.getpid()}") as cluster:
         _furnish(cluster, nodes, racks, say)
         with BiremeStack(cluster, RUN / "logs", ENVIRONMENT) as stack:
             stack.start()
             say("Bireme runs: operator, extender, and a second kube-scheduler")
-            yield cluster
+            yield stack
 
 
 def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:

@@ -1,4 +1,8 @@
-"""``python -m monitoring --write`` writes dashboards and tables; ``--check`` compares them."""
+"""Dashboards and tables: ``--write`` writes them, ``--check`` compares, ``--picture`` draws.
+
+The picture is of five minutes of a real control plane, so it needs the binaries of
+``make controlplane`` and a Prometheus.
+"""
 
 import argparse
 import json
@@ -10,8 +14,10 @@ from typing import Final
 from monitoring.node_pools import NODE_POOLS
 from monitoring.overview import OVERVIEW
 from monitoring.page import with_tables
+from monitoring.rehearsal import rehearse
 
 ROOT: Final = Path(__file__).parents[2]
+PICTURE: Final = ROOT / "docs" / "pictures" / "overview.png"
 DASHBOARDS: Final = {"node-pools.json": NODE_POOLS, "overview.json": OVERVIEW}
 
 
@@ -30,7 +36,11 @@ def main() -> None:
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")
     todo.add_argument("--check", action="store_true", help="fail if they are not up to date")
+    todo.add_argument("--picture", action="store_true", help="run Bireme and draw its overview")
     options = parser.parse_args()
+    if options.picture:
+        rehearse(PICTURE)
+        return
     for path, text in files():
         if options.write:
             path.write_text(text)

@@ -1,17 +1,16 @@
-"""A Prometheus whose history is filled in before it starts, so that weeks of it take a second."""
+"""A Prometheus of one's own: its history is filled in before it starts, or scraped by itself."""
 
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+
+import yaml
 
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from promserver.programs import Programs
-
-_CONFIG: Final = "global: {scrape_interval: 1s}\nscrape_configs: []\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,24 @@ class Samples:
 
 
 @contextmanager
-def serving(programs: Programs, folder: Path, history: Iterable[Samples]) -> Iterator[str]:
-    """The address of a server that knows ``history`` and scrapes nothing; series by name."""
+def serving(
+    programs: Programs,
+    folder: Path,
+    history: Sequence[Samples] = (),
+    targets: Sequence[str] = (),
+) -> Iterator[str]:
+    """The address of a server that knows ``history`` and scrapes ``targets`` every second.
+
+    ``history`` has series of one name side by side; ``targets`` are hosts with ports.
+    """
     (port,) = free_ports(1)
-    _fill_in(programs, folder, history)
-    (folder / "prometheus.yml").write_text(_CONFIG)
+    if history:
+        _fill_in(programs, folder, history)
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "bireme", "static_configs": [{"targets": [*targets]}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     url = f"http://127.0.0.1:{port}"
     command = [
         str(programs.prometheus),

@@ -4,8 +4,8 @@ These are the schemas that the API server enforces, so type, default and bounds 
 request. What a cell cannot hold (rules between fields) the API server says in its refusal.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from bireme.kube import names
 from bireme.kube.crd import definition
@@ -15,10 +15,10 @@ from reference.tables import code, table
 _HEAD: Final = f"""# API
 
 The kinds of `{names.GROUP}/{names.VERSION}`, written by `make reference` from the models that the
-CustomResourceDefinitions are made of; `kubectl explain` says the same. A `[]` after a field means each
-entry of a list, `.*` each value of a map. Fields that have neither a default nor "required" may be left
-out. Rules that span fields are checked by the API server too, whose refusal names the values that clash
-and the remedy.
+CustomResourceDefinitions are made of; `kubectl explain` says the same. A `[]` after a field means
+each entry of a list, `.*` each value of a map. Fields that have neither a default nor "required"
+may be left out. Rules that span fields are checked by the API server too, whose refusal names the
+values that clash and the remedy.
 
 """
 _COLUMNS: Final = ("field", "type", "default", "bounds", "meaning")
@@ -32,6 +32,8 @@ _BOUNDS: Final = (
     ("minProperties", "at least {} keys"),
     ("maxProperties", "at most {} keys"),
 )
+_WHOLE_NUMBERS: Final = 2**53
+"""Larger ones JSON does not hold exactly; a bound that tells a reader nothing."""
 
 
 def page() -> str:
@@ -48,9 +50,10 @@ def _section(kind: Kind) -> str:
         f"## {made['names']['kind']}\n\n{schema['description']}\n\n",
         f"{made['scope']}; `kubectl get {kind.plural}` or `{kind.short_name}` shows {columns}.\n",
     ]
-    for name, title in (("spec", "Spec"), ("status", "Status, written by Bireme")):
+    for name, title in (("spec", "Spec of {}"), ("status", "Status of {}, written by Bireme")):
         part = schema["properties"][name]
-        parts += [f"\n### {title} of {made['names']['kind']}\n\n", table(_COLUMNS, _rows(part, ""))]
+        heading = title.format(made["names"]["kind"])
+        parts += [f"\n### {heading}\n\n", table(_COLUMNS, _rows(part, ""))]
     return "".join(parts)
 
 
@@ -98,9 +101,9 @@ def _type(schema: Schema) -> str:
     return "time" if schema.get("format") == "date-time" else str(kind)
 
 
-def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
+def _bounds(schema: Schema) -> Iterator[str]:
     for key, words in _BOUNDS:
-        if key in schema:
+        if key in schema and schema[key] != _WHOLE_NUMBERS:
             yield words.format(schema[key])
     if "pattern" in schema:
         yield f"matches {code(schema['pattern'])}"

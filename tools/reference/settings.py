@@ -1,6 +1,6 @@
 """``docs/reference/settings.md``: the settings of both programs, from their dataclasses.
 
-A field's docstring is the meaning of the setting, as ``make check`` makes sure that each has one.
+A field's docstring is the meaning of the setting; one without is an error here.
 """
 
 import ast
@@ -8,21 +8,24 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, get_type_hints
+
+from pydantic.alias_generators import to_camel
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.settings_source import CONFIG_VARIABLE, section_of, variable_of
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
-from pydantic.alias_generators import to_camel
 from reference.tables import code, table
 
 _HEAD: Final = f"""# Settings
 
-Written by `make reference` from the code. Every setting can be given in two places: by its name in the
-file that `{CONFIG_VARIABLE}` names, under its section, or by its variable in the environment, which wins.
-Operator and extender read the same file; each refuses a key that nobody would read. In the chart the
-sections are the values `scheduling`, `operator.settings` and `scheduler.extender.settings`.
+Written by `make reference` from the code. Every setting can be given in two places: by its name in
+the file that `{CONFIG_VARIABLE}` names, under its section, or by its variable in the environment,
+which wins. Operator and extender read the same file; each refuses a key that nobody would read. In
+the chart the sections are the values `scheduling`, `operator.settings` and
+`scheduler.extender.settings`.
 
 ```yaml
 scheduling:
@@ -47,10 +50,11 @@ def page() -> str:
 
 def _section(cls: type[Any], words: str) -> str:
     columns = ("setting", "variable", "type", "default", "meaning")
-    return f"## Section `{section_of(cls)}`\n\n{words}\n\n{table(columns, _rows(cls))}"
+    return f"## Section `{section_of(cls)}`\n\n{words}\n\n{table(columns, rows(cls))}"
 
 
-def _rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
+def rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
+    """A row for every field of a dataclass. Raises KeyError for one without a docstring."""
     types, meanings = get_type_hints(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
         yield (
@@ -68,7 +72,7 @@ def docstrings(cls: type[Any]) -> dict[str, str]:
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     return {
         field.target.id: ast.literal_eval(text.value)
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr)
     }

@@ -1,6 +1,7 @@
 """Markdown tables, whose cells may hold anything that fits on one line."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -22,4 +23,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    text = " ".join(text.split()).replace("|", "\\|")
+    return re.sub("`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)

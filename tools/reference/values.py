@@ -1,7 +1,6 @@
 """``charts/bireme/README.md``: what the chart takes, from the comments of ``values.yaml``.
 
-A comment belongs to the key below it. A map whose keys have no comments is one entry with its whole
-default; so is a list. Read with a few lines, as no YAML parser keeps comments.
+A comment belongs to the key below it. Read line by line, as the YAML parser drops comments.
 """
 
 import re
@@ -46,20 +45,19 @@ def comments(text: str) -> dict[str, str]:
 def _rows(values: dict[str, Any], said: dict[str, str], path: str) -> Iterator[tuple[str, ...]]:
     for key, value in values.items():
         here = f"{path}{key}"
-        if isinstance(value, dict) and value and _speaks_of_parts(here, value, said):
-            if here in said:
-                yield code(here), "", said[here]
+        meaning = said.get(here, _USUAL.get(key, ""))
+        if isinstance(value, dict) and value and key not in _WHOLE:
+            if meaning:
+                yield code(here), "", meaning
             yield from _rows(value, said, f"{here}.")
         else:
-            shown = '`""`' if value == "" else code(value)
-            yield code(here), shown, said.get(here, _KNOWN.get(key, ""))
+            yield code(here), code(value) or '`""`', meaning
 
 
-def _speaks_of_parts(here: str, value: dict[str, Any], said: dict[str, str]) -> bool:
-    return here not in said or bool(value) and "limits" not in value
+_WHOLE: Final = {"spec", "resources"}
+"""Maps that are parts of other objects: one entry each."""
 
-
-_KNOWN: Final = {
+_USUAL: Final = {
     "replicas": "How many pods.",
     "repository": "Its image.",
     "resources": "Of its container.",
@@ -70,16 +68,18 @@ _KNOWN: Final = {
     "pullPolicy": "When the node asks the registry.",
     "enabled": "Whether to install it.",
 }
+"""What keys mean that many parts of the chart have, and that are not explained each time."""
+
 _HEAD: Final = """# Chart {name}
 
-{description} Version {version}; written by `make reference` from `values.yaml`.
+{description}. Version {version}; written by `make reference` from `values.yaml`.
 
 ```sh
 helm install bireme charts/bireme -n bireme-system --create-namespace
 ```
 
-`values.schema.json` refuses a value it does not know. [Quick start](../../docs/quickstart.md) goes from
-here to a running gang, [operations](../../docs/operations.md) to upgrades and what happens when a part
-is dead.
+`values.schema.json` refuses a value it does not know. The
+[quick start](../../docs/quickstart.md) goes from here to a running gang,
+[operations](../../docs/operations.md) to upgrades and to what happens when a part is dead.
 
 """

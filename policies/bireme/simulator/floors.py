@@ -70,7 +70,8 @@ def check_floor(name: str) -> None:
     except ImportError as error:
         library = (error.name or "").partition(".")[0]
         raise SettingError(
-            f"floor {name!r} needs {library}, which is not installed; pip install 'bireme[forecast]'"
+            f"floor {name!r} needs {library}, which is not installed; "
+            "pip install 'bireme[forecast]'"
         ) from error
 
 

@@ -107,6 +107,15 @@ def test_every_replica_of_a_task_is_measured_by_what_it_asks_itself() -> None:
     assert dict(found.request)[names.GPU] == 1
 
 
+def test_pod_that_forges_all_but_the_planned_name_gets_no_node() -> None:
+    """A place is one pod's: who may create pods could otherwise fill it beside the replica."""
+    twin = a_pod()
+    twin["metadata"]["name"] = "thief"
+    found = refusal(twin, a_group())
+    assert (found.reason, found.may_heal) == (RefusalReason.FOREIGN_POD, False)
+    assert "is pod job-worker-0, not thief" in found.message
+
+
 def test_pod_that_asks_for_less_than_was_planned_is_accepted() -> None:
     assert isinstance(verdict(a_pod(requests={"cpu": "1"}), a_group()), Membership)
 

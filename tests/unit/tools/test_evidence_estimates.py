@@ -14,7 +14,8 @@ def outcome(**starts: float | None) -> Outcome:
 
 
 def test_a_start_is_inside_before_or_after_its_range() -> None:
-    ranges = {name: (0.0, 10.0, 20.0) for name in ("inside", "early", "late", "edge")}
+    told: tuple[float, float, float | None] = (0.0, 10.0, 20.0)
+    ranges = dict.fromkeys(("inside", "early", "late", "edge"), told)
     found = kept([(outcome(inside=15.0, early=5.0, late=30.0, edge=21.0), Told(ranges))])
     assert list(found.inside) == [True, False, False, True]
     assert list(found.before) == [False, True, False, False]
