@@ -6,6 +6,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from bireme_operator.doors import Door
+
 
 class Endpoint:
     """A small HTTP server; ``healthy`` and ``ready`` return what is wrong, or nothing."""
@@ -16,6 +18,7 @@ class Endpoint:
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen on ``host:port``."""
@@ -25,10 +28,14 @@ class Endpoint:
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        assert self._runner.server is not None  # noqa: S101  # setup made it
+        self._door = Door(self._runner.server)
+        self._door.open(host, port)
 
     async def stop(self) -> None:
         """Stop listening."""
+        if self._door is not None:
+            await self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

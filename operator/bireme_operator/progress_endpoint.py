@@ -14,8 +14,10 @@ from typing import Final
 from aiohttp import web
 
 from bireme.kube.progress_access import path
+from bireme_operator.doors import Door
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_desk import ProgressDesk
+from bireme_operator.progress_openapi import DOCUMENT, OPENAPI_PATH
 from bireme_operator.progress_payload import MOST_BYTES, PayloadError, decode
 from bireme_operator.progress_tokens import Refused
 
@@ -60,6 +62,7 @@ class ProgressEndpoint:
         self._metrics = metrics
         self._certificate: Certificate | None = None
         self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
 
     async def start(self, host: str, port: int, certificate: Certificate | None) -> int:
         """Listen on ``host:port``, with TLS if there is a certificate; the port.
@@ -70,14 +73,17 @@ class ProgressEndpoint:
         self._certificate = certificate
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(path(("{namespace}", "{name}")), self._receive)
+        app.router.add_get(OPENAPI_PATH, _describe)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        tls = certificate.context if certificate else None
-        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
-        return int(self._runner.addresses[0][1])
+        assert self._runner.server is not None  # noqa: S101  # setup made it
+        self._door = Door(self._runner.server, certificate.context if certificate else None)
+        return self._door.open(host, port)
 
     async def stop(self) -> None:
         """Stop listening."""
+        if self._door is not None:
+            await self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -112,6 +118,10 @@ class ProgressEndpoint:
             raise Refused(413, f"the body is larger than {MOST_BYTES} bytes") from error
         except PayloadError as error:
             raise Refused(400, str(error)) from error
+
+
+async def _describe(request: web.Request) -> web.Response:
+    return web.json_response(DOCUMENT)
 
 
 def _refusal(refused: Refused) -> web.Response:

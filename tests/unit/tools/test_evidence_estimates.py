@@ -1,7 +1,7 @@
 """How promises of starts and places are counted as kept."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from bireme.simulator.outcome import Outcome
 from evidence.estimates import Told, kept
@@ -10,7 +10,7 @@ from evidence.estimates import Told, kept
 def outcome(**starts: float | None) -> Outcome:
     """Jobs by name, and when each first started."""
     jobs = [SimpleNamespace(job=SimpleNamespace(name=n), started=at) for n, at in starts.items()]
-    return cast(Any, SimpleNamespace(jobs=jobs))
+    return cast(Outcome, SimpleNamespace(jobs=jobs))
 
 
 def test_a_start_is_inside_before_or_after_its_range() -> None:
