@@ -7,7 +7,7 @@ CODE := operator extender policies tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check format crds monitoring reference bench evidence differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs bench evidence differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ controlplane: install ## build the Kubernetes binaries, once; later runs are ins
 demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
 	@$(RUN) demo run
 
-test: check controlplane ## everything: checks, then every test tier
+test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) controlplane build --karpenter
 	$(BIN)/python -m pytest
 
@@ -42,6 +42,10 @@ check: install ## format, lint, types, import contracts, generated files
 	$(BIN)/python -m bireme.kube.crd --check
 	$(RUN) monitoring --check
 	$(RUN) reference --check
+	@$(RUN) audit --daily
+
+audit: install ## known vulnerabilities of what is pinned, where the index tells them
+	@$(RUN) audit
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --quiet --fix $(CODE)
@@ -55,6 +59,9 @@ monitoring: install ## write dashboards and the tables of metrics from the code
 
 reference: install ## write docs/reference and the chart's README from the code
 	$(RUN) reference --write
+
+docs: install ## the documentation as a site in site/; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) bench
@@ -79,4 +86,4 @@ constraints: install ## renew constraints.txt from pyproject.toml
 	mv constraints.txt.new constraints.txt && rm constraints.new
 
 clean: ## remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .run
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .run site

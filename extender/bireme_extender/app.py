@@ -6,11 +6,13 @@ is no request gets a 4xx with one JSON sentence that says what to change.
 """
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 from fastapi import FastAPI, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import Receive, Scope, Send
 
@@ -18,43 +20,13 @@ from bireme_extender import exchange
 from bireme_extender.bodies import BodyReader, BodyRefused, Disconnected
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
+from bireme_extender.openapi import with_verbs
 from bireme_extender.verbs import CacheBehind, Verbs
 
 VERSION: Final = version("bireme")
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
-
-_ARGS_SCHEMA: Final = {
-    "type": "object",
-    "properties": {
-        "Pod": {"type": ["object", "null"], "description": "a Kubernetes Pod"},
-        "Nodes": {"type": ["object", "null"], "description": "a NodeList; names are wanted"},
-        "NodeNames": {"type": ["array", "null"], "items": {"type": "string"}},
-    },
-}
-_FILTER_SCHEMA: Final = {
-    "type": "object",
-    "properties": {
-        "Nodes": {"type": "null"},
-        "NodeNames": {"type": "array", "items": {"type": "string"}},
-        "FailedNodes": {"type": "object", "additionalProperties": {"type": "string"}},
-        "FailedAndUnresolvableNodes": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-        },
-        "Error": {"type": "string"},
-    },
-}
-_SCORES_SCHEMA: Final = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "Host": {"type": "string"},
-            "Score": {"type": "integer", "minimum": 0, "maximum": 10},
-        },
-    },
-}
+_ALLOW: Final = (b"allow", b"POST")
 
 
 class ExtenderApp(FastAPI):
@@ -84,7 +56,10 @@ class ExtenderApp(FastAPI):
             self._count(scope, "disconnected")
         except BodyRefused as refusal:
             self._count(scope, str(refusal.status))
-            await _answer(send, refusal.status, _error(str(refusal)), _CLOSE)
+            headers = (
+                (_CLOSE, _ALLOW) if refusal.status == HTTPStatus.METHOD_NOT_ALLOWED else (_CLOSE,)
+            )
+            await _answer(send, refusal.status, _error(str(refusal)), *headers)
         except CacheBehind as error:
             self._count(scope, "503")
             await _answer(send, 503, _error(str(error)))
@@ -102,12 +77,7 @@ class ExtenderApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, verbs included."""
-        schema = super().openapi()
-        schema["paths"] |= {
-            "/filter": {"post": _operation("Nodes that may take the pod", _FILTER_SCHEMA)},
-            "/prioritize": {"post": _operation("Scores of the best nodes", _SCORES_SCHEMA)},
-        }
-        return schema
+        return with_verbs(super().openapi())
 
 
 def make_app(
@@ -121,14 +91,14 @@ def make_app(
         """The process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz")
+    @app.get("/readyz", responses={503: {"description": "Not ready, and why"}})
     async def readyz(response: Response) -> dict[str, list[str]]:
         """The cache is complete and the API server was heard lately; otherwise 503 and why."""
         troubles = cache.troubles()
         response.status_code = 503 if troubles else 200
         return {"troubles": troubles}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics_page() -> Response:
         """Prometheus metrics."""
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -152,25 +122,3 @@ async def _answer(
 
 def _error(message: str) -> bytes:
     return msgspec.json.encode({"error": message})
-
-
-def _operation(summary: str, reply: dict[str, Any]) -> dict[str, Any]:
-    def content(schema: dict[str, Any]) -> dict[str, Any]:
-        return {"content": {"application/json": {"schema": schema}}}
-
-    return {
-        "summary": summary,
-        "requestBody": {"required": True, **content(_ARGS_SCHEMA)},
-        "responses": {
-            "200": {"description": summary, **content(reply)},
-            **{
-                code: {"description": text}
-                for code, text in (
-                    ("400", "The body is no ExtenderArgs"),
-                    ("408", "The body came too slowly"),
-                    ("413", "The body is too long"),
-                    ("503", "The cache is behind the API server, or too many large bodies at once"),
-                )
-            },
-        },
-    }

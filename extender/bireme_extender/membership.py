@@ -130,7 +130,9 @@ def _own_member(pod: wire.Pod, group: GroupFacts, plan: PlanFacts) -> Member | R
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
     name = pod_name(group.key[1], task, number)
     if pod.metadata.name != name:  # the place would be given out twice
-        detail = f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"
+        detail = (
+            f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"
+        )
         return Refusal(RefusalReason.FOREIGN_POD, detail)
     return Member(task, node, number)
 

@@ -111,7 +111,7 @@ class SchedulingLoop:
                 pass
             self.dirty.clear()
             began = self.clock()
-            with self.metrics.cycles.time():
+            with self.metrics.turns.time():
                 await self.turn()
             self.finished_at = self.clock()
             await asyncio.sleep(_REST * (self.finished_at - began))
@@ -178,7 +178,7 @@ class SchedulingLoop:
         """The decision on ``snapshot``, once everything in it is under way."""
         jobs, groups = dict(self.state.jobs), dict(self.state.groups)
         decider = self.policies.deciding
-        with self.metrics.decisions.time():
+        with self.metrics.cycles.time():
             decision = await asyncio.to_thread(run_cycle, snapshot, decider.policy)
         self.fence()
         self.recording.offer(snapshot, decision, decider.source)

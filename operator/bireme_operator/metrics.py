@@ -26,12 +26,14 @@ class Metrics:
             "leader_epoch", "How often the leader has changed; it stamps every plan"
         )
         self.cycle_age = make.gauge(
-            "cycle_age_seconds", "Since the leader's last cycle ended; 0 of a standby"
+            "cycle_age_seconds", "Since the leader's last turn ended; 0 of a standby"
+        )
+        self.turns = make.seconds(
+            "turn", "How long a turn of the loop takes: looking, deciding, handing over", SECONDS
         )
         self.cycles = make.seconds(
-            "cycle", "How long a cycle takes: looking, deciding, handing over", SECONDS
+            "cycle", "How long the cycle in a turn takes, which decides", SECONDS
         )
-        self.decisions = make.seconds("decision", "How long the decision in it takes", SECONDS)
         self.gangs = GangMetrics(make)
         self.protected = make.counter(
             "preemptions_refused", "Gangs not stopped, by disruption budgets"

@@ -120,7 +120,7 @@ class ProgressEndpoint:
             raise Refused(400, str(error)) from error
 
 
-async def _describe(request: web.Request) -> web.Response:
+async def _describe(_: web.Request) -> web.Response:
     return web.json_response(DOCUMENT)
 
 

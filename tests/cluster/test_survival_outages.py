@@ -89,6 +89,27 @@ def test_gang_waits_for_a_killed_scheduler_and_is_not_replanned(site: Site, tena
     assert uids_of(tenant.pods("unbound")) == first
 
 
+def test_what_was_planned_starts_and_ends_while_the_operator_is_away(
+    site: Site, tenant: Tenant
+) -> None:
+    operator, scheduler = site.stack.operator(), site.stack.scheduler
+    with site.keeper.leaves_alone(operator):
+        with site.keeper.leaves_alone(scheduler):
+            scheduler.kill()
+            tenant.create(torch_job("planned", workers=1, fake=annotations(duration="2s")))
+            tenant.eventually(lambda: tenant.pods("planned"), lambda pods: len(pods) == 2)
+            operator.kill()
+        tenant.create(torch_job("new", workers=1))
+        tenant.eventually(
+            lambda: {pod["status"]["phase"] for pod in tenant.pods("planned")},
+            lambda phases: phases == {"Succeeded"},
+            RECOVERY_SECONDS,
+        )
+        assert "status" not in tenant.get("TrainingJob", "new")
+    assert tenant.await_phase("planned", "Succeeded")["attempt"] == 0
+    tenant.await_phase("new", "Running")
+
+
 def test_jobs_submitted_right_after_an_outage_of_the_api_server_run(
     site: Site, tenant: Tenant
 ) -> None:

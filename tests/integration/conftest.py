@@ -1,11 +1,14 @@
-"""A fake API server and a client connected to it, for every integration test."""
+"""What integration tests share: a fake API server, clients of it, programs to run beside it."""
 
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bireme.kube.client import ApiClient
+from controlplane.ports import free_ports
+from controlplane.process import Process
 from fakeapi import FakeApi
 from kubeobjects.policy_terms import train
 from promserver.programs import Programs, Unavailable, find_programs
@@ -39,3 +42,26 @@ def programs() -> Programs:
         return find_programs()
     except Unavailable as error:
         pytest.skip(f"no Prometheus: {error}")
+
+
+@pytest.fixture
+def extender_program(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Makes real extenders, each with a kubeconfig and settings; stops them after the test."""
+    made: list[Process] = []
+
+    def make(kubeconfig: Path, **settings: str) -> Process:
+        (port,) = free_ports(1)
+        environment = {"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port), **settings}
+        process = Process(
+            "extender",
+            [sys.executable, "-m", "bireme_extender"],
+            log_path=tmp_path / "extender.log",
+            ready_url=f"http://127.0.0.1:{environment['BIREME_EXTENDER_PORT']}/readyz",
+            env=environment,
+        )
+        made.append(process)
+        return process
+
+    yield make
+    for process in made:
+        process.terminate()

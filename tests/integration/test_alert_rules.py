@@ -45,7 +45,7 @@ def test_no_operator_at_all_is_no_leader_and_no_extender_is_not_ready(bireme: Ju
 
 
 def test_a_loop_that_stands_still_is_told(bireme: Judge) -> None:
-    alert, series = "BiremeCycleTooOld", "bireme_cycle_age_seconds"
+    alert, series = "BiremeTurnTooOld", "bireme_cycle_age_seconds"
     bireme.is_silent(alert, {series: "2x9"}, "10m")
     bireme.fires(alert, {series: "45x9"}, "10m", value="45s")
 

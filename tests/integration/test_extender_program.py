@@ -4,9 +4,8 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +26,6 @@ async def api() -> AsyncIterator[FakeApi]:
         yield served
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Makes the real program with a kubeconfig and settings; stops it after the test."""
-    made: list[Process] = []
-
-    def make(kubeconfig: Path, **settings: str) -> Process:
-        (port,) = free_ports(1)
-        environment = {"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port), **settings}
-        process = Process(
-            "extender",
-            [sys.executable, "-m", "bireme_extender"],
-            log_path=tmp_path / "extender.log",
-            ready_url=f"http://127.0.0.1:{environment['BIREME_EXTENDER_PORT']}/readyz",
-            env=environment,
-        )
-        made.append(process)
-        return process
-
-    yield make
-    for process in made:
-        process.terminate()
-
-
 def events(process: Process) -> list[dict[str, Any]]:
     """Every line of the log; a line that is no JSON fails."""
     return [json.loads(line) for line in process.log_path.read_text().splitlines()]
@@ -61,9 +37,9 @@ async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 async def test_program_serves_and_ends_cleanly_on_sigterm(
-    api: FakeApi, tmp_path: Path, program: Callable[..., Process]
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
-    process = program(api.kubeconfig(tmp_path))
+    process = extender_program(api.kubeconfig(tmp_path))
     await in_thread(process.start)
     await in_thread(process.wait_ready)
     assert await in_thread(process.terminate) == 0
@@ -71,12 +47,12 @@ async def test_program_serves_and_ends_cleanly_on_sigterm(
 
 
 async def test_program_starts_without_an_api_server_and_recovers(
-    api: FakeApi, tmp_path: Path, program: Callable[..., Process]
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     group = a_group(places=(("worker", "n1", "0"),))
     api.put(f"{names.path('podgroups', 'team', 'job')}", group)
     api.faults.add(Fault(drop=True), times=None)
-    process = program(api.kubeconfig(tmp_path), BIREME_LOG_LEVEL="error")
+    process = extender_program(api.kubeconfig(tmp_path), BIREME_LOG_LEVEL="error")
     await in_thread(process.start)
     url = process.ready_url.removesuffix("/readyz")
     async with aiohttp.ClientSession() as session:
@@ -118,9 +94,9 @@ async def status_of(session: aiohttp.ClientSession, url: str, status: int) -> st
     ],
 )
 def test_program_says_what_keeps_it_from_starting(
-    tmp_path: Path, program: Callable[..., Process], settings: dict[str, str], message: str
+    tmp_path: Path, extender_program: Callable[..., Process], settings: dict[str, str], message: str
 ) -> None:
-    process = program(tmp_path / "kubeconfig", **settings)
+    process = extender_program(tmp_path / "kubeconfig", **settings)
     process.start()
     assert wait_for_end(process) == 2
     (event,) = events(process)
@@ -129,10 +105,10 @@ def test_program_says_what_keeps_it_from_starting(
 
 
 async def test_program_whose_port_is_taken_says_so(
-    api: FakeApi, tmp_path: Path, program: Callable[..., Process]
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     port = api.url.rpartition(":")[2]
-    process = program(api.kubeconfig(tmp_path), BIREME_EXTENDER_PORT=port)
+    process = extender_program(api.kubeconfig(tmp_path), BIREME_EXTENDER_PORT=port)
     await in_thread(process.start)
     assert await in_thread(wait_for_end, process) == 2
     error = events(process)[-1]["error"]
@@ -146,7 +122,9 @@ def wait_for_end(process: Process) -> int | None:
     return process.returncode
 
 
-def test_sigint_is_as_good_as_sigterm(tmp_path: Path, program: Callable[..., Process]) -> None:
+def test_sigint_is_as_good_as_sigterm(
+    tmp_path: Path, extender_program: Callable[..., Process]
+) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -160,7 +138,7 @@ def test_sigint_is_as_good_as_sigterm(tmp_path: Path, program: Callable[..., Pro
             }
         )
     )
-    process = program(kubeconfig)
+    process = extender_program(kubeconfig)
     process.start()
     wait_for_log(process, "starting")
     os.kill(process.pid, signal.SIGINT)
@@ -176,11 +154,11 @@ def wait_for_log(process: Process, text: str) -> None:
 
 
 async def test_the_metrics_port_tells_health_and_answers_no_verbs(
-    api: FakeApi, tmp_path: Path, program: Callable[..., Process]
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     (port,) = free_ports(1)
     settings = {"BIREME_METRICS_HOST": "0.0.0.0", "BIREME_METRICS_PORT": str(port)}  # noqa: S104
-    process = program(api.kubeconfig(tmp_path), **settings)
+    process = extender_program(api.kubeconfig(tmp_path), **settings)
     await in_thread(process.start)
     url = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession() as session:

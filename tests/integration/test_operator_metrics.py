@@ -43,12 +43,12 @@ async def test_a_gang_without_its_nodes_is_partial_and_a_job_that_ended_is_measu
         assert says(term, "completion_seconds_count", **labels) == 1
 
 
-async def test_cycles_and_the_decisions_in_them_are_timed(api: FakeApi, tmp_path: Path) -> None:
+async def test_turns_and_the_cycles_in_them_are_timed(api: FakeApi, tmp_path: Path) -> None:
     furnish(api, 1)
     submit(api, training_job("job", task("worker", 2)))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         await until(lambda: status(api).get("phase") == "Running")
-        decided = says(term, "decision_seconds_count")
+        decided = says(term, "cycle_seconds_count")
         assert decided is not None
         assert decided >= 1
-        await until(lambda: (says(term, "cycle_seconds_count") or 0) > decided)
+        await until(lambda: (says(term, "turn_seconds_count") or 0) > decided)

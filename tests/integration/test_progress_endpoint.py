@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 
 from bireme.kube.progress_access import AUDIENCE, path
-from bireme_operator import progress_endpoint
+from bireme_operator import progress_desk, progress_endpoint
+from bireme_operator.doors import MOST_OF_ONE
 from bireme_operator.leadership import Term
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_endpoint import ProgressEndpoint
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
 from fakeapi.tokens import REVIEWS, token_of
+from hostile import bomb, crowd, fuzzed
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.terms import PODS, furnish, leading, phases, pods, status, submit, until
 from scenario.manifests import task, training_job
@@ -34,6 +37,7 @@ class Place:
     term: Term
     url: str
     http: aiohttp.ClientSession
+    metrics: Metrics
 
     def token(self, pod: str = "job-worker-0", *audiences: str, **made: Any) -> str:
         stored = self.api.store.get(PODS, ("default", pod))
@@ -49,6 +53,15 @@ class Place:
         async with self.http.post(at, headers=headers, **sent) as answer:
             return answer.status, await answer.json()
 
+    def answers(self, status: str) -> float:
+        """How many reports have been answered so."""
+        return (
+            self.metrics.registry.get_sample_value(
+                "bireme_progress_reports_total", {"status": status}
+            )
+            or 0.0
+        )
+
     @property
     def reviews(self) -> int:
         return self.api.requests["POST", REVIEWS]
@@ -60,11 +73,12 @@ async def served(api: FakeApi, folder: Path, **settings: Any) -> AsyncIterator[P
     async with FakeKubelets(api, runs), leading(api, folder, **settings) as term:
         submit(api, OURS, OTHER)
         await until(lambda: phases(api) == ["Running", "Running"])
-        endpoint = ProgressEndpoint(lambda: term.progress, Metrics())
+        metrics = Metrics()
+        endpoint = ProgressEndpoint(lambda: term.progress, metrics)
         port = await endpoint.start("127.0.0.1", 0, None)
         try:
             async with aiohttp.ClientSession() as http:
-                yield Place(api, term, f"http://127.0.0.1:{port}", http)
+                yield Place(api, term, f"http://127.0.0.1:{port}", http, metrics)
         finally:
             await endpoint.stop()
 
@@ -207,3 +221,37 @@ async def test_progress_survives_a_change_of_leader(api: FakeApi, tmp_path: Path
         told = second.state.jobs["default", "job"].told
         assert told is not None
         assert told.progress.fraction == 0.5
+
+
+@pytest.fixture
+def unrationed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise hardly any report of a test would be looked at."""
+    monkeypatch.setattr(progress_desk, "_BURST", 10**6)
+
+
+async def test_whatever_is_reported_is_answered_as_the_document_says(
+    unrationed: None, place: Place, tmp_path: Path
+) -> None:
+    header = ("--header", f"Authorization: Bearer {place.token()}")
+    job = {"namespace": "default", "name": "job"}
+    code, said = await fuzzed(place.url, tmp_path, *header, parameters=job)
+    assert code == 0, said
+    assert place.answers("200") > 0, "some were taken"
+    assert place.answers("400") > 0, "some were none"
+
+
+async def test_a_gzip_bomb_is_refused_by_what_it_unpacks_to(place: Place) -> None:
+    at = place.url + path(("default", "job"))
+    headers = {"Authorization": f"Bearer {place.token()}", "Content-Encoding": "gzip"}
+    before = psutil.Process().memory_info().rss
+    async with place.http.post(at, headers=headers, data=bomb(200 * 2**20)) as answer:
+        assert answer.status == 413
+    assert psutil.Process().memory_info().rss - before < 50 * 2**20
+
+
+async def test_a_neighbour_who_opens_too_many_connections_loses_his_oldest(place: Place) -> None:
+    port = int(place.url.rpartition(":")[2])
+    async with crowd(port, 3 * MOST_OF_ONE) as ended:
+        await until(lambda: sum(ended) >= 2 * MOST_OF_ONE)
+        assert ended == [True] * (2 * MOST_OF_ONE) + [False] * MOST_OF_ONE
+        assert (await place.post(place.token()))[0] == 200

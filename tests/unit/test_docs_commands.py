@@ -15,7 +15,8 @@ from smallnets.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-PAGES = ("README.md", "docs/simulator.md", "docs/learning.md", "docs/forecasting.md")
+NAMES = ("simulator", "learning", "forecasting", "policies")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 OWN = {"response_ratio": "docs/simulator.md", "widest_first": "README.md"}
 """The module that a page's own policy is said to be in."""
 

@@ -51,7 +51,7 @@ _HEALTH: Final = (
         coloured(),
     ),
     _number(
-        "Last cycle",
+        "Last turn",
         "Since the leader last looked at the cluster; every 2 s it should.",
         "max(bireme_cycle_age_seconds)",
         "s",
@@ -93,12 +93,12 @@ _HEALTH: Final = (
         coloured((1, "red")),
     ),
     Panel(
-        title="Cycle and decision",
-        description="Latency of the leader's turns, and of the decisions in them.",
+        title="Turns and cycles",
+        description="Latency of the leader's turns, and of the cycles (decisions) in them.",
         queries={
+            "turn, p99": _quantile(0.99, "bireme_turn_seconds", over="5m"),
             "cycle, p99": _quantile(0.99, "bireme_cycle_seconds", over="5m"),
-            "decision, p99": _quantile(0.99, "bireme_decision_seconds", over="5m"),
-            "decision, p50": _quantile(0.5, "bireme_decision_seconds", over="5m"),
+            "cycle, p50": _quantile(0.5, "bireme_cycle_seconds", over="5m"),
         },
         unit="s",
         defaults=_FROM_ZERO,
@@ -210,11 +210,11 @@ _FATES: Final = (
 
 _POLICY: Final = (
     Panel(
-        title="Decisions, per minute",
+        title="Cycles, per minute",
         description="And those in which the rules answered in the policy's place; of the "
         "extender, calls that the rules scored.",
         queries={
-            "decisions": "60 * sum(rate(bireme_decision_seconds_count[5m]))",
+            "cycles": "60 * sum(rate(bireme_cycle_seconds_count[5m]))",
             "by the rules instead": "60 * sum(rate(bireme_policy_fallbacks_total[5m]))",
             "scores by the rules": "60 * sum(rate(bireme_extender_score_fallbacks_total[5m]))",
         },

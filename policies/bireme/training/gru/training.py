@@ -35,6 +35,7 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
     Raises:
         TooShort: the series leaves less than a season of rows.
     """
+    torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
     frame = frame_for(series, horizon)
     network = new_network(frame, seed)
     rows = lessons(series.values, frame, origins_of(series, frame))
