@@ -30,6 +30,19 @@ _CHOSEN: Final = re.compile(r", by ([a-z-]+);")
 _KIB_PER_MIB: Final = 1024
 
 
+_PROGRAM: Final = """
+import sys
+from bireme.cli import main
+status = main(["forecast-pools"])
+sys.stdout.write(open("/proc/self/status").read())
+sys.exit(status)
+"""
+"""The program, and at its end its own most memory. What ``wait4`` tells of a child's starts with
+that of the process it was forked from."""
+
+_PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
+
+
 class Night(NamedTuple):
     """What one run took, and what it printed."""
 
@@ -71,7 +84,7 @@ def _add_pools(api: FakeApi, pools: int) -> None:
 
 
 def _night(kubeconfig: Path) -> Night:
-    command = [sys.executable, "-m", "bireme.cli", "forecast-pools"]
+    command = [sys.executable, "-c", _PROGRAM]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as program:
         assert program.stdout is not None  # noqa: S101  # a pipe was asked for
@@ -79,5 +92,6 @@ def _night(kubeconfig: Path) -> Night:
         _, status, used = os.wait4(program.pid, 0)
         program.returncode = os.waitstatus_to_exitcode(status)
     if program.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{output[-2000:]}")
-    return Night(used.ru_utime + used.ru_stime, used.ru_maxrss / _KIB_PER_MIB, output)
+        raise RuntimeError(f"bireme forecast-pools failed:\n{output[-2000:]}")
+    peak = int(_PEAK.findall(output)[-1])
+    return Night(used.ru_utime + used.ru_stime, peak / _KIB_PER_MIB, output)

@@ -1,0 +1,97 @@
+"""A port that strangers may knock at: how many connections stand open is bounded.
+
+Every pod of a cluster reaches the progress endpoint, and a connection costs one of the process's
+file descriptors, of which the watches, the lease and every write need some: a neighbour that opens
+thousands and says nothing would stop the operator. So connections are counted as they are
+accepted, before TLS. Whoever opens one too many loses the oldest of his own, which leaves the
+others alone; only when all together are too many does the oldest of all give way.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+MOST_OPEN: Final = 256
+MOST_OF_ONE: Final = 16
+"""Of one address; a training pod needs one for a moment every ten seconds."""
+
+_HANDSHAKE_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.1
+
+
+class Door:
+    """Accepts connections for ``protocol``, with TLS if there is a context."""
+
+    def __init__(
+        self, protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._protocol = protocol
+        self._tls = tls
+        self._open: list[tuple[str, socket.socket]] = []
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+
+    def open(self, host: str, port: int) -> int:
+        """Listen on ``host:port``; the port.
+
+        Raises:
+            OSError: the port is taken, or the address is not this machine's.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=128)
+        listening.setblocking(False)
+        self._listening = listening
+        self._accepting = asyncio.create_task(self._accept(listening))
+        return int(listening.getsockname()[1])
+
+    async def close(self) -> None:
+        """Accept nobody any more; open connections are the protocol's to end."""
+        if self._accepting is None or self._listening is None:
+            return
+        tasks = [self._accepting, *self._arriving]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listening)
+            except OSError:  # whoever knocked has gone, or no descriptor is free
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            self._make_room(peer[0])
+            self._open.append((peer[0], connection))
+            arriving = asyncio.create_task(self._arrive(connection))
+            self._arriving.add(arriving)
+            arriving.add_done_callback(self._arriving.discard)
+
+    def _make_room(self, address: str) -> None:
+        self._open = [entry for entry in self._open if entry[1].fileno() >= 0]
+        of_one = [entry for entry in self._open if entry[0] == address]
+        crowd = of_one if len(of_one) >= MOST_OF_ONE else self._open
+        if crowd is of_one or len(crowd) >= MOST_OPEN:
+            self._open.remove(crowd[0])
+            _hang_up(crowd[0][1])
+
+    async def _arrive(self, connection: socket.socket) -> None:
+        seconds = _HANDSHAKE_SECONDS if self._tls else None
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=seconds
+            )
+        except (OSError, asyncio.CancelledError):
+            connection.close()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """End it from below: its transport reads the end and closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

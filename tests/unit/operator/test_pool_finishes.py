@@ -1,0 +1,74 @@
+"""Which gangs count as jobs that a pool has finished."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bireme.core.gangs import Gang
+from bireme.core.resources import BoolArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, with_running
+from bireme_operator.pool_finishes import Finishes
+
+TRAIN, OTHER = a_gang("train"), replace(a_gang("other"), kind="PodGroup")
+KEY = ("default", "train")
+
+
+@pytest.fixture
+def state() -> Any:
+    """What is known of jobs and groups; nothing has finished."""
+    job = SimpleNamespace(uid="train", is_finished=False)
+    group = SimpleNamespace(uid="other", plan="a plan")
+    return SimpleNamespace(jobs={KEY: job}, groups={("default", "other"): group})
+
+
+def cluster(*running: Gang, waiting: tuple[Gang, ...] = (), row: int = 1) -> ClusterSnapshot:
+    """Two nodes; ``running`` are on one of them."""
+    seen = a_snapshot([a_node("n0"), a_node("n1")], *waiting)
+    return with_running(seen, *(a_running_gang(gang, seen.nodes, row=row) for gang in running))
+
+
+def pools() -> dict[str, BoolArray]:
+    """The second node is the pool's."""
+    return {"pool": np.array([False, True])}
+
+
+def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
+    finishes = Finishes(state)
+    assert finishes.look(cluster(TRAIN), pools()) == {}
+    state.jobs[KEY].is_finished = True
+    assert finishes.look(cluster(), pools()) == {"pool": 1}
+    assert finishes.look(cluster(), pools()) == {}
+
+
+def test_a_gang_of_others_counts_when_its_plan_is_gone(state: Any) -> None:
+    finishes = Finishes(state)
+    finishes.look(cluster(OTHER), pools())
+    state.groups["default", "other"].plan = None
+    assert finishes.look(cluster(), pools()) == {"pool": 1}
+
+
+def test_a_gang_that_waits_again_has_not_finished(state: Any) -> None:
+    finishes = Finishes(state)
+    finishes.look(cluster(OTHER), pools())
+    state.groups["default", "other"].plan = None
+    assert finishes.look(cluster(waiting=(OTHER,)), pools()) == {}
+
+
+def test_a_job_that_starts_again_or_was_deleted_has_not_finished(state: Any) -> None:
+    finishes = Finishes(state)
+    finishes.look(cluster(TRAIN), pools())
+    assert finishes.look(cluster(), pools()) == {}
+    finishes.look(cluster(TRAIN), pools())
+    del state.jobs[KEY]
+    assert finishes.look(cluster(), pools()) == {}
+
+
+def test_a_job_on_other_nodes_is_no_pools(state: Any) -> None:
+    finishes = Finishes(state)
+    finishes.look(cluster(TRAIN, row=0), pools())
+    state.jobs[KEY].is_finished = True
+    assert finishes.look(cluster(), pools()) == {}

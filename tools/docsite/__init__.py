@@ -1,0 +1,1 @@
+"""What the documentation's site needs beside MkDocs; ``mkdocs.yml`` names it as a hook."""
