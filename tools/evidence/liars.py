@@ -6,7 +6,7 @@ reports hangs on them; what a false statement of that kind gains is another ques
 the completion times of the very same jobs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,10 @@ CONTESTS: Final[Mapping[str, Contest]] = {
     "combined-priority, slaq": Contest("combined-priority", "slaq", ("loss still falls",)),
 }
 
+STATEMENTS: Final[Mapping[str, float]] = {"a tenth": 0.1, "a hundredth": 0.01}
+"""What liars state of the run time that they would state."""
+STATED_TO: Final = ("combined-priority", "sjf")
+
 
 def workload(seed: int, *, is_elastic: bool) -> Trace:
     """Jobs of 1 to 8 GPUs, more than the cluster can run at once; all tell the truth."""
@@ -130,6 +134,23 @@ def carry_out(contest: Contest, seed: int, lie: Reporting) -> Outcome:
         return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
 
 
+def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
+    """One workload without reports, a fifth of whose jobs state ``share`` of their run time."""
+    trace, told = workload(seed, is_elastic=False), liars(seed)
+    jobs = (
+        replace(
+            job,
+            reporting=None,
+            estimated_seconds=(job.estimated_seconds or 0.0) * (share if job.name in told else 1),
+        )
+        for job in trace.jobs
+    )
+    settings = CONTESTS[orderer].settings
+    policy = make_policy(settings)
+    stated = replace(trace, jobs=tuple(jobs))
+    return simulate(stated, _NODES, policy, settings, physics=_RESTART, seed=seed)
+
+
 def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, FloatArray]:
     """Completion times of those who lie and of the others, both shape (seeds, 2), seconds.
 
@@ -149,34 +170,43 @@ def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, Fl
 
 def build(_: Path, store: Store) -> Page:
     """The page over all policies and lies; it needs no trace."""
-    rows, revisions = [], set[str]()
+    reported, stated, revisions = [], [], set[str]()
     for name in CONTESTS:
-        honest = _runs(store, name, "honest", HONEST)
-        revisions |= {run.revision for run in honest}
+        honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))
         for lie in CONTESTS[name].lies:
-            found = _runs(store, name, lie, LIES[lie])
-            revisions |= {run.revision for run in found}
-            rows.append((name, lie, *map(_shown, changes(honest, found))))
-    columns = ("policy", "lie of a fifth of the jobs", "their mean JCT", "that of the honest")
+            told = partial(carry_out, CONTESTS[name], lie=LIES[lie])
+            found = _runs(store, name, lie, told)
+            revisions |= {run.revision for run in (*honest, *found)}
+            reported.append((name, lie, *map(_shown, changes(honest, found))))
+    for name in STATED_TO:
+        honest = _runs(store, name, "states all", partial(carry_out_stated, name, share=1.0))
+        for lie, share in STATEMENTS.items():
+            told = partial(carry_out_stated, name, share=share)
+            found = _runs(store, name, f"states {lie}", told)
+            revisions |= {run.revision for run in (*honest, *found)}
+            stated.append((name, lie, *map(_shown, changes(honest, found))))
     return Page(
         name="liars",
-        title="False reports of progress",
-        summary=_summary(rows),
-        findings=(_summary(rows),),
+        title="False reports of progress, and false estimates",
+        summary=_summary(reported),
+        findings=(_summary(reported), _summary_of_statements(stated)),
         tables=(
-            Table(
-                title="Mean JCT over that with everybody honest", columns=columns, rows=tuple(rows)
-            ),
+            _table("Reports: mean JCT over that with everybody honest", "lie", reported),
+            _table("Stated run times: the same", "statement", stated),
         ),
         revisions=tuple(sorted(revisions)),
     )
 
 
-def _runs(store: Store, contest: str, lie: str, told: Reporting) -> list[Run]:
+def _table(title: str, what: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    columns = ("policy", f"{what} of a fifth of the jobs", "their mean JCT", "that of the honest")
+    return Table(title=title, columns=columns, rows=tuple(rows))
+
+
+def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> list[Run]:
     label = f"{contest}-{lie}".replace(" ", "_").replace(",", "")
     return [
-        store.run(Key("liars", label, seed), lie, partial(carry_out, CONTESTS[contest], seed, told))
-        for seed in range(SEEDS)
+        store.run(Key("liars", label, seed), lie, partial(one, seed=seed)) for seed in range(SEEDS)
     ]
 
 
@@ -196,3 +226,12 @@ def _summary(rows: Sequence[tuple[str, ...]]) -> str:
         f"liars' honest JCT; the one that costs the honest most {worst[1]!r} under {worst[0]}: "
         f"{worst[3].split()[0]} of theirs."
     )
+
+
+def _summary_of_statements(rows: Sequence[tuple[str, ...]]) -> str:
+    said = (
+        f"{row[2].split()[0]} of their honest JCT under {row[0]} (others {row[3].split()[0]})"
+        for row in rows
+        if row[1] == "a hundredth"
+    )
+    return f"Who states a hundredth of the run time has {' and '.join(said)}."
