@@ -77,8 +77,9 @@ class Door:
         of_one = [entry for entry in self._open if entry[0] == address]
         crowd = of_one if len(of_one) >= MOST_OF_ONE else self._open
         if crowd is of_one or len(crowd) >= MOST_OPEN:
-            self._open.remove(crowd[0])
-            _hang_up(crowd[0][1])
+            oldest = crowd[0]
+            self._open.remove(oldest)
+            _hang_up(oldest[1])
 
     async def _arrive(self, connection: socket.socket) -> None:
         seconds = _HANDSHAKE_SECONDS if self._tls else None

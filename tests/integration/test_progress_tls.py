@@ -1,5 +1,6 @@
 """The progress endpoint over TLS, with a certificate that is replaced while it serves."""
 
+import asyncio
 import shutil
 import ssl
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.kube.progress_access import path
 from bireme.testing import ManualClock
+from bireme_operator import doors
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
 from bireme_operator.settings import OperatorSettings
@@ -59,6 +61,19 @@ async def test_certificate_that_was_replaced_is_served_without_a_restart(tmp_pat
             await asked(port, str(old))
     finally:
         await endpoint.stop()
+
+
+@needs_openssl
+async def test_who_never_shakes_hands_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "_HANDSHAKE_SECONDS", 0.05)
+    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    port = await endpoint.start("127.0.0.1", 0, Certificate(*certify(tmp_path), ManualClock()))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    await endpoint.stop()
 
 
 def test_a_certificate_without_its_key_is_refused() -> None:

@@ -1,0 +1,79 @@
+"""How many connections may stand open, of one address and of all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bireme_operator import doors
+from bireme_operator.doors import Door
+from kubeobjects.terms import until
+
+
+class Visitors:
+    """Connections to a door, each from an address of its own choice."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._reading: list[asyncio.Task[bytes]] = []
+
+    async def come(self, *addresses: str) -> None:
+        for address in addresses:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", self._port, local_addr=(address, 0)
+            )
+            self._writers.append(writer)
+            self._reading.append(asyncio.create_task(reader.read()))
+
+    async def gone(self, *numbers: int) -> bool:
+        """Whether these, and no others, have been hung up on."""
+        await until(lambda: all(self._reading[number].done() for number in numbers))
+        return sum(each.done() for each in self._reading) == len(numbers)
+
+    def leave(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@pytest.fixture
+async def visitors(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Visitors]:
+    """At a door for five, two of one address, where nobody is ever answered."""
+    monkeypatch.setattr(doors, "MOST_OPEN", 5)
+    monkeypatch.setattr(doors, "MOST_OF_ONE", 2)
+    door = Door(asyncio.Protocol)
+    made = Visitors(door.open("127.0.0.1", 0))
+    yield made
+    made.leave()
+    await door.close()
+
+
+async def test_one_too_many_of_an_address_ends_its_oldest_and_nobody_elses(
+    visitors: Visitors,
+) -> None:
+    await visitors.come("127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3")
+    assert await visitors.gone(1)
+
+
+async def test_one_too_many_of_all_ends_the_oldest(visitors: Visitors) -> None:
+    await visitors.come("127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.4")
+    assert await visitors.gone()
+    await visitors.come("127.0.0.5")
+    assert await visitors.gone(0)
+
+
+async def test_who_has_left_takes_no_room(visitors: Visitors) -> None:
+    await visitors.come("127.0.0.2", "127.0.0.2")
+    visitors.leave()
+    assert await visitors.gone(0, 1)
+    await visitors.come("127.0.0.2", "127.0.0.2")
+    assert await visitors.gone(0, 1)
+
+
+async def test_a_port_that_is_taken_is_said() -> None:
+    first, second = Door(asyncio.Protocol), Door(asyncio.Protocol)
+    port = first.open("127.0.0.1", 0)
+    with pytest.raises(OSError, match="in use"):
+        second.open("127.0.0.1", port)
+    await second.close()
+    await first.close()
