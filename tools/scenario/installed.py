@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from controlplane.cluster import Cluster
+from controlplane.ports import free_ports
 from controlplane.stack import BiremeStack
 from scenario.helm import CHART, Helm, account_kubeconfig
 
@@ -72,7 +73,8 @@ def running(cluster: Cluster, folder: Path) -> Iterator[BiremeStack]:
         env = {e["name"]: e["value"] for e in container(cluster, deployment, name)["env"]}
         if env.get("BIREME_CONFIG") != "/etc/bireme/settings.yaml":
             raise AssertionError(f"{name} does not read the settings file: {env}")
-    env = {**_LOCAL, "BIREME_CONFIG": str(settings)}
+    (port,) = free_ports(1)  # of the extender's health; operators have one each
+    env = {**_LOCAL, "BIREME_METRICS_PORT": str(port), "BIREME_CONFIG": str(settings)}
     scheduler = config_map(cluster, "bireme-scheduler")["config.yaml"]
     with BiremeStack(
         cluster, folder, env, kubeconfigs, scheduler_config=yaml.safe_load(scheduler)
