@@ -56,6 +56,8 @@ def tenant(installed: BiremeStack) -> Iterator[Tenant]:
     with Tenant.staying(cluster, installed.operator().log_tail) as tenant:
         role = ("--clusterrole=edit", "--user=ann", f"--namespace={tenant.namespace}")
         cluster.kubectl("create", "rolebinding", "ann", *role)
+        asked = ("auth", "can-i", "create", "trainingjobs", f"--namespace={tenant.namespace}", *ANN)
+        tenant.eventually(lambda: cluster.kubectl(*asked, check=False), lambda s: s[:3] == "yes")
         yield tenant
 
 
