@@ -101,7 +101,7 @@ def test_a_priority_class_that_its_author_may_not_use_is_refused(tenant: Tenant)
     urgent = training_job("j", task("worker", 1), priorityClassName="urgent")
     said = submitted(tenant, urgent)
     assert "ann may not use priority class urgent" in said
-    plain = training_job("k", task("worker", 1))
+    plain = training_job("k", task("worker", 1), runPolicy={"suspend": True})
     assert "created" in submitted(tenant, plain)
     raised = json.dumps({"spec": {"priorityClassName": "urgent"}})
     where = (f"--namespace={tenant.namespace}", *ANN, "--type=merge", "-p", raised)
