@@ -69,7 +69,12 @@ class Operator:
         """Run until told to stop; the exit code."""
         try:
             await kopf.operator(
-                registry=self.registry(), standalone=True, clusterwide=True, stop_flag=self.stop
+                registry=self.registry(),
+                standalone=True,
+                clusterwide=True,
+                stop_flag=self.stop,
+                # Else kopf asks for the user's name, which a container's user need not have.
+                identity=self._identity,  # type: ignore[arg-type]  # a str whose name is private
             )
         except Exception as error:
             if self._start_error is not None:
