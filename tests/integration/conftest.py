@@ -11,6 +11,8 @@ from controlplane.ports import free_ports
 from controlplane.process import Process
 from fakeapi import FakeApi
 from kubeobjects.policy_terms import train
+from kubeobjects.pool_terms import FakeAutoscaler, put_target
+from kubeobjects.terms import furnish
 from promserver.programs import Programs, Unavailable, find_programs
 from smallnets import encoders
 
@@ -65,3 +67,11 @@ def extender_program(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     yield make
     for process in made:
         process.terminate()
+
+
+@pytest.fixture
+def pool(api: FakeApi) -> FakeAutoscaler:
+    """A node pool without nodes, and its autoscaler."""
+    furnish(api, 0)
+    put_target(api, 0)
+    return FakeAutoscaler(api)

@@ -1,7 +1,6 @@
 """What no forecast, gang or rival makes of a node pool: the bounds of the operator, one by one."""
 
 import random
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from bireme.core.pool_floor import STALE_AFTER_SECONDS
 from bireme.kube.pool_history import HOUR
 from bireme_operator import pool_targets
-from bireme_operator.leadership import Term, wall_clock
+from bireme_operator.leadership import wall_clock
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
 from fakeapi.scales import owner
@@ -21,6 +20,7 @@ from kubeobjects.pool_terms import (
     FakeAutoscaler,
     add_nodes,
     events,
+    leads,
     put_forecast,
     put_scaler,
     put_target,
@@ -34,19 +34,6 @@ from scenario.pools import pool_job
 APPLIED = owner("argocd", "Apply")
 SCALED = owner("kubectl", subresource="scale")
 CREATED = owner("kubectl-create")
-
-
-@pytest.fixture
-def pool(api: FakeApi) -> FakeAutoscaler:
-    """A pool without nodes, and its autoscaler."""
-    furnish(api, 0)
-    put_target(api, 0)
-    return FakeAutoscaler(api)
-
-
-def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[Term]:
-    """A term that writes numbers often."""
-    return leading(api, folder, status_refresh_seconds=0.3)
 
 
 async def scaling(api: FakeApi, told: str, name: str = POOL) -> str:

@@ -1,12 +1,9 @@
 """Node pools under a leading operator: gangs grow them, forecasts raise their floor."""
 
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import pytest
-
 from bireme.kube.pool_history import HOUR, history_of
-from bireme_operator.leadership import Term, wall_clock
+from bireme_operator.leadership import wall_clock
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.policy_terms import metric
@@ -17,6 +14,7 @@ from kubeobjects.pool_terms import (
     FakeAutoscaler,
     add_nodes,
     events,
+    leads,
     put_forecast,
     put_scaler,
     put_target,
@@ -26,19 +24,6 @@ from kubeobjects.pool_terms import (
 from kubeobjects.terms import furnish, leading, phases, silence, status, submit, until
 from scenario.manifests import pod, training_job
 from scenario.pools import pool_job
-
-
-@pytest.fixture
-def pool(api: FakeApi) -> FakeAutoscaler:
-    """A pool without nodes, and its autoscaler."""
-    furnish(api, 0)
-    put_target(api, 0)
-    return FakeAutoscaler(api)
-
-
-def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[Term]:
-    """A term that writes numbers often."""
-    return leading(api, folder, status_refresh_seconds=0.3)
 
 
 async def test_a_gang_that_fits_nowhere_gets_the_nodes_it_needs(

@@ -1,15 +1,19 @@
 """A leading operator with a node pool of the fake API server, and what makes the pool's nodes."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 from bireme.kube import names, timestamps
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
+from bireme_operator.leadership import Term
 from controlplane.karpenter import NODE_POOL_LABEL
 from fakeapi import FakeApi
 from fakeapi.discovery import resources
 from fakeapi.store import Object
+from kubeobjects.terms import leading
 from scenario.pools import pool_scaler
 
 SCALERS = names.path("nodepoolscalers")
@@ -17,6 +21,11 @@ TARGETS = "/apis/karpenter.sh/v1/nodepools"
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/events"
 POOL = "h200"
+
+
+def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[Term]:
+    """A term that writes numbers often."""
+    return leading(api, folder, status_refresh_seconds=0.3)
 
 
 def put_target(api: FakeApi, replicas: int, name: str = POOL, **metadata: Any) -> None:

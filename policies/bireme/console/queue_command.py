@@ -15,7 +15,7 @@ from bireme.console.gangs import GangLine, in_line
 from bireme.console.reading import Json, Reader, ask
 from bireme.console.why import Explanation
 from bireme.console.why_command import waiting
-from bireme.console.wording import lasting
+from bireme.core.verdicts import duration
 from bireme.simulator.reports.terminal import aligned
 
 _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "START", "REASON")
@@ -76,7 +76,7 @@ def _cells(gang: GangLine, now: float) -> list[str]:
         gang.queue,
         str(gang.gpus) if gang.gpus is not None else "-",
         f"{gang.score:.4g}" if gang.score is not None else "-",
-        lasting(gang.waiting_seconds(now)),
-        f"in {lasting(gang.earliest - now)}" if gang.earliest is not None else "-",
+        duration(gang.waiting_seconds(now)),
+        f"in {duration(max(0.0, gang.earliest - now))}" if gang.earliest is not None else "-",
         gang.reason or "-",
     ]

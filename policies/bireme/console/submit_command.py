@@ -18,7 +18,7 @@ from bireme.console.errors import ConsoleError
 from bireme.console.gangs import ENDED, GangLine, line_of
 from bireme.console.linting import Findings, lint, lint_queue
 from bireme.console.reading import Json, Reader, ask, refused
-from bireme.console.wording import lasting
+from bireme.core.verdicts import duration
 from bireme.kube import manifest_files, names
 from bireme.kube.errors import ApiError
 from bireme.simulator.experiment import naming
@@ -145,7 +145,7 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal:
                 left.remove(gang)
         if left and time.monotonic() > until:
             waiting = ", ".join(gang.key for gang in left)
-            raise ConsoleError(f"after {lasting(seconds)} still not {goal}: {waiting}")
+            raise ConsoleError(f"after {duration(seconds)} still not {goal}: {waiting}")
         if left:
             await asyncio.sleep(_LOOK_SECONDS)
     return int(any(phase == "Failed" for phase, _ in told.values()))

@@ -16,7 +16,7 @@ from bireme.console import options as common
 from bireme.console.gangs import GangLine, in_line, is_owned, line_of
 from bireme.console.queue_command import everyone, table
 from bireme.console.reading import Json, Reader, ask
-from bireme.console.wording import lasting
+from bireme.core.verdicts import duration
 from bireme.kube import names, quantity, timestamps
 from bireme.simulator.reports.terminal import aligned
 
@@ -121,6 +121,6 @@ def _running(running: Sequence[GangLine], now: float) -> Iterator[list[str]]:
     yield ["NAMESPACE", "NAME", "PHASE", "GPUS", "READY", "DONE", "FOR"]
     for gang in sorted(running, key=lambda gang: (gang.since or now, gang.key)):
         done = f"{gang.progress:.0f} %" if gang.progress is not None else "-"
-        lasts = lasting(now - gang.since) if gang.since is not None else "-"
+        lasts = duration(max(0.0, now - gang.since)) if gang.since is not None else "-"
         gpus = str(gang.gpus if gang.gpus is not None else "-")
         yield [gang.namespace, gang.name, gang.phase, gpus, gang.ready or "-", done, lasts]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bireme.console.gangs import ENDED, GangLine
 from bireme.console.remedies import remedy
-from bireme.console.wording import lasting
+from bireme.core.verdicts import duration
 from bireme.kube import quantity, timestamps
 from bireme.kube.conditions import cleaned
 
@@ -102,7 +102,7 @@ class Explanation:
 
     def _order(self) -> Iterator[tuple[str, str]]:
         gang = self.gang
-        yield "waits", lasting(gang.waiting_seconds(self.now))
+        yield "waits", duration(gang.waiting_seconds(self.now))
         if gang.position is not None:
             of = f" of {len(self.line)}" if self.line is not None else ""
             yield "order", f"position {gang.position}{of}"
@@ -123,10 +123,13 @@ class Explanation:
                 "nobody can say: no places are kept for it yet, or what runs there does not say"
                 " for how long"
             )
-        expected = f"expected in {lasting(earliest - self.now)} ({_written(earliest)})"
+        expected = f"expected {self._in(earliest)} ({_written(earliest)}), or sooner"
         if latest is None or latest <= earliest:
-            return f"{expected}, or sooner"
-        return f"{expected}, or sooner; by {_written(latest)} in {lasting(latest - self.now)}"
+            return expected
+        return f"{expected}; by {_written(latest)} {self._in(latest)}"
+
+    def _in(self, at: float) -> str:
+        return f"in {duration(max(0.0, at - self.now))}"
 
     def _life(self) -> Iterator[tuple[str, str]]:
         gang = self.gang
@@ -150,7 +153,7 @@ def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
 def _summary(other: GangLine, now: float) -> str:
     asks = f"{other.gpus} GPUs, " if other.gpus else ""
     score = f", priority {other.score:.4g}" if other.score is not None else ""
-    waits = lasting(other.waiting_seconds(now))
+    waits = duration(other.waiting_seconds(now))
     return f"{other.position}. {other.key}: {asks}waits {waits}, {other.reason}{score}"
 
 

@@ -65,7 +65,7 @@ def _one(document: Json, given: Mapping[str, Role], known: set[str], notes: Note
         return groups.pod_group(document, notes)
     if kind == "Queue":
         return groups.queues(document, known, notes)
-    notes.todo("kind", f"left out: {_REFUSED.get(kind, 'Bireme has nothing like it')}")
+    notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has nothing like it')}")
     return []
 
 

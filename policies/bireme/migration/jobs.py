@@ -19,10 +19,9 @@ _RETRIES: Final = 3
 
 _RESTARTING: Final = frozenset({"PodEvicted", "PodFailed"})
 _STOPPING: Final = frozenset({"AbortJob", "TerminateJob"})
-_KNOWN_PLUGINS: Final = {
-    "env": "the index of a replica is its label bireme.dev/index",
-    "svc": "",
-    "ssh": "give the pods a Secret with keys of their own, mounted at /root/.ssh with mode 0400",
+_CONVERTED_PLUGINS: Final = frozenset({*RENDEZVOUS, "env", "svc"})
+_INSTEAD_OF_PLUGINS: Final = {
+    "ssh": "give the pods a Secret with keys of their own, mounted where ssh looks for them",
     "mpi": "write the host list and the SSH keys into the template, or use an MPI operator whose"
     " pods join a PodGroup",
     "ray": "use KubeRay, whose pods join a PodGroup, or start head and workers in the template",
@@ -129,7 +128,7 @@ def _order(tasks: Sequence[Json], made: Sequence[Json], notes: Notes) -> None:
         return
     for task in made:
         task["priority"] = 100 - 10 * _depth(task["name"], before)
-    notes.todo(
+    notes.to_do(
         "spec.tasks[].dependsOn",
         "all replicas start together; those that others depend on are created first, by priority:"
         " let the others wait for them in their own command or an init container",
@@ -196,9 +195,9 @@ def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
 
 def _plugin_notes(plugins: Mapping[str, Any], notes: Notes) -> None:
     for name in plugins:
-        instead = _KNOWN_PLUGINS.get(name, "no such plugin is known; see what it gave to the pods")
-        if name not in RENDEZVOUS and name not in ("svc", "env"):
-            notes.todo(f"spec.plugins.{name}", instead)
+        instead = _INSTEAD_OF_PLUGINS.get(name, "is not known; see what it gave to the pods")
+        if name not in _CONVERTED_PLUGINS:
+            notes.to_do(f"spec.plugins.{name}", instead)
 
 
 def _run_policy(spec: Json, tasks: Sequence[Json], notes: Notes) -> Json:

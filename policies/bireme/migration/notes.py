@@ -14,7 +14,7 @@ class Effect(StrEnum):
     """Said otherwise, or with another meaning."""
     LOST = "lost"
     """Bireme has nothing like it."""
-    TODO = "to do"
+    TO_DO = "to do"
     """It does not run before somebody did this."""
 
 
@@ -43,9 +43,9 @@ class Notes:
         """``path`` has no counterpart."""
         self._add(path, Effect.LOST, text)
 
-    def todo(self, path: str, text: str) -> None:
+    def to_do(self, path: str, text: str) -> None:
         """``path`` needs somebody's hand."""
-        self._add(path, Effect.TODO, text)
+        self._add(path, Effect.TO_DO, text)
 
     def _add(self, path: str, effect: Effect, text: str) -> None:
         self.notes.append(Note(self.subject, path, effect, text))

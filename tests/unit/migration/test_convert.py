@@ -181,7 +181,7 @@ def test_tasks_that_others_depend_on_are_placed_first_and_waiting_is_left_to_do(
         ]
     )
     assert [t["priority"] for t in made["spec"]["tasks"]] == [80, 90, 100]
-    assert [n.effect for n in notes if n.field == "spec.tasks[].dependsOn"] == [Effect.TODO]
+    assert [n.effect for n in notes if n.field == "spec.tasks[].dependsOn"] == [Effect.TO_DO]
 
 
 def test_tasks_that_depend_on_each_other_end() -> None:
@@ -194,7 +194,7 @@ def test_tasks_that_depend_on_each_other_end() -> None:
 @pytest.mark.parametrize("plugin", ["ssh", "mpi", "ray", "hcclrank", "own"])
 def test_a_plugin_without_a_counterpart_leaves_something_to_do(plugin: str) -> None:
     _, notes = job(plugins={plugin: []})
-    assert [n.effect for n in notes if n.field == f"spec.plugins.{plugin}"] == [Effect.TODO]
+    assert [n.effect for n in notes if n.field == f"spec.plugins.{plugin}"] == [Effect.TO_DO]
 
 
 @pytest.mark.parametrize(
