@@ -14,14 +14,6 @@ from controlplane.cluster import Cluster
 from controlplane.stack import BiremeStack
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder carries the marker ``cluster``."""
-    folder = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(folder):
-            item.add_marker(pytest.mark.cluster)
-
-
 def unique_name(prefix: str) -> str:
     """A cluster name that no other session uses."""
     return f"{prefix}-{os.getpid()}-{secrets.token_hex(2)}"

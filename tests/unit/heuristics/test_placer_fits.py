@@ -140,7 +140,9 @@ def test_load_balance_is_what_replica_after_replica_gives(
     assert nodes_of(LoadBalance(), a_gang("g", task), capacity) == sequentially(task, step, load)
 
 
-@pytest.mark.parametrize("placer", [FirstFit(), BestFit(), LoadBalance()], ids=repr)
+@pytest.mark.parametrize(
+    "placer", [FirstFit(), BestFit(), LoadBalance()], ids=lambda p: type(p).__name__
+)
 def test_workers_that_need_their_server_beside_them_get_it(placer: Placer) -> None:
     gang = a_gang(
         "g",
@@ -154,7 +156,9 @@ def test_workers_that_need_their_server_beside_them_get_it(placer: Placer) -> No
     assert set(spots["worker"]) <= set(spots["ps"])
 
 
-@pytest.mark.parametrize("placer", [FirstFit(), BestFit(), LoadBalance()], ids=repr)
+@pytest.mark.parametrize(
+    "placer", [FirstFit(), BestFit(), LoadBalance()], ids=lambda p: type(p).__name__
+)
 def test_several_tasks_that_fit_only_in_another_way_are_placed_all_the_same(
     placer: Placer,
 ) -> None:
