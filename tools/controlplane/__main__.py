@@ -1,7 +1,7 @@
 """Command line: build the binaries, start and stop named clusters.
 
-PYTHONPATH=tools python -m controlplane build [--karpenter]
-PYTHONPATH=tools python -m controlplane up NAME [--nodes 16]
+PYTHONPATH=tools python -m controlplane build [--karpenter] [--kubeflow] [--node]
+PYTHONPATH=tools python -m controlplane up NAME [--nodes 16] [--node]
 PYTHONPATH=tools python -m controlplane down NAME
 PYTHONPATH=tools python -m controlplane list
 """
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from controlplane.binaries import CONTROL_PLANE, KARPENTER, Bundle, build
+from controlplane.binaries import CONTROL_PLANE, KARPENTER, KUBEFLOW, NODE, Bundle, build
 from controlplane.cluster import Cluster, known_clusters, stop_orphans
 from controlplane.errors import ControlPlaneError
 from controlplane.nodes import fake_nodes, nodes_manifest
@@ -27,8 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
                 print(_build())
                 if options.karpenter:
                     print(_build(KARPENTER))
+                if options.kubeflow:
+                    print(_build(KUBEFLOW))
+                if options.node:
+                    print(_build(NODE))
             case "up":
-                _up(options.name, options.nodes)
+                _up(options.name, options.nodes, real_node=options.node)
             case "down":
                 Cluster.find(options.name).stop()
                 print(f"cluster {options.name} is gone")
@@ -51,9 +55,14 @@ def _parser() -> argparse.ArgumentParser:
     building.add_argument(
         "--karpenter", action="store_true", help="Karpenter as well, for the tests of node pools"
     )
+    building.add_argument(
+        "--kubeflow", action="store_true", help="Kubeflow as well, for the tests of its jobs"
+    )
+    building.add_argument("--node", action="store_true", help="the programs of a real node as well")
     up = commands.add_parser("up", help="start a cluster that stays until `down`")
     up.add_argument("name")
     up.add_argument("--nodes", type=int, default=16, help="fake nodes of 8 GPUs (default 16)")
+    up.add_argument("--node", action="store_true", help="a real node as well; as root on Linux")
     down = commands.add_parser("down", help="stop a cluster and remove its folder")
     down.add_argument("name")
     commands.add_parser("list", help="show all clusters; clears away those whose owner died")
@@ -65,14 +74,18 @@ def _build(bundle: Bundle = CONTROL_PLANE) -> Path:
     return build(bundle, report=functools.partial(print, flush=True))
 
 
-def _up(name: str, nodes: int) -> None:
+def _up(name: str, nodes: int, *, real_node: bool) -> None:
     made = fake_nodes(nodes, racks=min(4, nodes)) if nodes else []
-    _build()
+    for bundle in (CONTROL_PLANE, NODE) if real_node else (CONTROL_PLANE,):
+        _build(bundle)
     started_seconds = time.monotonic()
-    cluster = Cluster.start(name, detached=True)
+    cluster = Cluster.start(name, detached=True, real_node=real_node)
     cluster.add_nodes(made)
     took_seconds = time.monotonic() - started_seconds
-    print(f"cluster {name} is up after {took_seconds:.1f} s with {nodes} fake nodes")
+    print(
+        f"cluster {name} is up after {took_seconds:.1f} s with {nodes} fake nodes"
+        f"{' and a real one' if real_node else ''}"
+    )
     print(f"export KUBECONFIG={cluster.kubeconfig}")
     print(f"export PATH={cluster.binary('kubectl').parent}:$PATH")
 

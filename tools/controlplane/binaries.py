@@ -1,4 +1,4 @@
-"""Builds the control plane's eight binaries, and Karpenter, once and caches them.
+"""Builds the control plane's eight binaries and those of other bundles, once, and caches them.
 
 Each wrapper module under ``go/`` pins one project and every sum it needs. The cache folder's name
 is a bundle's version and a hash of its modules and flags: a changed version is a new folder, an
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from controlplane.errors import ControlPlaneError, tail
+from controlplane.packages import require
 from controlplane.toolchain import find_go, go_environment
 
 MODULES: Final = Path(__file__).parent / "go"
@@ -33,17 +34,29 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One program: its wrapper module, its Go package, and the variables the linker sets."""
+    """One program: its wrapper module, its Go package, and the variables the linker sets.
+
+    A package that begins with ``./`` is the wrapper module's own. ``tags`` are build constraints;
+    with ``c`` the program has parts in C, linked to the machine's libraries.
+    """
 
     name: str
     module: str
     package: str
     variables: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+    c: bool = False
 
     def command(self, go: Path, target: Path) -> list[str]:
         """The ``go build`` that writes this program to ``target``, run inside its module."""
         flags = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables)])
-        return [str(go), "build", "-trimpath", f"-ldflags={flags}", "-o", str(target), self.package]
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        command = [str(go), "build", "-trimpath", *tags, f"-ldflags={flags}"]
+        return [*command, "-o", str(target), self.package]
+
+    def environment(self) -> dict[str, str]:
+        """What ``command`` runs with."""
+        return go_environment() | ({"CGO_ENABLED": "1"} if self.c else {})
 
 
 def module_version(module: str, path: str) -> str:
@@ -75,6 +88,23 @@ def _kwok(name: str) -> Binary:
     return Binary(name, "kwok", f"sigs.k8s.io/kwok/cmd/{name}", variables)
 
 
+def _containerd(name: str) -> Binary:
+    path = "github.com/containerd/containerd/v2"
+    variables = ((f"{path}/version.Version", module_version("containerd", path)),)
+    without = ("no_aufs", "no_btrfs", "no_devmapper", "no_zfs", "urfave_cli_no_docs")
+    return Binary(name, "containerd", f"{path}/cmd/{name}", variables, without)
+
+
+def _runc() -> Binary:
+    path = "github.com/opencontainers/runc"
+    variables = (("main.version", module_version("runc", path).removeprefix("v")),)
+    return Binary("runc", "runc", path, variables, ("seccomp",), c=True)
+
+
+def _cni(kind: str, name: str) -> Binary:
+    return Binary(name, "cni", f"github.com/containernetworking/plugins/plugins/{kind}/{name}")
+
+
 def _helm() -> Binary:
     path = "helm.sh/helm/v4"
     variables = ((f"{path}/internal/version.version", module_version("helm", path)),)
@@ -85,13 +115,15 @@ def _helm() -> Binary:
 class Bundle:
     """Programs that are built and cached together.
 
-    ``manifests`` are folders, inside the Go module that the first binary's package belongs to,
-    whose files are copied beside the programs, into ``manifests``.
+    ``manifests`` are folders inside the Go module ``source`` whose files are copied beside the
+    programs, into ``manifests``. ``packages`` are of Debian, and needed to build, not to run.
     """
 
     name: str
     binaries: tuple[Binary, ...]
+    source: str = ""
     manifests: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 CONTROL_PLANE: Final = Bundle(
@@ -110,7 +142,33 @@ CONTROL_PLANE: Final = Bundle(
 KARPENTER: Final = Bundle(
     f"karpenter-{module_version('karpenter', 'sigs.k8s.io/karpenter')}",
     (Binary("karpenter", "karpenter", "sigs.k8s.io/karpenter/kwok"),),
+    source="sigs.k8s.io/karpenter",
     manifests=("pkg/apis/crds", "kwok/apis/crds"),
+)
+_TRAINING_OPERATOR: Final = "github.com/kubeflow/training-operator"
+KUBEFLOW: Final = Bundle(
+    f"kubeflow-{module_version('kubeflow', _TRAINING_OPERATOR)}",
+    (Binary("training-operator", "kubeflow", "./training-operator"),),
+    source=_TRAINING_OPERATOR,
+    manifests=("manifests/base/crds",),
+)
+NODE: Final = Bundle(
+    f"node-{KUBERNETES_VERSION}",
+    (
+        _kubernetes("kubelet"),
+        _kubernetes("kube-proxy"),
+        _containerd("containerd"),
+        _containerd("containerd-shim-runc-v2"),
+        _containerd("ctr"),
+        _runc(),
+        _cni("main", "bridge"),
+        _cni("main", "loopback"),
+        _cni("ipam", "host-local"),
+        _cni("meta", "portmap"),
+        Binary("coredns", "node", "./coredns"),
+        Binary("pause", "node", "./pause"),
+    ),
+    packages=("gcc", "libc6-dev", "libseccomp-dev", "pkg-config"),
 )
 
 
@@ -127,11 +185,19 @@ def cache_key(bundle: Bundle = CONTROL_PLANE) -> str:
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()}".encode())
     for binary in bundle.binaries:
         digest.update(repr(binary.command(Path("go"), Path(binary.name))).encode())
+        digest.update(b"c" if binary.c else b"")
     for module in sorted({binary.module for binary in bundle.binaries}):
         for file in ("go.mod", "go.sum"):
             digest.update((MODULES / module / file).read_bytes())
+        for source in sorted((MODULES / module).glob("*/*.go")):
+            digest.update(source.read_bytes())
     digest.update("".join(bundle.manifests).encode())
     return f"{bundle.name}-{digest.hexdigest()[:12]}"
+
+
+def is_built(bundle: Bundle = CONTROL_PLANE) -> bool:
+    """Whether ``build`` would find the bundle in the cache."""
+    return (cache_root() / "controlplane" / cache_key(bundle)).is_dir()
 
 
 def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
@@ -145,10 +211,11 @@ def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
-    with _lock(cache / f"{folder.name}.lock", report):
+    with locked(cache / f"{folder.name}.lock", report):
         if not folder.is_dir():
             partial = cache / f"{folder.name}.partial"
             partial.mkdir(exist_ok=True)
+            require(*bundle.packages)
             _build_all(bundle, find_go(cache), partial, report)
             partial.rename(folder)
     return folder
@@ -167,7 +234,7 @@ def _build_all(bundle: Bundle, go: Path, folder: Path, report: Report) -> None:
         _build_one(binary, go, folder)
         report(f"{label}: {time.monotonic() - started_seconds:.0f} s")
     for manifests in bundle.manifests:
-        _copy_manifests(bundle.binaries[0], manifests, go, folder)
+        _copy_manifests(bundle, manifests, go, folder)
 
 
 def _build_one(binary: Binary, go: Path, folder: Path) -> None:
@@ -176,10 +243,10 @@ def _build_one(binary: Binary, go: Path, folder: Path) -> None:
     unfinished.rename(folder / binary.name)
 
 
-def _copy_manifests(binary: Binary, manifests: str, go: Path, folder: Path) -> None:
-    command = [str(go), "list", "-f", "{{.Module.Dir}}", binary.package]
+def _copy_manifests(bundle: Bundle, manifests: str, go: Path, folder: Path) -> None:
+    command = [str(go), "list", "-m", "-f", "{{.Dir}}", bundle.source]
     # After what it may say about downloads.
-    source = Path(_run_go(command, binary).splitlines()[-1]) / manifests
+    source = Path(_run_go(command, bundle.binaries[0]).splitlines()[-1]) / manifests
     (folder / "manifests").mkdir(exist_ok=True)
     for file in sorted(source.iterdir()):
         shutil.copyfile(file, folder / "manifests" / file.name)
@@ -189,7 +256,7 @@ def _run_go(command: list[str], binary: Binary) -> str:
     result = subprocess.run(
         command,
         cwd=MODULES / binary.module,
-        env=go_environment(),
+        env=binary.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -205,7 +272,7 @@ def _run_go(command: list[str], binary: Binary) -> str:
 
 
 @contextmanager
-def _lock(path: Path, report: Report) -> Iterator[None]:
+def locked(path: Path, report: Report) -> Iterator[None]:
     deadline_seconds = time.monotonic() + LOCK_TIMEOUT_SECONDS
     told = False
     with path.open("w") as file:

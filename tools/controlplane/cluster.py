@@ -1,4 +1,4 @@
-"""A named Kubernetes cluster of local processes: real control plane, fake nodes.
+"""A named Kubernetes cluster of local processes: real control plane, fake nodes, a real one too.
 
 ``Cluster.start`` has kwokctl start etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 and kwok in a folder of their own, in seconds. A cluster that a Python program started belongs to
@@ -9,12 +9,10 @@ Those of the command line (``detached``) stay until ``down``.
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,19 +21,19 @@ import yaml
 
 from controlplane.api import Api, Manifest
 from controlplane.binaries import KUBERNETES_VERSION, build, cache_root
-from controlplane.component import Component, collect
+from controlplane.component import Component, kill_from
 from controlplane.errors import ControlPlaneError, tail
 from controlplane.etcd import compact
-from controlplane.kwokctl import HEALTH_PATHS, Ports, configuration
-from controlplane.ownership import claim, is_orphan, release
+from controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from controlplane.nodes import repelling
+from controlplane.ownership import OWNER_FILE, claim, is_orphan, release
 from controlplane.ports import free_ports
-from controlplane.process import ended, processes_from
+from controlplane.realnode.node import RealNode
 from controlplane.registration import register
 from controlplane.waiting import wait_until
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 START_TIMEOUT_SECONDS: Final = 180.0
-STOP_TIMEOUT_SECONDS: Final = 30.0
 
 
 def clusters_folder() -> Path:
@@ -58,10 +56,13 @@ class Cluster:
         feature_gates: Mapping[str, bool] | None = None,
         runtime_config: Mapping[str, bool] | None = None,
         detached: bool = False,
+        real_node: bool = False,
     ) -> Self:
         """Builds what is missing, starts a fresh cluster and returns when pods can be created.
 
         ``runtime_config`` switches API versions on, as ``{"scheduling.k8s.io/v1beta1": True}``.
+        With ``real_node`` there is ``node``, and fake nodes repel pods that do not tolerate
+        ``nodes.FAKE_TAINT``.
 
         Raises:
             ControlPlaneError: the name is bad or taken, or a component did not start.
@@ -74,15 +75,19 @@ class Cluster:
         stop_orphans()
         cluster = cls(name)
         cluster._claim(detached)
-        config = configuration(
-            binaries,
-            Ports(*free_ports(len(Ports.__slots__))),
-            kube_scheduler=kube_scheduler,
-            feature_gates=feature_gates,
-            runtime_config=runtime_config,
-        )
+        keys = cluster._home / "pki"
         try:
+            config = configuration(
+                binaries,
+                Ports(*free_ports(len(Ports.__slots__))),
+                kube_scheduler=kube_scheduler,
+                feature_gates=feature_gates,
+                runtime_config=runtime_config,
+                real=RealNodeAccess(cluster.node.reserve(), keys) if real_node else None,
+            )
             cluster._create(config, binaries)
+            if real_node:
+                cluster.node.join(cluster.api, keys)
         except BaseException:
             cluster.stop()
             raise
@@ -99,7 +104,9 @@ class Cluster:
 
     def stop(self) -> None:
         """Ends every process of the cluster and removes its folder; stopping twice is fine."""
-        self._kill_all()
+        if self._node_folder.exists():
+            self.node.stop()
+        kill_from(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)  # another program may clear it, too
         if self._folder.exists():
             raise ControlPlaneError(f"could not remove {self._folder}: check its permissions")
@@ -125,6 +132,12 @@ class Cluster:
     def api(self) -> Api:
         """The API server, for set-up and checks."""
         return Api(self.kubeconfig)
+
+    @cached_property
+    def node(self) -> RealNode:
+        """The real node of a cluster that was started with one."""
+        detached = not (self._folder / OWNER_FILE).exists()
+        return RealNode(self.name, self._node_folder, detached=detached)
 
     @property
     def server(self) -> str:
@@ -185,8 +198,10 @@ class Cluster:
         return name
 
     def add_nodes(self, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:
-        """Creates Nodes (of ``fake_nodes``) and returns when all are Ready and untainted."""
-        register(self.api, nodes, timeout_seconds)
+        """Creates Nodes (of ``fake_nodes``) and returns when pods can be bound to all."""
+        beside_real = self._node_folder.exists()
+        made = [repelling(node) for node in nodes] if beside_real else nodes
+        register(self.api, made, timeout_seconds)
 
     def compact(self) -> int:
         """Drops etcd's history up to now and returns the revision.
@@ -214,6 +229,10 @@ class Cluster:
     @property
     def _home(self) -> Path:
         return self._folder / "clusters" / self.name  # kwokctl's layout below KWOK_WORKDIR
+
+    @property
+    def _node_folder(self) -> Path:
+        return self._folder / "node"
 
     @cached_property
     def _saved(self) -> dict[str, Any]:
@@ -263,15 +282,6 @@ class Cluster:
     def _await_service_account(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
         wait_until(lambda: self.api.request("GET", path).status == 200, 60, path)
-
-    def _kill_all(self) -> None:
-        while running := processes_from(self._folder):  # again, should one have started another
-            for pid in running:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            for pid, line in running.items():
-                collect(pid, STOP_TIMEOUT_SECONDS)
-                wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
 
 
 def known_clusters() -> list[str]:

@@ -7,13 +7,17 @@ is SIGKILL, as a machine that fails: what survives that survives a polite stop, 
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from controlplane.errors import ControlPlaneError, tail
-from controlplane.process import answers, command_line, ended
+from controlplane.process import answers, command_line, ended, processes_from
 from controlplane.waiting import wait_until
+
+STOP_TIMEOUT_SECONDS: Final = 30.0
 
 # Programs started again by this interpreter: held so that their end can be collected.
 _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
@@ -27,6 +31,17 @@ def collect(pid: int, timeout_seconds: float) -> None:
     child = _children.pop(pid, None)
     if child is not None:
         child.wait(timeout_seconds)
+
+
+def kill_from(folder: Path) -> None:
+    """Kills all programs that lie in ``folder``; returns when they are gone."""
+    while running := processes_from(folder):  # again, should one have started another
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid, line in running.items():
+            collect(pid, STOP_TIMEOUT_SECONDS)
+            wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
 
 
 @dataclass(frozen=True, slots=True)

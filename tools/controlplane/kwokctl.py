@@ -2,7 +2,8 @@
 
 Differences from kwokctl's defaults, and why: everything listens on loopback only; every port is
 ours, so clusters stand side by side; no leader election, so a restarted component works at once;
-node heartbeats so rare that 5000 nodes do not drown a test's writes; our Stages.
+node heartbeats so rare that 5000 nodes do not drown a test's writes; our Stages. Beside a real
+node, kwok keeps to the fake ones, and the API server listens where the node reaches it as well.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from controlplane.nodes import KWOK_ANNOTATION
+from controlplane.realnode.network import Network
 
 API_VERSION: Final = "config.kwok.x-k8s.io/v1alpha1"
 STAGES: Final = Path(__file__).parents[2] / "manifests" / "kwok" / "stages.yaml"
@@ -53,6 +57,37 @@ class Ports:
     kwokControllerPort: int  # noqa: N815  # kwokctl's spelling
 
 
+@dataclass(frozen=True, slots=True)
+class RealNodeAccess:
+    """What components need for a real node: its network, and kwokctl's folder of key pairs."""
+
+    network: Network
+    keys: Path
+
+    def names(self) -> list[str]:
+        """What pods and the node's programs call the API server, for its certificate."""
+        return [self.network.api_service, self.network.host]
+
+    def arguments(self) -> dict[str, dict[str, str]]:
+        """Arguments by component, in addition to all others."""
+        services = {"service-cluster-ip-range": self.network.services}
+        return {
+            "kube-apiserver": {
+                **services,
+                "advertise-address": self.network.host,
+                "bind-address": "0.0.0.0",  # noqa: S104  # loopback, and the link to the node
+                "kubelet-client-certificate": str(self.keys / "admin.crt"),
+                "kubelet-client-key": str(self.keys / "admin.key"),
+                "kubelet-preferred-address-types": "InternalIP",
+            },
+            "kube-controller-manager": services,
+            "kwok-controller": {
+                "manage-all-nodes": "false",
+                "manage-nodes-with-annotation-selector": f"{KWOK_ANNOTATION}=fake",
+            },
+        }
+
+
 def configuration(
     binaries: Path,
     ports: Ports,
@@ -60,8 +95,10 @@ def configuration(
     kube_scheduler: bool = True,
     feature_gates: Mapping[str, bool] | None = None,
     runtime_config: Mapping[str, bool] | None = None,
+    real: RealNodeAccess | None = None,
 ) -> str:
     """KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
+    more = real.arguments() if real else {}
     documents = [
         {
             "apiVersion": API_VERSION,
@@ -74,10 +111,14 @@ def configuration(
                 "kubeFeatureGates": _assignments(feature_gates),
                 "kubeRuntimeConfig": _assignments(runtime_config),
                 "disable": [] if kube_scheduler else ["kube-scheduler"],
+                "kubeApiserverCertSANs": real.names() if real else [],
                 **_programs(binaries),
                 **asdict(ports),
             },
-            "componentsPatches": [_patch(name) for name in EXTRA_ARGUMENTS],
+            "componentsPatches": [
+                _patch(name, {**EXTRA_ARGUMENTS.get(name, {}), **more.get(name, {})})
+                for name in sorted(EXTRA_ARGUMENTS.keys() | more.keys())
+            ],
         },
         {
             "apiVersion": API_VERSION,
@@ -107,9 +148,8 @@ def _programs(binaries: Path) -> dict[str, str]:
     return {option: str(binaries / name) for option, name in names.items()}
 
 
-def _patch(component: str) -> dict[str, Any]:
-    arguments = EXTRA_ARGUMENTS[component].items()
-    extra = [{"key": key, "value": value} for key, value in arguments]  # appended: the last wins
+def _patch(component: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+    extra = [{"key": key, "value": value} for key, value in arguments.items()]  # the last wins
     return {"name": component, "extraArgs": extra}
 
 

@@ -9,6 +9,9 @@ from typing import Any, Final
 import yaml
 
 KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
+FAKE_TAINT: Final = {"key": KWOK_ANNOTATION, "value": "fake", "effect": "NoSchedule"}
+"""Carried by fake nodes beside a real one: pods land on them only if they tolerate it."""
+
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 BLOCK: Final = "topology.bireme.dev/block"
@@ -57,6 +60,11 @@ def fake_nodes(
         _node(f"{prefix}-{index:0{width}d}", place | kind, capacity)
         for index, place in enumerate(places)
     ]
+
+
+def repelling(node: dict[str, Any]) -> dict[str, Any]:
+    """The node with ``FAKE_TAINT``."""
+    return {**node, "spec": {**node.get("spec", {}), "taints": [FAKE_TAINT]}}
 
 
 def nodes_manifest() -> str:

@@ -60,8 +60,8 @@ def ended(pid: int) -> bool:
         return True
 
 
-def processes_from(folder: Path) -> dict[int, list[str]]:
-    """Command lines by pid of every running process whose program lies in ``folder``."""
+def processes() -> dict[int, list[str]]:
+    """Command lines by pid of every running process of this machine."""
     if sys.platform == "linux":
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     else:
@@ -69,8 +69,13 @@ def processes_from(folder: Path) -> dict[int, list[str]]:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         pids = [int(word) for word in answer.stdout.split()]
     lines = {pid: command_line(pid) for pid in pids}
+    return {pid: line for pid, line in lines.items() if line}
+
+
+def processes_from(folder: Path) -> dict[int, list[str]]:
+    """Command lines by pid of every running process whose program lies in ``folder``."""
     prefix = f"{folder}{os.sep}"
-    return {pid: line for pid, line in lines.items() if line and line[0].startswith(prefix)}
+    return {pid: line for pid, line in processes().items() if line[0].startswith(prefix)}
 
 
 def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
@@ -105,7 +110,8 @@ class Process:
     """One program with its log and health URL; it can be started again after it has ended.
 
     ``env`` is laid over the environment of this interpreter at every start, so a test may change
-    it between two starts. ``ready_url`` answers 200 when the program is ready.
+    it between two starts. ``ready_url`` answers 200 when the program is ready. With
+    ``outlives_starter`` the end of this interpreter, or of its terminal, is not the program's.
     """
 
     name: str
@@ -113,6 +119,7 @@ class Process:
     log_path: Path
     ready_url: str
     env: dict[str, str] = field(default_factory=dict)
+    outlives_starter: bool = False
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -135,7 +142,9 @@ class Process:
         if self.running:
             raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._child = _starter.submit(_spawn, self.command, self.env, self.log_path).result()
+        self._child = _starter.submit(
+            _spawn, self.command, self.env, self.log_path, self.outlives_starter
+        ).result()
         return self
 
     def wait_ready(self, timeout_seconds: float = 30.0) -> Self:
@@ -188,7 +197,9 @@ class Process:
         return self._child
 
 
-def _spawn(command: list[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _spawn(
+    command: list[str], env: Mapping[str, str], log: Path, outlives: bool
+) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
@@ -196,9 +207,12 @@ def _spawn(command: list[str], env: Mapping[str, str], log: Path) -> subprocess.
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # one prctl call, nothing that could lock
+            start_new_session=outlives,
+            # One prctl call, nothing that could lock.
+            preexec_fn=None if outlives else _die_with_parent,  # noqa: PLW1509
         )
-    atexit.register(_kill_quietly, child)
+    if not outlives:
+        atexit.register(_kill_quietly, child)
     return child
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from controlplane.api import Api, Manifest
+from controlplane.nodes import FAKE_TAINT
 from controlplane.waiting import wait_until
 
 
@@ -33,6 +34,7 @@ def register(api: Api, nodes: Sequence[Manifest], timeout_seconds: float | None 
 
 def is_usable(node: Manifest) -> bool:
     """Whether a node reports Ready and the controllers have taken their taints off it."""
+    taints = [t for t in node["spec"].get("taints", []) if t["key"] != FAKE_TAINT["key"]]
     conditions = node["status"].get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return ready and not node["spec"].get("taints")
+    return ready and not taints

@@ -1,0 +1,53 @@
+"""Fixtures of the node tier: a cluster with a real node, where pods are real.
+
+Where a machine cannot have one the tests skip and say why.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.cluster import Cluster
+from controlplane.nodes import fake_nodes
+from controlplane.realnode.obstacle import obstacle
+from images import Images, base, build
+from scenario.tenant import Tenant
+
+
+def unique_name(prefix: str) -> str:
+    """A cluster name that no other session uses."""
+    return f"{prefix}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+@pytest.fixture(scope="session")
+def able() -> None:
+    """Skips unless this machine can have a real node."""
+    if reason := obstacle():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster(able: None) -> Iterator[Cluster]:
+    """The session's cluster: a real node, which has the base image, and two fake ones."""
+    with Cluster.start(unique_name("node"), real_node=True) as started:
+        started.node.load(base().path)
+        started.add_nodes(fake_nodes(2, racks=2))
+        yield started
+
+
+@pytest.fixture(scope="session")
+def images(cluster: Cluster) -> Images:
+    """Bireme's own images, loaded onto the real node."""
+    made = build()
+    for image in made.all:
+        cluster.node.load(image.path)
+    return made
+
+
+@pytest.fixture
+def tenant(cluster: Cluster) -> Iterator[Tenant]:
+    """A namespace of the session's cluster."""
+    with Tenant.staying(cluster) as made:
+        yield made

@@ -1,0 +1,188 @@
+"""What a real node is made from: addresses, configuration, credentials, its pause image."""
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.errors import ControlPlaneError
+from controlplane.realnode import cgroups, network, obstacle, settings
+from controlplane.realnode.credentials import Authority
+from controlplane.realnode.network import Network
+from controlplane.realnode.pause import write_image
+from controlplane.realnode.sandbox import Sandbox
+
+
+def test_no_two_clusters_share_an_address() -> None:
+    everything = [
+        (n.interface, n.host, n.node, n.pods, n.services, n.api_service)
+        for n in map(Network, range(network.NUMBERS))
+    ]
+    words = [word for each in everything for word in each]
+    assert len(words) == len(set(words))
+    assert max(len(name) for name, *_ in everything) < 16  # what the kernel takes
+
+
+def test_a_number_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {Network(n).interface for n in range(network.NUMBERS)} - {"bireme42"}
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        refused = command[:3] == ["ip", "link", "add"] and command[3] in taken
+        said = "RTNETLINK answers: File exists" if refused else ""
+        return subprocess.CompletedProcess(command, int(refused), said)
+
+    monkeypatch.setattr(network, "_run", run)
+    assert Network.claim(1) == Network(42)
+    assert ["ip", "route", "add", "10.199.42.0/24", "via", "10.198.42.2"] in asked
+    taken.add("bireme42")
+    with pytest.raises(ControlPlaneError, match="File exists"):
+        Network.claim(1)
+
+
+def test_a_link_that_the_kernel_refuses_is_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 2, "Operation not permitted")
+
+    monkeypatch.setattr(network, "_run", run)
+    with pytest.raises(ControlPlaneError, match="Operation not permitted"):
+        Network.claim(1)
+    assert len(asked) == 1
+
+
+def test_programs_agree_on_addresses_and_images() -> None:
+    own = Network(7)
+    kubelet = yaml.safe_load(settings.kubelet(own, "group", Path("/ca.crt")))
+    proxy = yaml.safe_load(settings.kube_proxy(own, Path("/proxy")))
+    containerd = tomllib.loads(settings.containerd(own, Path("/bin-folder"), Path("/cni")))
+    pods = json.loads(settings.pod_network(own))
+    names = settings.coredns(own, Path("/names"))
+    assert kubelet["clusterDNS"] == [own.node]
+    assert f"bind {own.node}" in names
+    assert kubelet["clusterDomain"] in names
+    assert pods["plugins"][0]["ipam"]["ranges"] == [[{"subnet": proxy["clusterCIDR"]}]]
+    plugins = containerd["plugins"]
+    assert plugins["io.containerd.cri.v1.images"]["pinned_images"]["sandbox"] == settings.PAUSE
+    assert plugins["io.containerd.cri.v1.runtime"]["cni"]["bin_dirs"] == ["/bin-folder"]
+    assert kubelet["cgroupRoot"] == "/group"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here, to sign with")
+def test_credentials_are_signed_by_the_authority_of_the_cluster(tmp_path: Path) -> None:
+    authority = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"]
+    authority += ["ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=authority", "-days", "1"]
+    pair = ["-keyout", str(tmp_path / "ca.key"), "-out", str(tmp_path / "ca.crt")]
+    subprocess.run([*authority, *pair], capture_output=True, check=True, timeout=60)
+    made = Authority(tmp_path, "https://10.198.7.1:1")
+    target = made.admit("system:node:real", "system:nodes", tmp_path / "kubelet.kubeconfig")
+    config = yaml.safe_load(target.read_text())
+    assert config["clusters"][0]["cluster"]["server"] == "https://10.198.7.1:1"
+    certificate = config["users"][0]["user"]["client-certificate"]
+    verify = ["openssl", "verify", "-purpose", "sslclient", "-CAfile", str(tmp_path / "ca.crt")]
+    subprocess.run([*verify, certificate], capture_output=True, check=True, timeout=60)
+    show = ["openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-in", certificate]
+    subject = subprocess.run(show, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "CN=system:node:real,O=system:nodes" in subject
+    (tmp_path / "ca.key").write_text("no key")
+    with pytest.raises(ControlPlaneError, match="could not sign a certificate for /CN=other"):
+        made.admit("other", "", tmp_path / "other.kubeconfig")
+
+
+def test_pause_image_is_one_layer_with_its_digest(tmp_path: Path) -> None:
+    program = tmp_path / "pause"
+    program.write_bytes(b"\x7fELF")
+    archive = write_image(program, "localhost/pause:1", tmp_path / "pause.tar")
+    with tarfile.open(archive) as image:
+        files = {m.name: image.extractfile(m).read() for m in image}  # type: ignore[union-attr]
+    (manifest,) = json.loads(files["manifest.json"])
+    assert manifest["RepoTags"] == ["localhost/pause:1"]
+    config = json.loads(files[manifest["Config"]])
+    (layer,) = manifest["Layers"]
+    digest = f"sha256:{hashlib.sha256(files[layer]).hexdigest()}"
+    assert config["rootfs"]["diff_ids"] == [digest]
+    with tarfile.open(fileobj=io.BytesIO(files[layer])) as inside:
+        member = inside.getmember(config["config"]["Entrypoint"][0].lstrip("/"))
+    assert member.mode & 0o111 == 0o111
+
+
+def test_control_groups_are_made_in_every_tree_and_removed_with_all_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = [tmp_path / "cpuset", tmp_path / "memory"]
+    for tree in trees:
+        tree.mkdir()
+    (trees[0] / "cpuset.cpus").write_text("0-1")
+    (trees[0] / "cpuset.mems").write_text("0")
+    monkeypatch.setattr(cgroups, "_trees", lambda: trees)
+    cgroups.make("node")
+    assert (trees[0] / "node" / "cpuset.cpus").read_text() == "0-1"
+    for file in (trees[0] / "node").iterdir():
+        file.unlink()  # in a real tree they go with their group
+    (trees[1] / "node" / "kubepods" / "pod-1").mkdir(parents=True)
+    cgroups.remove("node")
+    assert not any((tree / "node").exists() for tree in trees)
+    cgroups.remove("node")  # twice is fine
+
+
+def test_version_two_hands_its_controllers_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "_trees", lambda: [tmp_path])
+    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path)
+    monkeypatch.setattr(cgroups, "CONTROLLERS", tmp_path / "cgroup.controllers")
+    (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    cgroups.make("node")
+    assert (tmp_path / "node").is_dir()
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"  # the last of two writes
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sys.platform": "darwin"}, "needs Linux, and this is darwin"),
+        ({"os.geteuid": lambda: 1000}, "needs root"),
+        ({"controlplane.realnode.obstacle.effective": lambda: 0}, "CAP_NET_ADMIN and CAP_SYS_ADM"),
+        ({"controlplane.realnode.obstacle.CGROUPS": Path("/nowhere")}, "mount /nowhere writable"),
+        ({"controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/nowhere")}, "br_netfilter"),
+        ({"controlplane.realnode.obstacle.cache_root": lambda: Path("/run/x")}, "use another"),
+    ],
+)
+def test_what_a_machine_lacks_is_named(
+    change: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able = {
+        "sys.platform": "linux",
+        "os.geteuid": lambda: 0,
+        "controlplane.realnode.obstacle.effective": lambda: -1,
+        "controlplane.realnode.obstacle.CGROUPS": Path("/"),
+        "controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/"),
+        "controlplane.realnode.obstacle.cache_root": lambda: Path("/cache"),
+        "controlplane.packages.obstacle": lambda *_names: None,
+        "os.access": lambda path, _mode: path.exists(),
+    }
+    for name, value in able.items():
+        monkeypatch.setattr(name, value)
+    assert obstacle.obstacle() is None
+    for name, value in change.items():
+        monkeypatch.setattr(name, value)
+    assert said in (obstacle.obstacle() or "")
+
+
+def test_a_sandbox_that_does_not_run_is_named_and_stopping_it_is_fine(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path / "node")
+    sandbox.stop()
+    with pytest.raises(ControlPlaneError, match=r"node does not run: start it first"):
+        sandbox.run("true")

@@ -1,0 +1,51 @@
+"""The control groups that the pods of a node live in, below one named by its cluster.
+
+Version 1 has a tree per controller, and kubelet wants the group in each; version 2 has one tree,
+which systems with version 1 may have as well.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from controlplane.waiting import wait_until
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+CONTROLLERS: Final = CGROUPS / "cgroup.controllers"  # only version 2 has it
+REMOVAL_TIMEOUT_SECONDS: Final = 20.0
+
+
+def make(name: str) -> None:
+    """Makes the group in every tree, with the processors and memory nodes of its parent."""
+    for tree in _trees():
+        group = tree / name
+        group.mkdir(exist_ok=True)
+        for inherited in ("cpuset.cpus", "cpuset.mems"):
+            if (tree / inherited).exists() and not CONTROLLERS.exists():
+                (group / inherited).write_text((tree / inherited).read_text())
+    if CONTROLLERS.exists():
+        for controller in CONTROLLERS.read_text().split():
+            (CGROUPS / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def remove(name: str) -> None:
+    """Removes the group with all below it, once the processes in it are gone."""
+    what = f"the control groups of {name} to be free of processes"
+    wait_until(lambda: not _left_of(name), REMOVAL_TIMEOUT_SECONDS, what)
+
+
+def _left_of(name: str) -> list[Path]:
+    """The groups that could not be removed; the kernel takes a while over a process's end."""
+    groups = [tree / name for tree in _trees() if (tree / name).is_dir()]
+    for group in groups:
+        for inner in sorted((p for p in group.rglob("*/")), reverse=True):
+            with suppress(OSError):
+                inner.rmdir()
+        with suppress(OSError):
+            group.rmdir()
+    return [group for group in groups if group.exists()]
+
+
+def _trees() -> list[Path]:
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    return [Path(fields[1]) for fields in mounts if fields[2] in ("cgroup", "cgroup2")]

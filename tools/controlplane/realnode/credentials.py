@@ -1,0 +1,69 @@
+"""Client certificates of a node's programs, signed by the cluster's own authority."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from controlplane.errors import ControlPlaneError, tail
+
+VALID_DAYS: Final = 30
+OPENSSL_TIMEOUT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The folder with ``ca.crt`` and ``ca.key`` of a cluster, and the URL of its API server."""
+
+    folder: Path
+    server: str
+
+    @property
+    def certificate(self) -> Path:
+        """What clients and servers of the cluster trust."""
+        return self.folder / "ca.crt"
+
+    def admit(self, user: str, group: str, target: Path) -> Path:
+        """Writes credentials of ``user``, in ``group`` unless empty, to ``target``.
+
+        The key pair lies beside it.
+        """
+        key, certificate = target.with_suffix(".key"), target.with_suffix(".crt")
+        self._sign(f"/O={group}/CN={user}" if group else f"/CN={user}", key, certificate)
+        cluster = {"server": self.server, "certificate-authority": str(self.certificate)}
+        pair = {"client-certificate": str(certificate), "client-key": str(key)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "cluster", "cluster": cluster}],
+            "users": [{"name": user, "user": pair}],
+            "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": user}}],
+            "current-context": "cluster",
+        }
+        target.write_text(yaml.safe_dump(config))
+        return target
+
+    def _sign(self, subject: str, key: Path, certificate: Path) -> None:
+        command = [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-subj", subject, "-days", str(VALID_DAYS)),
+            *("-addext", "extendedKeyUsage=clientAuth"),
+            *("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=OPENSSL_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ControlPlaneError(
+                f"openssl could not sign a certificate for {subject}; version 3 or newer is needed"
+                f"\n{tail(done.stdout)}"
+            )

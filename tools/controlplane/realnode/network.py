@@ -1,0 +1,104 @@
+"""The addresses of a node and its link to the machine: a pair of virtual interfaces.
+
+Each cluster has a number of its own, and with it a network for the link, for pods and for services.
+The name of the machine's end of the link claims the number, which the kernel grants once, whoever
+asks; the link goes with the namespace that the node's end is in, and the number with it.
+"""
+
+import random
+import subprocess
+from dataclasses import dataclass
+from typing import Final, Self
+
+from controlplane.errors import ControlPlaneError
+
+NUMBERS: Final = 256
+COMMAND_TIMEOUT_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Addresses of the cluster with this number, apart from those of kwok's pods."""
+
+    number: int
+
+    @property
+    def interface(self) -> str:
+        """The machine's end of the link."""
+        return f"bireme{self.number}"
+
+    @property
+    def host(self) -> str:
+        """The machine as the node sees it; the API server is there."""
+        return f"10.198.{self.number}.1"
+
+    @property
+    def node(self) -> str:
+        """The node as the machine sees it."""
+        return f"10.198.{self.number}.2"
+
+    @property
+    def pods(self) -> str:
+        """The network of the node's pods."""
+        return f"10.199.{self.number}.0/24"
+
+    @property
+    def services(self) -> str:
+        """The network of ClusterIPs."""
+        return f"10.200.{self.number}.0/24"
+
+    @property
+    def api_service(self) -> str:
+        """The ClusterIP of the API server, the first of its network."""
+        return f"10.200.{self.number}.1"
+
+    @classmethod
+    def claim(cls, pid: int) -> Self:
+        """A free number, its link laid to the network namespace of process ``pid``.
+
+        Raises:
+            ControlPlaneError: all numbers are taken, or the link cannot be laid.
+        """
+        said = ""
+        for number in random.SystemRandom().sample(range(NUMBERS), NUMBERS):
+            network = cls(number)
+            words = ["ip", "link", "add", network.interface, "type", "veth"]
+            done = _run([*words, "peer", "name", "eth0", "netns", str(pid)])
+            if done.returncode == 0:
+                network._lay(pid)
+                return network
+            said = done.stdout
+            if "File exists" not in said:
+                break
+        raise ControlPlaneError(f"could not lay a link to a node's network: {said.strip()}")
+
+    def _lay(self, pid: int) -> None:
+        """Addresses and routes: the machine reaches pods and services by the node.
+
+        The node has no way to anywhere else: nothing leaves the machine.
+        """
+        inside = ["nsenter", f"--target={pid}", "--net", "ip"]
+        for command in (
+            ["ip", "address", "add", f"{self.host}/30", "dev", self.interface],
+            ["ip", "link", "set", self.interface, "up"],
+            [*inside, "link", "set", "lo", "up"],
+            [*inside, "address", "add", f"{self.node}/30", "dev", "eth0"],
+            [*inside, "link", "set", "eth0", "up"],
+            [*inside, "route", "add", self.services, "via", self.host],  # kube-proxy turns it back
+            ["ip", "route", "add", self.pods, "via", self.node],
+            ["ip", "route", "add", self.services, "via", self.node],
+        ):
+            done = _run(command)
+            if done.returncode != 0:
+                raise ControlPlaneError(f"{' '.join(command)} failed: {done.stdout.strip()}")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_TIMEOUT_SECONDS,
+        check=False,
+    )

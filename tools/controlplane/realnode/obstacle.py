@@ -1,0 +1,43 @@
+"""Whether this machine can have a real node, asked without touching anything."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from controlplane import packages
+from controlplane.binaries import NODE, cache_root, is_built
+from controlplane.realnode.cgroups import CGROUPS
+from controlplane.realnode.sandbox import COVERED
+
+PACKAGES: Final = ("iproute2", "iptables", "openssl", "util-linux")
+"""What a node needs of the machine when it runs."""
+
+CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+
+def obstacle() -> str | None:
+    """Why this machine cannot have a real node, in words; None when it can."""
+    if sys.platform != "linux":
+        return f"a real node needs Linux, and this is {sys.platform}"
+    if os.geteuid() != 0:
+        return "a real node needs root"
+    if lacking := [name for name, bit in CAPABILITIES.items() if not effective() >> bit & 1]:
+        return f"a real node needs {' and '.join(lacking)}: use a machine or a privileged container"
+    if not os.access(CGROUPS, os.W_OK) or not any(CGROUPS.iterdir()):
+        return f"a real node needs control groups: mount {CGROUPS} writable"
+    if not BRIDGE_FILTER.exists():
+        return f"there is no {BRIDGE_FILTER}: run `modprobe br_netfilter`"
+    for folder in COVERED:
+        if cache_root().is_relative_to(folder):
+            return f"BIREME_CACHE is below {folder}, which a node has of its own: use another"
+    return packages.obstacle(*PACKAGES, *(() if is_built(NODE) else NODE.packages))
+
+
+def effective() -> int:
+    """The effective capabilities of this process as a bit mask."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], base=16)
+    return 0

@@ -1,0 +1,102 @@
+"""The configuration of a node's programs, as pure functions of its name and network.
+
+Where nothing is said the programs' defaults hold, paths included. Differences, and why: no image is
+ever removed, since none can be pulled again; a nearly full disk evicts nothing; what a sandbox may
+not change (out-of-memory scores, connection tracking, AppArmor) stays as it is.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from controlplane.realnode.network import Network
+
+PAUSE: Final = "localhost/pause:1"
+CLUSTER_DOMAIN: Final = "cluster.local"
+CONTAINERD_PORT: Final = 1338
+KUBELET_PORT: Final = 10248
+KUBE_PROXY_PORT: Final = 10256
+COREDNS_PORT: Final = 8181
+
+
+def containerd(network: Network, binaries: Path, cni: Path) -> str:
+    """``config.toml`` of containerd, with the folder ``cni`` of network configurations."""
+    return f"""version = 3
+[metrics]
+address = "{network.node}:{CONTAINERD_PORT}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+disable_apparmor = true
+restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{binaries}"]
+conf_dir = "{cni}"
+"""
+
+
+def pod_network(network: Network) -> str:
+    """The CNI list that gives pods an address on a bridge, and ports of the node."""
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": network.pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True}
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    plugins = [{**bridge, "ipam": ipam}, portmap]
+    return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins})
+
+
+def kubelet(network: Network, group: str, client_ca: Path) -> str:
+    """KubeletConfiguration; pods live below the control group ``/GROUP``."""
+    never = {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"}
+    return _yaml(
+        "kubelet.config.k8s.io/v1beta1",
+        "KubeletConfiguration",
+        authentication={"x509": {"clientCAFile": str(client_ca)}},
+        cgroupDriver="cgroupfs",
+        cgroupRoot=f"/{group}",
+        clusterDNS=[network.node],
+        clusterDomain=CLUSTER_DOMAIN,
+        containerRuntimeEndpoint="unix:///run/containerd/containerd.sock",
+        evictionHard=never,
+        failCgroupV1=False,
+        failSwapOn=False,
+        healthzBindAddress=network.node,
+        healthzPort=KUBELET_PORT,
+        imageGCHighThresholdPercent=100,
+        resolvConf="",
+    )
+
+
+def kube_proxy(network: Network, kubeconfig: Path) -> str:
+    """KubeProxyConfiguration."""
+    return _yaml(
+        "kubeproxy.config.k8s.io/v1alpha1",
+        "KubeProxyConfiguration",
+        clientConnection={"kubeconfig": str(kubeconfig)},
+        clusterCIDR=network.pods,
+        conntrack={"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        healthzBindAddress=f"{network.node}:{KUBE_PROXY_PORT}",
+        mode="iptables",
+    )
+
+
+def coredns(network: Network, kubeconfig: Path) -> str:
+    """The Corefile: names of services and pods, and none of the world outside."""
+    return f""".:53 {{
+    bind {network.node}
+    errors
+    ready {network.node}:{COREDNS_PORT}
+    kubernetes {CLUSTER_DOMAIN} in-addr.arpa {{
+        kubeconfig {kubeconfig}
+    }}
+}}
+"""
+
+
+def _yaml(version: str, kind: str, **fields: Any) -> str:
+    return yaml.safe_dump({"apiVersion": version, "kind": kind, **fields})
