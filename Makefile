@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := PYTHONPATH=tools $(BIN)/python -m
+COMPILE := $(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+  --no-annotate --universal --python-version 3.11
 CODE := operator extender policies tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs bench evidence differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench evidence differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +30,10 @@ demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=
 	@$(RUN) demo run
 
 test: check docs controlplane ## everything: checks, then every test tier
-	@$(RUN) controlplane build --karpenter
-	$(BIN)/python -m pytest
+	@$(RUN) controlplane build --karpenter --kubeflow
+	@$(RUN) controlplane build --node --where-possible
+	@$(RUN) images --where-possible
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 test-fast: install ## the tiers that need no cluster
 	$(BIN)/python -m pytest -m 'not cluster'
@@ -63,6 +67,9 @@ reference: install ## write docs/reference and the chart's README from the code
 docs: install ## the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
+images: controlplane ## container images without Docker, as OCI archives (root, Debian or Ubuntu)
+	@$(RUN) images
+
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
 	@$(RUN) bench
 
@@ -78,12 +85,14 @@ cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-d
 cluster-down: install ## stop what cluster-up or KEEP=1 left running
 	@$(RUN) demo down
 
-constraints: install ## renew constraints.txt from pyproject.toml
+constraints: install ## renew constraints.txt from pyproject.toml, and image/*.txt after it
 	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv
-	$(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --extra dev --universal --python-version 3.11 pyproject.toml -o constraints.new
+	$(COMPILE) --extra dev pyproject.toml -o constraints.new
 	{ head -n 1 constraints.txt; cat constraints.new; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt && rm constraints.new
+	$(COMPILE) -c constraints.txt --extra operator --extra extender --extra serve pyproject.toml -o image/bireme.txt
+	$(COMPILE) -c constraints.txt --extra operator --extra extender --extra forecast pyproject.toml -o image/forecast.txt
+	$(COMPILE) -c constraints.txt image/build.in -o image/build.txt
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .run site

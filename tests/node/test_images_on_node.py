@@ -1,0 +1,57 @@
+"""The images as kubelet runs them: programs start from bytecode, as nobody, and write nowhere."""
+
+from typing import Final
+
+import pytest
+
+from images import Images
+from scenario.real_pods import await_end, logs, python_pod
+from scenario.tenant import Tenant
+
+WITHOUT_BYTECODE: Final = """
+import importlib, os, sys
+for name in {names}:
+    importlib.import_module(name)
+for name, module in sorted(sys.modules.items()):
+    cached = getattr(module, "__cached__", None)
+    if cached and not os.path.exists(cached):
+        print("without bytecode:", name)
+"""
+WRITABLE: Final = """
+import os
+for folder, _, names in os.walk("/"):
+    if folder.startswith(("/proc", "/sys", "/dev", "/tmp", "/run", "/var/run")):
+        continue
+    for name in ["", *names]:
+        path = os.path.join(folder, name)
+        if os.access(path, os.W_OK, follow_symlinks=False) and not os.path.islink(path):
+            print(path)
+"""
+NOBODY: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def printed(tenant: Tenant, image: str, program: str) -> list[str]:
+    """Lines that a program prints in an image, run as its Dockerfile says: not as root."""
+    container = {"image": image, "command": ["python", "-c", program], "securityContext": NOBODY}
+    tenant.create(python_pod("program", program, container=container))
+    assert await_end(tenant, "program")["exitCode"] == 0, logs(tenant, "program")
+    return logs(tenant, "program").splitlines()
+
+
+@pytest.mark.parametrize("program", ["bireme_operator", "bireme_extender", "bireme.cli"])
+def test_whatever_a_program_imports_at_its_start_is_bytecode(
+    images: Images, tenant: Tenant, program: str
+) -> None:
+    name = program if program == "bireme.cli" else f"{program}.__main__"
+    names = [name, "kubernetes.aio.config", "kubernetes.aio.client", "onnx", "onnxruntime"]
+    assert printed(tenant, images.bireme.name, WITHOUT_BYTECODE.format(names=names)) == []
+
+
+def test_so_is_what_the_nightly_forecast_imports(images: Images, tenant: Tenant) -> None:
+    models = ["arima", "gru", "holt_winters", "lsp", "night", "nightly"]
+    names = [f"bireme.forecasting.{model}" for model in models]
+    assert printed(tenant, images.forecast.name, WITHOUT_BYTECODE.format(names=names)) == []
+
+
+def test_nothing_in_the_image_can_be_written(images: Images, tenant: Tenant) -> None:
+    assert printed(tenant, images.forecast.name, WRITABLE) == []

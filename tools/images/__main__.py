@@ -1,0 +1,38 @@
+"""Command line: build the images, and say how large they are.
+
+PYTHONPATH=tools python -m images [--sizes] [--where-possible]
+"""
+
+import argparse
+import sys
+
+from controlplane.errors import ControlPlaneError
+from images import ImageError, build, obstacle, sizes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Builds what the cache lacks and prints where the archives are; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="images", description="Bireme's container images.")
+    parser.add_argument("--sizes", action="store_true", help="tables of layers and packages")
+    parser.add_argument(
+        "--where-possible", action="store_true", help="no error where images cannot be built"
+    )
+    options = parser.parse_args(arguments)
+    if options.where_possible and (reason := obstacle()):
+        print(f"no images: {reason}")
+        return 0
+    try:
+        images = build()
+    except (ImageError, ControlPlaneError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if options.sizes:
+        print(sizes.tables(images))
+        return 0
+    for image in images.all:
+        print(f"{image.name}  {image.path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

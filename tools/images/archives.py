@@ -1,0 +1,199 @@
+"""The images as OCI archives in the cache, in a folder named by a hash of what is in them."""
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from controlplane import binaries, packages
+from controlplane.binaries import KUBERNETES_VERSION, Report
+from images import debian, materials
+from images.tool import Buildah, ImageError, pip_configuration
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+TOOLS: Final = Path(__file__).parent
+PACKAGES: Final = ("buildah", "debootstrap")
+KEPT: Final = 3
+"""Builds that stay in the cache: 300 MB each, and up to three times that in layers."""
+BASE_NAME: Final = f"localhost/bireme-base:{debian.SUITE}"
+SCHEDULER_RECIPE: Final = """\
+FROM scratch
+ENV PATH=/usr/local/bin
+COPY kube-scheduler /usr/local/bin/
+USER 65532:65532
+ENTRYPOINT ["kube-scheduler"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One image: the name that containerd knows it by, and its OCI archive."""
+
+    name: str
+    path: Path
+
+    @property
+    def materials(self) -> Path:
+        """What the image consists of, as CycloneDX JSON."""
+        return self.path.with_suffix(".cdx.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What the chart names with its default values, on a control plane of our version."""
+
+    bireme: Archive
+    forecast: Archive
+    scheduler: Archive
+
+    @property
+    def all(self) -> tuple[Archive, ...]:
+        """Every image that an installation needs."""
+        return (self.bireme, self.forecast, self.scheduler)
+
+
+def obstacle() -> str | None:
+    """Why images cannot be built on this machine, in words; None when they can."""
+    if os.geteuid() != 0:
+        return "images are built by buildah and debootstrap, which need root here"
+    return packages.obstacle(*PACKAGES)
+
+
+def build(report: Report = print) -> Images:
+    """The images of this checkout; made where the cache lacks them, which takes minutes once.
+
+    Raises:
+        ImageError: this machine has an ``obstacle``, or a step failed.
+        ControlPlaneError: a package cannot be installed, or kube-scheduler not be built.
+    """
+    folder = cache() / f"images-{_hash(*_inputs(), KUBERNETES_VERSION.encode())}"
+    if not folder.is_dir():
+        programs = binaries.build(report=report)
+        _make(folder, functools.partial(_build, programs=programs), report)
+    return images_in(folder)
+
+
+def base(report: Report = print) -> Archive:
+    """The base that ``build`` gives the Dockerfile: Debian with Python, runs as any user.
+
+    Raises:
+        ImageError: this machine has an ``obstacle``, or a step failed.
+        ControlPlaneError: a package cannot be installed.
+    """
+    folder = cache() / f"base-{_hash((TOOLS / 'debian.py').read_bytes())}"
+    if not folder.is_dir():
+        _make(folder, _build_base, report)
+    return Archive(BASE_NAME, folder / "base.tar")
+
+
+def cache() -> Path:
+    """Where archives are, and buildah's storage; it may be deleted."""
+    return binaries.cache_root() / "images"
+
+
+def images_in(folder: Path) -> Images:
+    """The archives of one build, by the names that the chart's values give them."""
+    values, version = chart("values.yaml"), chart("Chart.yaml")["appVersion"]
+    forecast = values["forecast"]["image"]["repository"]
+    scheduler = values["scheduler"]["image"]["repository"]
+    return Images(
+        Archive(
+            f"docker.io/library/{values['operator']['image']['repository']}:{version}",
+            folder / "bireme.tar",
+        ),
+        Archive(f"docker.io/library/{forecast}:{version}", folder / "bireme-forecast.tar"),
+        Archive(f"{scheduler}:{KUBERNETES_VERSION}", folder / "kube-scheduler.tar"),
+    )
+
+
+def chart(file: str) -> dict[str, Any]:
+    """A YAML file of the chart."""
+    content: dict[str, Any] = yaml.safe_load((REPOSITORY / "charts/bireme" / file).read_text())
+    return content
+
+
+def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: Report) -> None:
+    """Lets ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
+    if reason := obstacle():
+        raise ImageError(reason)
+    packages.require(*PACKAGES)
+    cache().mkdir(parents=True, exist_ok=True)
+    kind, _, _ = folder.name.partition("-")
+    with binaries.locked(cache() / f"{kind}.lock", report):
+        if folder.is_dir():
+            return
+        with tempfile.TemporaryDirectory(dir=cache(), prefix="partial-") as name:
+            partial = Path(name) / folder.name
+            partial.mkdir()
+            work(Buildah(cache()), partial, report)
+            partial.rename(folder)
+        _forget(kind)
+
+
+def _forget(kind: str) -> None:
+    """Removes all but the latest builds, and with one of those the layers that no image has."""
+    made = [path for path in cache().glob(f"{kind}-*") if path.is_dir()]
+    made.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for folder in made[KEPT:]:
+        shutil.rmtree(folder)
+        Buildah(cache()).run("rmi", "--prune", "--force")
+
+
+def _build_base(buildah: Buildah, folder: Path, report: Report) -> None:
+    report(f"making a base image of Debian {debian.SUITE}: a minute, once")
+    debian.make(buildah, BASE_NAME)
+    buildah.save(BASE_NAME, folder / "base.tar")
+
+
+def _build(buildah: Buildah, folder: Path, report: Report, programs: Path) -> None:
+    base(report)
+    images = images_in(folder)
+    pip = folder.parent / "pip.conf"
+    pip_configuration(Path(sys.executable), pip)
+    for image in (images.bireme, images.forecast):
+        report(f"building {image.name}")
+        buildah.build(
+            image.name,
+            REPOSITORY,
+            f"--target={image.path.stem}",
+            f"--build-arg=BASE={BASE_NAME}",
+            f"--build-arg=VERSION={image.name.rpartition(':')[2]}",
+            f"--secret=id=pip,src={pip}",
+        )
+    report(f"wrapping {images.scheduler.name}")
+    buildah.build(images.scheduler.name, programs, recipe=SCHEDULER_RECIPE)
+    for image in images.all:
+        buildah.save(image.name, image.path)
+    for image in (images.bireme, images.forecast):
+        with buildah.files(image.name) as root:
+            image.materials.write_text(materials.describe(image.name, root))
+
+
+def _inputs() -> Iterator[bytes]:
+    """Names and contents of what .dockerignore lets in, and of what says how it is used."""
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    let_in = [line[1:] for line in ignored if line.startswith("!")]
+    files = [REPOSITORY / ".dockerignore", REPOSITORY / "Dockerfile", *sorted(TOOLS.glob("*.py"))]
+    for name in let_in:
+        path = REPOSITORY / name
+        files += sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        if file.is_file() and file.suffix != ".pyc":
+            yield f"{file.relative_to(REPOSITORY)}\n".encode()
+            yield file.read_bytes()
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.sha256(platform.machine().encode())
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:12]

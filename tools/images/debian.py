@@ -1,0 +1,62 @@
+"""A base image made of Debian packages, in place of the Dockerfile's, which a registry would give.
+
+It is what ``python:3.N-slim`` is as far as the Dockerfile can tell: Debian without documents, and
+``python`` with pip on PATH, whose standard library has no bytecode. Its Python is Debian's.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from images.tool import Buildah, ImageError, run
+
+SUITE: Final = "bookworm"
+PACKAGES: Final = ("ca-certificates", "python3", "python3-pip")
+MIRROR: Final = "http://mirror.example.org/debian"
+_CLEARED: Final = (
+    *("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale"),
+    *("var/cache/apt", "var/cache/debconf", "var/lib/apt/lists", "var/log"),
+)
+
+
+def make(buildah: Buildah, name: str) -> None:
+    """Installs Debian into an empty image and names it ``name``.
+
+    Raises:
+        ImageError: debootstrap or buildah failed.
+    """
+    container = buildah.run("from", "scratch").strip()
+    try:
+        root = Path(buildah.run("mount", container).strip())
+        include = f"--include={','.join(PACKAGES)}"
+        run(["debootstrap", "--variant=minbase", include, SUITE, str(root), mirror()])
+        _clear(root)
+        for program in ("python", "python3"):
+            (root / "usr/local/bin" / program).symlink_to("/usr/bin/python3")
+        buildah.run("umount", container)
+        buildah.run("config", "--env=PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
+        buildah.run("commit", "--quiet", container, name)
+    finally:
+        buildah.run("rm", container)
+
+
+def mirror() -> str:
+    """Where apt of this machine takes ``SUITE`` from; Debian's own address where it does not."""
+    if shutil.which("apt-get"):
+        listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
+        wanted = ["Identifier: Packages", "Origin: Debian", f"Codename: {SUITE}"]
+        try:
+            return run([*listed, *wanted]).split()[0]
+        except (ImageError, IndexError):
+            pass
+    return MIRROR
+
+
+def _clear(root: Path) -> None:
+    """Removes what images leave out; the licences of the packages stay."""
+    for folder in _CLEARED:
+        for path in (root / folder).rglob("*"):
+            if not path.is_dir() and path.name != "copyright":
+                path.unlink()
+    for bytecode in root.glob("usr/lib/python3*/**/__pycache__"):
+        shutil.rmtree(bytecode)

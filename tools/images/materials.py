@@ -1,0 +1,76 @@
+"""What an image consists of, as a CycloneDX bill of materials: its Debian packages and Python's.
+
+It is read from the file system of the finished image by this program, outside of it.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Final
+
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+
+from images.tool import run
+
+_DEBIAN_FIELDS: Final = "${Package} ${Version} ${Architecture}\\n"
+
+
+def describe(image: str, root: Path) -> str:
+    """The bill of materials of the image whose file system is at ``root``, as JSON.
+
+    Raises:
+        ImageError: its Debian packages cannot be listed.
+    """
+    name, _, version = image.rpartition(":")
+    bom = Bom()
+    bom.metadata.component = Component(
+        name=name, version=version, type=ComponentType.CONTAINER, bom_ref=image
+    )
+    for component in (*debian_packages(root), *python_packages(root)):
+        bom.components.add(component)
+        bom.register_dependency(bom.metadata.component, [component])
+    return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
+
+
+def debian_packages(root: Path) -> Iterator[Component]:
+    """Those that dpkg of the image knows as installed."""
+    asked = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}", "--show", f"-f={_DEBIAN_FIELDS}"]
+    for line in run(asked).splitlines():
+        name, version, architecture = line.split()
+        url = PackageURL("deb", "debian", name, version, {"arch": architecture})
+        yield _component(name, version, url)
+
+
+def python_packages(root: Path) -> Iterator[Component]:
+    """The distributions in the virtual environment of the image."""
+    folders = sorted(root.glob("opt/bireme/lib/python3.*/site-packages"))
+    for found in sorted(distributions(path=[str(folder) for folder in folders]), key=_name):
+        url = PackageURL("pypi", None, _name(found), found.version)
+        yield _component(_name(found), found.version, url, _terms(found))
+
+
+def _name(distribution: Distribution) -> str:
+    return distribution.metadata["Name"].lower().replace("_", "-")
+
+
+def _terms(distribution: Distribution) -> str:
+    """Its licence: an SPDX expression or, in older metadata, a name; some have the whole text."""
+    fields = distribution.metadata.json
+    stated = str(fields.get("license_expression") or fields.get("license") or "")
+    return "" if "\n" in stated else stated
+
+
+def _component(name: str, version: str, url: PackageURL, terms: str = "") -> Component:
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        purl=url,
+        bom_ref=url.to_string(),
+        licenses=[LicenseFactory().make_from_string(terms)] if terms else None,
+    )

@@ -1,0 +1,105 @@
+"""Runs buildah with a storage of its own, below the cache: what it keeps goes with that folder."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from controlplane.errors import tail
+
+COMMAND_TIMEOUT_SECONDS: Final = 1200.0
+
+
+class ImageError(RuntimeError):
+    """An image cannot be built here; says what failed and what to do."""
+
+
+def run(command: Sequence[str], folder: Path | None = None, given: str = "") -> str:
+    """What a program writes to standard output.
+
+    Raises:
+        ImageError: it is not there, failed or took longer than 20 minutes.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ImageError(f"{command[0]} does not work here: {error}") from error
+    if done.returncode:
+        raise ImageError(f"{' '.join(command)} failed:\n{tail(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Buildah:
+    """Buildah as root; its images and layers are in ``folder``."""
+
+    folder: Path
+
+    def run(self, *arguments: str, given: str = "") -> str:
+        """One command of buildah; its standard output.
+
+        Raises:
+            ImageError: it failed.
+        """
+        storage = [f"--root={self.folder / 'storage'}", f"--runroot={self.folder / 'run'}"]
+        return run(["buildah", *storage, *arguments], given=given)
+
+    def build(self, name: str, context: Path, *options: str, recipe: str = "") -> None:
+        """Makes image ``name`` from a Dockerfile of ``context``, or from the text ``recipe``.
+
+        Steps use the network, the certificates and the pip configuration of this machine.
+        """
+        certificates = "/etc/ssl/certs"
+        self.run(
+            *("bud", "--layers", "--pull-never", "--isolation=chroot", "--network=host"),
+            *([f"--volume={certificates}:{certificates}:ro"] if not recipe else []),
+            *(options or ()),
+            *(["--file=-"] if recipe else []),
+            f"--tag={name}",
+            str(context),
+            given=recipe,
+        )
+
+    def save(self, name: str, archive: Path) -> None:
+        """Writes image ``name`` as an OCI archive that carries the name."""
+        unfinished = archive.with_suffix(".partial")
+        unfinished.unlink(missing_ok=True)
+        self.run("push", "--quiet", name, f"oci-archive:{unfinished}:{name}")
+        unfinished.rename(archive)
+
+    @contextmanager
+    def files(self, name: str) -> Iterator[Path]:
+        """The root of image ``name``'s file system, to read."""
+        container = self.run("from", "--pull-never", name).strip()
+        try:
+            yield Path(self.run("mount", container).strip())
+        finally:
+            self.run("rm", container)
+
+
+def pip_configuration(python: Path, target: Path) -> None:
+    """Writes what pip is told on this machine, by files and environment, as one file."""
+    options: dict[str, str] = {}
+    listed = run([str(python), "-m", "pip", "config", "list"]).splitlines()
+    for line in sorted(listed, reverse=True):  # the environment, ":env:", last: it prevails
+        name, _, value = line.partition("=")
+        options[name.rpartition(".")[2]] = value.strip("'")
+    for folder in ("find-links", "prefix", "target", "user"):  # of this machine, not of a build
+        options.pop(folder, None)
+    lines = ["[global]", *(f"{option} = {value}" for option, value in options.items())]
+    descriptor = os.open(
+        target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+    )  # may have a password
+    with os.fdopen(descriptor, "w") as file:
+        file.write("\n".join(lines) + "\n")
