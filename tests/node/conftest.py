@@ -13,6 +13,8 @@ from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.realnode.obstacle import obstacle
 from images import Images, base, build
+from scenario.helm import Helm
+from scenario.installed import NAMESPACE, install, uninstall
 from scenario.tenant import Tenant
 
 
@@ -51,3 +53,24 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace of the session's cluster."""
     with Tenant.staying(cluster) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm with caches of its own."""
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, images: Images, helm: Helm) -> Iterator[Tenant]:
+    """The chart installed by its default values, in a namespace where nothing else may run.
+
+    What a test changes by ``scenario.installed.install`` the next module does not find.
+    """
+    cluster.create_namespace(NAMESPACE)
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    cluster.kubectl("label", "namespace", NAMESPACE, restricted)
+    install(cluster, helm, wait=True)
+    yield Tenant(cluster, NAMESPACE)
+    uninstall(cluster, helm)
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout_seconds=90)

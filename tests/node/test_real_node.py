@@ -1,14 +1,12 @@
 """What a real node has to do before anything about Bireme's own pods can be believed."""
 
-import textwrap
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from controlplane.nodes import FAKE_TAINT
 from controlplane.process import answers
-from images import base
-from scenario.manifests import Manifest
+from scenario.real_pods import await_end, await_ready, logs, python_pod
 from scenario.tenant import Tenant
 
 RESTRICTED: Final = {
@@ -35,65 +33,20 @@ for plural in ("configmaps", "secrets"):
 """
 
 
-def python(name: str, program: str, *, cpu: str = "50m", **spec: Any) -> Manifest:
-    """A pod that runs a Python program in the base image; ``container`` is laid over its one."""
-    container = {
-        "name": "main",
-        "image": base().name,
-        "command": ["python3", "-uc", textwrap.dedent(program)],
-        "resources": {"requests": {"cpu": cpu, "memory": "32Mi"}},
-        **spec.pop("container", {}),
-    }
-    fields = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"containers": [container], **fields},
-    }
-
-
-def ended(tenant: Tenant, name: str) -> Manifest:
-    """How the container of a pod ended, once it has."""
-
-    def state() -> Manifest:
-        statuses = tenant.status(name, "Pod").get("containerStatuses") or [{"state": {}}]
-        found: Manifest = statuses[0]["state"].get("terminated", {})
-        return found
-
-    result: Manifest = tenant.eventually(state)
-    return result
-
-
-def await_ready(tenant: Tenant, name: str) -> Manifest:
-    """The pod, once its container is ready."""
-
-    def ready(pod: Manifest) -> bool:
-        conditions = pod["status"].get("conditions", [])
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-    result: Manifest = tenant.eventually(lambda: tenant.get("Pod", name), ready)
-    return result
-
-
-def logs(tenant: Tenant, name: str) -> str:
-    return tenant.cluster.kubectl("logs", name, f"--namespace={tenant.namespace}")
-
-
 def test_a_pod_runs_answers_exec_and_tells_its_exit_code(tenant: Tenant) -> None:
-    tenant.create(python("stays", "import time; print('here', flush=True); time.sleep(600)"))
-    tenant.create(python("fails", "raise SystemExit(3)"))
+    tenant.create(python_pod("stays", "import time; print('here', flush=True); time.sleep(600)"))
+    tenant.create(python_pod("fails", "raise SystemExit(3)"))
     pod = await_ready(tenant, "stays")
     assert pod["spec"]["nodeName"] == tenant.cluster.node.name
-    assert logs(tenant, "stays") == "here\n"
+    tenant.eventually(lambda: logs(tenant, "stays"), lambda said: said == "here\n")
     where = ("stays", f"--namespace={tenant.namespace}", "--")
     assert tenant.cluster.kubectl("exec", *where, "hostname") == "stays\n"
-    assert ended(tenant, "fails")["exitCode"] == 3
+    assert await_end(tenant, "fails")["exitCode"] == 3
     tenant.eventually(lambda: tenant.status("fails", "Pod")["phase"], lambda p: p == "Failed")
 
 
 def test_a_service_is_reached_by_name_by_address_and_from_outside(tenant: Tenant) -> None:
-    tenant.create(python("server", SERVER))
+    tenant.create(python_pod("server", SERVER))
     ports = [{"port": 80, "targetPort": 8000}]
     spec = {"selector": {"app": "server"}, "ports": ports}
     tenant.create({"kind": "Service", "metadata": {"name": "web"}, "spec": spec})
@@ -111,8 +64,8 @@ def test_a_service_is_reached_by_name_by_address_and_from_outside(tenant: Tenant
                 except OSError as error:
                     time.sleep(0.5)
     """
-    tenant.create(python("client", program))
-    assert ended(tenant, "client")["exitCode"] == 0
+    tenant.create(python_pod("client", program))
+    assert await_end(tenant, "client")["exitCode"] == 0
     assert logs(tenant, "client") == (
         f"http://web 200\nhttp://{address} 200\nhttp://gang:8000 200\n"
     )
@@ -124,15 +77,17 @@ def test_a_pods_token_is_good_for_what_its_role_allows(tenant: Tenant) -> None:
     tenant.cluster.kubectl("create", "role", "r", "--verb=list", "--resource=configmaps", where)
     account = f"--serviceaccount={tenant.namespace}:default"
     tenant.cluster.kubectl("create", "rolebinding", "r", "--role=r", account, where)
-    tenant.create(python("caller", CALL_THE_API))
-    assert ended(tenant, "caller")["exitCode"] == 0
+    tenant.create(python_pod("caller", CALL_THE_API))
+    assert await_end(tenant, "caller")["exitCode"] == 0
     assert logs(tenant, "caller") == "configmaps 200\nsecrets 403\n"
 
 
 def test_limits_and_rights_are_enforced(tenant: Tenant) -> None:
     limits = {"requests": {"memory": "32Mi"}, "limits": {"memory": "32Mi"}}
-    tenant.create(python("eater", "x = bytearray(1 << 30)", container={"resources": limits}))
-    tenant.create(python("root", "print()", container={"securityContext": {"runAsNonRoot": True}}))
+    tenant.create(python_pod("eater", "x = bytearray(1 << 30)", container={"resources": limits}))
+    tenant.create(
+        python_pod("root", "print()", container={"securityContext": {"runAsNonRoot": True}})
+    )
     program = """
         import os
         print(os.getuid())
@@ -141,10 +96,10 @@ def test_limits_and_rights_are_enforced(tenant: Tenant) -> None:
                 print(*line.split())
         open("/file", "w")
     """
-    tenant.create(python("bound", program, container={"securityContext": RESTRICTED}))
-    assert ended(tenant, "eater")["exitCode"] == 137
-    assert ended(tenant, "eater")["reason"] == "OOMKilled"
-    assert ended(tenant, "bound")["exitCode"] == 1
+    tenant.create(python_pod("bound", program, container={"securityContext": RESTRICTED}))
+    assert await_end(tenant, "eater")["exitCode"] == 137
+    assert await_end(tenant, "eater")["reason"] == "OOMKilled"
+    assert await_end(tenant, "bound")["exitCode"] == 1
     said = logs(tenant, "bound")
     assert said.startswith("65532\nCapEff: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\n")
     assert "Read-only file system: '/file'" in said
@@ -165,8 +120,8 @@ def test_nothing_outside_the_machine_is_reached(tenant: Tenant) -> None:
             except OSError as error:
                 print(type(error).__name__, error)
     """
-    tenant.create(python("caller", program))
-    assert ended(tenant, "caller")["exitCode"] == 0
+    tenant.create(python_pod("caller", program))
+    assert await_end(tenant, "caller")["exitCode"] == 0
     said = logs(tenant, "caller").splitlines()
     assert said[0] == "OSError [Errno 101] Network is unreachable"
     assert said[1].startswith("gaierror")
@@ -174,12 +129,14 @@ def test_nothing_outside_the_machine_is_reached(tenant: Tenant) -> None:
 
 def test_fake_nodes_take_those_pods_only_that_tolerate_them(tenant: Tenant) -> None:
     tolerations = [{"key": FAKE_TAINT["key"], "operator": "Exists"}]
-    fake = python("fake", "raise SystemExit(1)", nodeName="", tolerations=tolerations)
+    fake = python_pod("fake", "raise SystemExit(1)", nodeName="", tolerations=tolerations)
     fake["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-00"}
     tenant.create(fake)
     await_ready(tenant, "fake")
     assert tenant.get("Pod", "fake")["spec"]["nodeName"] == "gpu-00"
-    tenant.create(python("greedy", "print()", cpu="90"))  # there is room for it on fake nodes only
+    tenant.create(
+        python_pod("greedy", "print()", cpu="90")
+    )  # there is room for it on fake nodes only
     tenant.eventually(
         lambda: tenant.status("greedy", "Pod").get("conditions", [{}])[0].get("message", ""),
         lambda message: "had untolerated taint" in message,
@@ -188,13 +145,13 @@ def test_fake_nodes_take_those_pods_only_that_tolerate_them(tenant: Tenant) -> N
 
 @pytest.mark.parametrize("program", ["kubelet", "containerd"])
 def test_pods_outlive_a_restart_of_what_runs_them(tenant: Tenant, program: str) -> None:
-    tenant.create(python("stays", "import time; print('here', flush=True); time.sleep(600)"))
+    tenant.create(python_pod("stays", "import time; print('here', flush=True); time.sleep(600)"))
     before = await_ready(tenant, "stays")["status"]["containerStatuses"][0]
     node = tenant.cluster.node
     node.kill(program)
     node.start(program).wait_ready()
-    tenant.create(python("next", "print('next')"))
-    assert ended(tenant, "next")["exitCode"] == 0
+    tenant.create(python_pod("next", "print('next')"))
+    assert await_end(tenant, "next")["exitCode"] == 0
     after = await_ready(tenant, "stays")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
-    assert logs(tenant, "stays") == "here\n"
+    tenant.eventually(lambda: logs(tenant, "stays"), lambda said: said == "here\n")

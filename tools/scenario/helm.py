@@ -30,6 +30,14 @@ class Helm:
             command, env=env, capture_output=True, text=True, timeout=60, check=False
         )
 
+    def template(self, *arguments: str) -> str:
+        """What the chart renders as release ``bireme``; RuntimeError with why it does not."""
+        where = "--namespace=bireme-system"
+        done = self("template", "bireme", str(CHART), where, *arguments)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        return done.stdout
+
 
 def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Path) -> Path:
     """Writes a kubeconfig with a token of a service account, good for an hour, to ``path``."""

@@ -28,10 +28,17 @@ ACCOUNTS: Final = {
 _LOCAL: Final = {"BIREME_METRICS_HOST": "127.0.0.1"}
 
 
-def install(cluster: Cluster, helm: Helm, *arguments: str, chart: Path = CHART) -> str:
-    """``helm upgrade --install`` of the chart; what Helm says."""
+def install(
+    cluster: Cluster, helm: Helm, *arguments: str, chart: Path = CHART, wait: bool = False
+) -> str:
+    """``helm upgrade --install`` of the chart; what Helm says.
+
+    With ``wait`` it returns when all pods are ready, which takes a real node.
+    """
     where = (f"--namespace={NAMESPACE}", "--create-namespace")
-    done = helm("upgrade", "--install", RELEASE, str(chart), *where, *arguments, cluster=cluster)
+    waiting = ("--wait", "--timeout=50s") if wait else ()
+    arguments = (*where, *waiting, *arguments)
+    done = helm("upgrade", "--install", RELEASE, str(chart), *arguments, cluster=cluster)
     if done.returncode:
         raise AssertionError(f"helm upgrade --install failed: {done.stderr}")
     return done.stdout

@@ -12,6 +12,13 @@ from controlplane.errors import ControlPlaneError
 from scenario.manifests import Manifest
 from scenario.waiting import PATIENCE_SECONDS, eventually
 
+KUBEFLOW_KINDS: Final = {
+    "PyTorchJob": ("/apis/kubeflow.org/v1", "pytorchjobs"),
+    "TFJob": ("/apis/kubeflow.org/v1", "tfjobs"),
+    "MPIJob": ("/apis/kubeflow.org/v1", "mpijobs"),
+    "XGBoostJob": ("/apis/kubeflow.org/v1", "xgboostjobs"),
+    "PaddleJob": ("/apis/kubeflow.org/v1", "paddlejobs"),
+}
 PLURALS: Final = {
     "TrainingJob": ("/apis/bireme.dev/v1alpha1", "trainingjobs"),
     "PodGroup": ("/apis/bireme.dev/v1alpha1", "podgroups"),
@@ -21,6 +28,7 @@ PLURALS: Final = {
     "Job": ("/apis/batch/v1", "jobs"),
     "StatefulSet": ("/apis/apps/v1", "statefulsets"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+    **KUBEFLOW_KINDS,
 }
 CLUSTER_PLURALS: Final = {
     "Queue": ("/apis/bireme.dev/v1alpha1", "queues"),

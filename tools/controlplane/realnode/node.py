@@ -113,6 +113,11 @@ class RealNode:
         """Kills one of the programs that ``start`` starts; pods go on without it."""
         self.sandbox.end(self._binary(program))
 
+    def kill_container(self, container_id: str) -> None:
+        """Kills the main process of a container that a pod's status names, from outside of it."""
+        container = container_id.removeprefix("containerd://")
+        self.ctr("tasks", "kill", "--signal=SIGKILL", container)
+
     def log(self, program: str) -> str:
         """The end of what a program has printed."""
         return tail((self._folder / f"{program}.log").read_text(errors="replace"))

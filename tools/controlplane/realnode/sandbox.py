@@ -94,6 +94,8 @@ class Sandbox:
             if line[0] == str(program):
                 os.kill(pid, signal.SIGKILL)
                 wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{program.name} to end")
+        if started := self._started.pop(program.name, None):
+            started.terminate()  # nsenter, which has nothing left to wait for
 
     def run(self, *command: str, timeout_seconds: float = 120.0) -> str:
         """Runs a command inside to its end; returns what it printed.

@@ -1,0 +1,180 @@
+"""The chart as its users install it: its own pods, from its own images, on a real node."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from images import Images
+from scenario.helm import Helm
+from scenario.installed import NAMESPACE, RELEASE, config_map, install, uninstall
+from scenario.manifests import Manifest, task, training_job
+from scenario.pools import pool_scaler, recorded_status
+from scenario.real_pods import is_ready, python_spec
+from scenario.start_times import StartTime
+from scenario.tenant import Tenant, uids_of
+
+SLEEP = "import time; time.sleep(3600)"
+
+
+def gang(name: str, program: str, pods: int = 2) -> Manifest:
+    """A TrainingJob of real pods."""
+    spec = python_spec(program, cpu="20m", restartPolicy="Never")
+    return training_job(name, task("worker", pods, spec=spec))
+
+
+def pod_of(release: Tenant, component: str) -> Manifest:
+    """The one pod of a component that is not on its way out, once it is ready."""
+
+    def ready() -> list[Manifest]:
+        found = release.all("Pod", f"app.kubernetes.io/component={component}")
+        return [p for p in found if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
+
+    (pod,) = release.eventually(ready, lambda found: len(found) == 1)
+    return dict(pod)
+
+
+def addressed(release: Tenant, component: str, other_than: str) -> Manifest:
+    """The pod of a component that is not ``other_than``, as soon as it has an address."""
+
+    def made() -> list[Manifest]:
+        found = release.all("Pod", f"app.kubernetes.io/component={component}")
+        return [
+            p for p in found if p["metadata"]["name"] != other_than and p["status"].get("podIP")
+        ]
+
+    (pod,) = release.eventually(made)
+    return dict(pod)
+
+
+def container(pod: Manifest, name: str) -> Manifest:
+    """The status of a container."""
+    statuses: list[Manifest] = pod["status"]["containerStatuses"]
+    return next(status for status in statuses if status["name"] == name)
+
+
+@pytest.fixture
+def running(release: Tenant, tenant: Tenant) -> Iterator[Tenant]:
+    """A tenant with a gang that runs; it has been left alone when the test ends."""
+    tenant.create(gang("long", SLEEP))
+    tenant.await_phase("long", "Running")
+    before = uids_of(tenant.pods("long"))
+    yield tenant
+    assert uids_of(tenant.pods("long")) == before
+    restarts = [p["status"]["containerStatuses"][0]["restartCount"] for p in tenant.pods("long")]
+    assert restarts == [0, 0]
+
+
+def test_all_of_it_runs_from_its_own_images_where_only_the_restricted_may(
+    release: Tenant, images: Images
+) -> None:
+    operator, scheduler = pod_of(release, "operator"), pod_of(release, "scheduler")
+    names = {c["image"] for pod in (operator, scheduler) for c in pod["spec"]["containers"]}
+    assert len(names) == 2
+    loaded = {image.name.removeprefix("docker.io/library/") for image in images.all}
+    assert names <= loaded
+    assert {operator["spec"]["nodeName"], scheduler["spec"]["nodeName"]} == {
+        release.cluster.node.name
+    }
+
+
+def test_helm_test_passes(release: Tenant, helm: Helm) -> None:
+    done = helm(
+        "test", RELEASE, f"--namespace={NAMESPACE}", "--timeout=50s", cluster=release.cluster
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_gang_of_real_pods_runs_to_its_end_or_fails_by_its_exit_code(
+    release: Tenant, tenant: Tenant
+) -> None:
+    tenant.create(gang("good", "print('done')"), gang("bad", "raise SystemExit(7)"))
+    tenant.await_phase("good", "Succeeded")
+    assert "7" in str(tenant.await_phase("bad", "Failed"))
+
+
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [("operator", "operator"), ("scheduler", "kube-scheduler"), ("scheduler", "extender")],
+)
+def test_a_program_that_is_killed_comes_back_and_jobs_run_on(
+    release: Tenant, running: Tenant, component: str, name: str
+) -> None:
+    before = container(pod_of(release, component), name)
+    release.cluster.node.kill_container(before["containerID"])
+    release.eventually(
+        lambda: container(pod_of(release, component), name)["restartCount"],
+        lambda count: count == before["restartCount"] + 1,
+    )
+    running.create(gang("next", "print('done')"))
+    running.await_phase("next", "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("component", "program", "port", "aim_seconds"),
+    [("operator", "operator", 8080, 3.0), ("scheduler", "extender", 8889, 1.5)],
+)
+def test_a_pod_that_is_deleted_is_replaced_at_once_and_jobs_run_on(
+    release: Tenant,
+    running: Tenant,
+    component: str,
+    program: str,
+    port: int,
+    aim_seconds: float,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = pod_of(release, component)["metadata"]["name"]
+    release.delete("Pod", before)
+    running.create(gang("next", "print('done')"))
+    pod = addressed(release, component, before)
+    url = f"http://{pod['status']['podIP']}:{port}/readyz"
+    took = StartTime.of(f"/opt/bireme/bin/bireme-{program}", f"bireme-{release.cluster.name}/", url)
+    running.await_phase("next", "Succeeded")
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{program}: ready {took.clock_seconds:.2f} s after its start, "
+            f"{took.processor_seconds:.2f} s of one processor\n"
+        )
+    # Who else runs counts for the clock, and a shared processor is a slower one.
+    assert took.processor_seconds < 2 * aim_seconds
+
+
+def test_the_nightly_forecast_runs_in_its_image(release: Tenant, tenant: Tenant) -> None:
+    tenant.create(pool_scaler("pool", mode="ForecastOnly"))
+    status = recorded_status(lambda hour: 1.0 + (hour // 3600 % 24 < 8))
+    tenant.patch("NodePoolScaler", "pool", {"status": status}, "status")
+    create = ("create", "job", "now", "--from=cronjob/bireme-forecast", f"--namespace={NAMESPACE}")
+    release.cluster.kubectl(*create)
+    release.eventually(lambda: release.status("now", "Job").get("succeeded"), lambda n: n == 1)
+    assert len(tenant.status("pool", "NodePoolScaler")["forecast"]) == 48
+    tenant.delete("NodePoolScaler", "pool")
+
+
+def test_an_upgrade_to_the_next_version_leaves_running_jobs_alone(
+    release: Tenant, running: Tenant, images: Images, helm: Helm
+) -> None:
+    old = images.bireme.name
+    repository, _, _ = old.rpartition(":")
+    release.cluster.node.ctr("images", "tag", "--force", old, f"{repository}:next")
+    changes = ("--set=image.tag=next", "--set=operator.settings.statusRefreshSeconds=5")
+    install(release.cluster, helm, *changes, wait=True)
+    ours = [pod_of(release, "operator"), pod_of(release, "scheduler")]
+    names = {container["image"] for pod in ours for container in pod["spec"]["containers"]}
+    assert names == {"bireme:next", images.scheduler.name}
+    settings = config_map(release.cluster, "bireme-settings")["settings.yaml"]
+    assert "statusRefreshSeconds: 5" in settings
+    running.create(gang("next", "print('done')"))
+    running.await_phase("next", "Succeeded")
+
+
+def test_uninstalling_leaves_jobs_and_pods_and_installing_adopts_them(
+    release: Tenant, running: Tenant, helm: Helm
+) -> None:
+    uninstall(release.cluster, helm)
+    ours = f"app.kubernetes.io/instance={RELEASE}"
+    release.eventually(lambda: release.all("Pod", ours), lambda pods: not pods)
+    assert running.get("TrainingJob", "long")["status"]["phase"] == "Running"
+    assert all(pod["status"]["phase"] == "Running" for pod in running.pods("long"))
+    install(release.cluster, helm, wait=True)
+    running.create(gang("next", "print('done')"))
+    running.await_phase("next", "Succeeded")

@@ -1,0 +1,38 @@
+"""Kubeflow's training operator on a local cluster: the real controllers of PyTorchJob, TFJob, ...
+
+Its gang scheduling is off, as for every job that Bireme places. The server that refuses bad jobs
+at admission is left out: see ``go/kubeflow``. It listens on loopback, for its health alone.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controlplane.binaries import KUBEFLOW, build
+from controlplane.cluster import Cluster
+from controlplane.ports import free_ports
+from controlplane.process import Process
+
+
+@contextmanager
+def training_operator(cluster: Cluster, folder: Path) -> Iterator[Process]:
+    """Kubeflow running against ``cluster``, its CRDs installed; ``folder`` takes its log.
+
+    It ends with the block; its jobs and their pods stay as they are.
+    """
+    built = build(KUBEFLOW)
+    crds = [f"--filename={crd}" for crd in sorted((built / "manifests").glob("kubeflow.org_*"))]
+    cluster.kubectl("apply", "--server-side", *crds)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crds)
+    (port,) = free_ports(1)
+    process = Process(
+        "training-operator",
+        [str(built / "training-operator"), f"--health-probe-bind-address=127.0.0.1:{port}"],
+        log_path=folder / "training-operator.log",
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        env={"KUBECONFIG": str(cluster.kubeconfig)},
+    )
+    try:
+        yield process.start().wait_ready(60)
+    finally:
+        process.terminate()
