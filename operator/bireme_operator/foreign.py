@@ -130,13 +130,22 @@ class ForeignGangs:
         if any(pod is not None and pod.is_gated for _, pod in view.members):
             self._actuator.start(group.key, self._release(group.key, view.plan))
             return True
-        said = progress_status(group, view, at.now)
+        said = progress_status(group, view, at.now, joins=self._joins(group, view))
         if status.urgency(group.status, said) >= status.Urgency.EVENT or (
             view.members == () and group.plan is not None
         ):
             self._actuator.start(group.key, self._say(group, said))
             return True
         return False
+
+    def _joins(self, group: GroupFacts, view: GangView) -> bool:
+        """Whether pods without a place wait to join, of a group that says so."""
+        if group.status.get("reason") == Reason.GANG_BOUND.value:
+            return False
+        return any(
+            pod.is_gated and not pod.is_leaving and pod.uid not in view.plan.member_by_uid
+            for pod in self._state.members_of(group.key)
+        )
 
     def _stuck(self, view: GangView, at: Situation) -> str | None:
         """Why the gang must be planned again; None while it may still get onto its nodes."""
@@ -185,18 +194,25 @@ def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float)
     return said
 
 
-def progress_status(group: GroupFacts, view: GangView, now: float) -> dict[str, Any]:
-    """A planned PodGroup's status as its pods come and go."""
+def progress_status(
+    group: GroupFacts, view: GangView, now: float, *, joins: bool = False
+) -> dict[str, Any]:
+    """A planned PodGroup's status as its pods come and go; ``joins``: others wait to join them."""
     alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
     said = dict(group.status)
     if not alive:
-        said.pop("plan", None)
+        for stale in ("plan", "queuePosition"):
+            said.pop(stale, None)
         said |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
         said["message"] = "all members have ended"
         return said
     needed = group.spec.min_member if group.spec is not None else 1
     bound = sum(bool(pod.node) for pod in alive)
-    if said.get("phase") != "Running" and bound >= min(needed, len(view.members)):
+    is_told = said.get("phase") == "Running" and (
+        joins or said.get("reason") == Reason.GANG_BOUND.value
+    )
+    if not is_told and bound >= min(needed, len(view.members)):
+        said.pop("queuePosition", None)
         message = f"{bound} members are on their nodes"
         said |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
         with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
@@ -204,12 +220,15 @@ def progress_status(group: GroupFacts, view: GangView, now: float) -> dict[str, 
 
 
 def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
-    """The status of a PodGroup that waits."""
+    """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
     said = {k: v for k, v in group.status.items() if k != "queuePosition"}
-    said["phase"] = "Interrupted" if said.get("phase") == "Interrupted" else "Pending"
     said["reason"] = hold.reason.value
-    message = said["message"] = cleaned(hold.message)
     if hold.position is not None:
         said["queuePosition"] = hold.position
+    if group.plan is not None:
+        said["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
+        return said
+    said["phase"] = "Interrupted" if said.get("phase") == "Interrupted" else "Pending"
+    message = said["message"] = cleaned(hold.message)
     with_condition(said, "Admitted", False, hold.reason, message, now)
     return said

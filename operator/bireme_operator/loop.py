@@ -16,6 +16,7 @@ from bireme.core.decision import Admit, Decision, Hold
 from bireme.core.gangs import Gang
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.start_ranges import StartRange, StartRanges
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts, Key
@@ -98,6 +99,7 @@ class SchedulingLoop:
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
         self._foreign = ForeignGangs(self.actuator)
+        self._starts = StartRanges()
         self._health = NodeHealth(self.state, self.clock, self.settings.node_lost_seconds)
 
     async def run(self) -> None:
@@ -190,8 +192,9 @@ class SchedulingLoop:
             self._admit(admit, snapshot, jobs, groups)
         self.preemptions.carry_out(decision, jobs)
         self.resizes.carry_out(decision, snapshot, groups)
+        starts = self._starts.tell(snapshot, decision)
         for hold in decision.held:
-            self._hold(hold, snapshot, jobs, groups)
+            self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)
         self.shadows.offer(snapshot, decision)
         return decision
 
@@ -219,20 +222,20 @@ class SchedulingLoop:
     def _hold(
         self,
         hold: Hold,
-        snapshot: ClusterSnapshot,
+        start: StartRange | None,
+        now: float,
         jobs: dict[Key, JobFacts],
         groups: dict[Key, GroupFacts],
     ) -> None:
         key = (hold.gang.namespace, hold.gang.name)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
-            if group is not None and group is groups.get(key) and group.plan is None:
-                self.reports.offer_group(group, foreign.waiting_status(group, hold, snapshot.now))
+            if group is not None and group is groups.get(key):
+                self.reports.offer_group(group, foreign.waiting_status(group, hold, now))
             return
         job = self.state.jobs.get(key)
         if job is not None and job is jobs.get(key):
-            start = status.estimated_start(hold, snapshot)
-            self.reports.offer_job(job, status.waiting(job, hold, snapshot.now, start))
+            self.reports.offer_job(job, status.waiting(job, hold, now, start))
             self.jobs.check_template(job, hold)
 
 

@@ -49,6 +49,9 @@ EVERY_VALUE: Manifest = {
     },
     "roles": {"submitters": {"priorityClasses": ["low"]}},
     "monitoring": {"labels": {"release": "prometheus"}},
+    "networkPolicies": {
+        "egress": {"enabled": True, "apiServer": {"to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}}
+    },
     "forecast": {
         **PLACED,
         "timeZone": "Europe/Berlin",
@@ -64,12 +67,6 @@ ALL_KINDS = (
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(tmp_path_factory.mktemp("helm"))
-
-
-def rendered(helm: Helm, *arguments: str) -> str:
-    done = helm("template", "bireme", str(CHART), "--namespace=bireme-system", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def of_kind(text: str, kind: str) -> Manifest:
@@ -95,11 +92,11 @@ def test_chart_passes_the_linter(helm: Helm) -> None:
 
 
 def test_chart_renders_what_was_reviewed(helm: Helm) -> None:
-    assert rendered(helm, WITHOUT_CRDS) == GOLDEN.read_text(), __doc__
+    assert helm.template(WITHOUT_CRDS) == GOLDEN.read_text(), __doc__
 
 
 def test_every_crd_is_in_the_chart_and_is_kept_when_the_release_goes(helm: Helm) -> None:
-    crds = [m for m in yaml.safe_load_all(rendered(helm)) if m["kind"].startswith("CustomRes")]
+    crds = [m for m in yaml.safe_load_all(helm.template()) if m["kind"].startswith("CustomRes")]
     assert len(crds) == len(list((CHART / "files" / "crds").iterdir()))
     assert {m["metadata"]["annotations"]["helm.sh/resource-policy"] for m in crds} == {"keep"}
 
@@ -112,6 +109,7 @@ def test_every_crd_is_in_the_chart_and_is_kept_when_the_release_goes(helm: Helm)
         ("forecast.enabled=maybe", "at '/forecast/enabled': got string, want boolean"),
         ("forecast.schedule=tomorrow", "at '/forecast/schedule'"),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy'"),
+        ("networkPolicies.egress.dns.ports={0}", "at '/networkPolicies/egress/dns/ports/0'"),
     ],
 )
 def test_value_that_the_chart_does_not_know_is_refused_by_its_place(
@@ -151,7 +149,7 @@ def test_the_schema_names_what_could_be_meant() -> None:
 
 
 def test_without_the_forecast_nothing_of_it_is_left(helm: Helm) -> None:
-    left = rendered(helm, WITHOUT_CRDS, "--set=forecast.enabled=false")
+    left = helm.template(WITHOUT_CRDS, "--set=forecast.enabled=false")
     kinds = {m["kind"] for m in yaml.safe_load_all(left) if m and "forecast" in json.dumps(m)}
     assert kinds <= {"NetworkPolicy", "ClusterRole"}
     assert "CronJob" not in left
@@ -159,7 +157,7 @@ def test_without_the_forecast_nothing_of_it_is_left(helm: Helm) -> None:
 
 def test_monitors_and_rules_are_made_where_their_kinds_are_known(helm: Helm) -> None:
     def count(*flags: str) -> int:
-        text = rendered(helm, WITHOUT_CRDS, *flags)
+        text = helm.template(WITHOUT_CRDS, *flags)
         return sum(m["kind"] in ("PodMonitor", "PrometheusRule") for m in yaml.safe_load_all(text))
 
     assert count() == 0
@@ -168,8 +166,8 @@ def test_monitors_and_rules_are_made_where_their_kinds_are_known(helm: Helm) -> 
 
 
 def test_budgets_are_made_for_more_than_one_replica(helm: Helm) -> None:
-    assert "PodDisruptionBudget" not in rendered(helm, WITHOUT_CRDS)
-    two = rendered(helm, WITHOUT_CRDS, "--set=operator.replicas=2")
+    assert "PodDisruptionBudget" not in helm.template(WITHOUT_CRDS)
+    two = helm.template(WITHOUT_CRDS, "--set=operator.replicas=2")
     budget = of_kind(two, "PodDisruptionBudget")
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
@@ -177,8 +175,8 @@ def test_budgets_are_made_for_more_than_one_replica(helm: Helm) -> None:
 def test_settings_of_the_values_reach_the_programs_and_what_the_chart_needs_wins(
     helm: Helm,
 ) -> None:
-    text = rendered(
-        helm, WITHOUT_CRDS, "--set=operator.settings.metricsPort=1,scheduling.orderer=fifo"
+    text = helm.template(
+        WITHOUT_CRDS, "--set=operator.settings.metricsPort=1,scheduling.orderer=fifo"
     )
     (data,) = (
         m["data"] for m in yaml.safe_load_all(text) if m and "settings.yaml" in m.get("data", {})
@@ -191,7 +189,7 @@ def test_settings_of_the_values_reach_the_programs_and_what_the_chart_needs_wins
 
 
 def test_no_role_asks_for_everything_or_for_what_would_be_more(helm: Helm) -> None:
-    roles = [m for m in yaml.safe_load_all(rendered(helm, WITHOUT_CRDS)) if "rules" in m]
+    roles = [m for m in yaml.safe_load_all(helm.template(WITHOUT_CRDS)) if "rules" in m]
     rules = [rule for role in roles for rule in role["rules"]]
     assert len(rules) > 10
     for rule in rules:
@@ -204,7 +202,7 @@ def test_api_server_takes_every_object_with_every_value_set(
 ) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(EVERY_VALUE))
-    text = rendered(helm, f"--values={values}", f"--namespace={namespace}", "--no-hooks")
+    text = helm.template(f"--values={values}", f"--namespace={namespace}", "--no-hooks")
     flags = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
     said = cluster.kubectl("apply", *flags, "-f", "-", input=text)
     assert len(said.splitlines()) == len([m for m in yaml.safe_load_all(text) if m])
@@ -238,7 +236,7 @@ def test_every_pod_starts_where_pod_security_is_restricted(
         "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-    pods = pods_of(rendered(helm, WITHOUT_CRDS))
+    pods = pods_of(helm.template(WITHOUT_CRDS))
     assert len(pods) == 5
     for number, given in enumerate(pods):
         spec = given | {"serviceAccountName": "default"}

@@ -1,22 +1,26 @@
 """``bireme drain``: a preview of what ``kubectl drain`` would move; it moves nothing itself."""
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bireme.command_line import aligned, naming
 from bireme.console import options as common
+from bireme.console.deciding import Decider, Settings, decider_of, settings_of
 from bireme.console.draining import Move, preview
 from bireme.console.errors import ConsoleError
 from bireme.console.reading import Json, Reader, ask
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import names, wire
+from bireme.kube import names, pods, wire
 from bireme.kube.cluster_state import ClusterState
-from bireme.registry import make_policy
-from bireme.simulator.reports.terminal import aligned
+from bireme.kube.settings_source import CONFIG_VARIABLE
 
 _PODS: Final = "/api/v1/pods"
 
@@ -24,33 +28,56 @@ _PODS: Final = "/api/v1/pods"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Teach ``parser`` what ``bireme drain`` understands."""
     parser.add_argument("node", nargs="+", metavar="NODE", help="nodes that would be drained")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the operator's settings; default: those of BIREME_CONFIG, else those that the chart "
+        "has installed",
+    )
     common.add_target(parser, namespaced=False)
     common.add_output(parser)
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    """Show what would move; the exit status. Raises ConsoleError for a node there is not."""
-    settings = SchedulingSettings()
+    """Show what would move; the exit status.
 
-    async def question(reader: Reader) -> tuple[ClusterState, list[Json]]:
-        return await state_of(reader, settings)
+    Raises:
+        ConsoleError: there is no such node, or the settings in the cluster cannot be used.
+        UsageError: the settings that ``--config`` names cannot be used.
+    """
+    environ = {**os.environ, **({CONFIG_VARIABLE: str(options.config)} if options.config else {})}
 
-    state, others = ask(common.target(options), question)
+    async def question(reader: Reader) -> tuple[Settings, ClusterState, int]:
+        with naming("--config") if options.config else nullcontext():
+            settings = await settings_of(reader, environ)
+        return settings, *await state_of(reader, settings.scheduling, options.node)
+
+    settings, state, beside = ask(common.target(options), question)
     for name in options.node:
         if state.node(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
+    decider = decider_of(state.policies.active, settings)
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
-    moves = preview(snapshot, options.node, make_policy(settings))
-    beside = sum(pod["spec"].get("nodeName") in options.node for pod in others)
-    data = {"nodes": options.node, "gangs": [_data(m) for m in moves], "otherPods": beside}
+    moves = preview(snapshot, options.node, decider.policy)
+    remarks = [*settings.remarks, *decider.remarks]
+    data = {
+        "nodes": options.node,
+        "gangs": [_data(m) for m in moves],
+        "otherPods": beside,
+        "decidedBy": {"settings": settings.source, "policy": decider.name or None},
+        "remarks": remarks,
+    }
     common.write(options.output, data, _text(moves, beside))
-    if options.output == "text" and moves:
-        sys.stderr.write("This is a preview by the default settings; nothing has been moved.\n")
+    for remark in [*remarks, *([_decided(settings, decider)] if moves else [])]:
+        sys.stderr.write(f"bireme: {remark}\n")
     return 0
 
 
-async def state_of(reader: Reader, settings: SchedulingSettings) -> tuple[ClusterState, list[Json]]:
-    """The cluster as the operator would see it, and the pods that are none of its gangs'."""
+async def state_of(
+    reader: Reader, settings: SchedulingSettings, drained: Collection[str]
+) -> tuple[ClusterState, int]:
+    """The cluster as the operator would see it, and how many other pods a drain would move."""
     state = ClusterState(settings)
     standing = state.standing
     feeds: list[tuple[str, type[Any], Any]] = [
@@ -62,20 +89,28 @@ async def state_of(reader: Reader, settings: SchedulingSettings) -> tuple[Cluste
             standing.put_priority_class,
         ),
         (names.path("queues"), wire.Custom, standing.put_queue),
+        (names.path("schedulingpolicies"), wire.Custom, state.policies.put),
         (names.path("trainingjobs"), wire.Custom, state.put_job),
         (names.path("podgroups"), wire.Custom, state.put_group),
     ]
     for path, kind, put in feeds:
         for manifest in await reader.objects(path):
             put(*_decoded(manifest, kind))
-    others = []
+    beside = 0
     for manifest in await reader.objects(_PODS):
-        if names.POD_GROUP_LABEL in (manifest["metadata"].get("labels") or {}):
-            state.put_member(*_decoded(manifest, wire.Pod))
+        key, pod = _decoded(manifest, wire.Pod)
+        if names.POD_GROUP_LABEL in (pod.metadata.labels or {}):
+            state.put_member(key, pod)
         else:
-            state.put_other_pod(*_decoded(manifest, wire.Pod))
-            others.append(manifest)
-    return state, others
+            state.put_other_pod(key, pod)
+            beside += pod.spec.node_name in drained and _is_moved(pod)
+    state.run_times.learn(state.jobs.values())
+    return state, beside
+
+
+def _is_moved(pod: wire.Pod) -> bool:
+    """Whether ``kubectl drain`` would evict it."""
+    return pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
 
 
 def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
@@ -83,6 +118,11 @@ def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
     about = manifest["metadata"]
     made = msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
     return (about.get("namespace", ""), about["name"]), made
+
+
+def _decided(settings: Settings, decider: Decider) -> str:
+    policy = f" and SchedulingPolicy {decider.name}" if decider.name else ""
+    return f"a preview by {settings.source}{policy}; nothing has been moved"
 
 
 def _data(move: Move) -> Json:
@@ -110,5 +150,5 @@ def _text(moves: Sequence[Move], beside: int) -> str:
         rows.append([gang.namespace, gang.name, str(move.replicas), _effect(move), move.message])
     lines = aligned(rows, left=len(rows[0])) if moves else ["No gang has a replica there."]
     if beside:
-        lines.append(f"{beside} other pods there are not Bireme's; kubectl drain moves them.")
+        lines.append(f"Pods there that are not Bireme's, which kubectl drain moves: {beside}.")
     return "\n".join(lines) + "\n"

@@ -34,6 +34,7 @@ class GangLine:
         position: 1 is the next to be admitted, over all queues; None when it does not wait.
         waits: Whether it wants to start and has no places.
         earliest, latest: When it should start, as far as anybody can say.
+        coverage_percent: How many of 100 such ranges hold the start, where that is known.
         since: When it was last given its places.
     """
 
@@ -57,6 +58,7 @@ class GangLine:
     waited_before_seconds: float
     earliest: float | None
     latest: float | None
+    coverage_percent: int | None
     since: float | None
     counters: tuple[tuple[str, int], ...]
     nodes: str
@@ -83,7 +85,11 @@ def line_of(manifest: Json) -> GangLine:
     phase = status.get("phase") or "Pending"
     start, priority = status.get("estimatedStart") or {}, status.get("priority") or {}
     placement, has_plan = status.get("placement") or {}, bool(status.get("plan"))
-    is_job = manifest.get("kind") == "TrainingJob"
+    position = status.get("queuePosition")
+    if manifest.get("kind") == "TrainingJob":
+        waits = phase in ("Pending", "Restarting")
+    else:  # the newest pods of a group wait while the others run
+        waits = position is not None or (phase in ("Pending", "Interrupted") and not has_plan)
     return GangLine(
         kind=manifest.get("kind", ""),
         namespace=about.get("namespace", ""),
@@ -93,8 +99,8 @@ def line_of(manifest: Json) -> GangLine:
         phase=phase,
         reason=cleaned(status.get("reason") or ""),
         message=cleaned(status.get("message") or ""),
-        position=status.get("queuePosition"),
-        waits=phase in ("Pending", "Restarting") if is_job else phase == "Pending" and not has_plan,
+        position=position,
+        waits=waits,
         gpus=status.get("gpus"),
         ready=status.get("ready") or "",
         priority_class=spec.get("priorityClassName") or "",
@@ -108,6 +114,7 @@ def line_of(manifest: Json) -> GangLine:
         waited_before_seconds=float(status.get("waitSeconds") or 0),
         earliest=timestamps.parse(start.get("earliest")),
         latest=timestamps.parse(start.get("latest")),
+        coverage_percent=start.get("coveragePercent"),
         since=timestamps.parse(status.get("admittedTime")),
         counters=tuple((name, status[name]) for name in _COUNTERS if status.get(name)),
         nodes=cleaned(placement.get("summary") or ""),

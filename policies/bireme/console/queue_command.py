@@ -9,14 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bireme.command_line import aligned
 from bireme.console import options as common
 from bireme.console.errors import ConsoleError
 from bireme.console.gangs import GangLine, in_line
 from bireme.console.reading import Json, Reader, ask
-from bireme.console.why import Explanation
+from bireme.console.why import Explanation, starts_in
 from bireme.console.why_command import waiting
-from bireme.core.verdicts import duration
-from bireme.simulator.reports.terminal import aligned
+from bireme.core.times import duration
 
 _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "START", "REASON")
 
@@ -77,6 +77,6 @@ def _cells(gang: GangLine, now: float) -> list[str]:
         str(gang.gpus) if gang.gpus is not None else "-",
         f"{gang.score:.4g}" if gang.score is not None else "-",
         duration(gang.waiting_seconds(now)),
-        f"in {duration(max(0.0, gang.earliest - now))}" if gang.earliest is not None else "-",
+        starts_in(gang, now),
         gang.reason or "-",
     ]

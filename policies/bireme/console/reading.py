@@ -71,10 +71,13 @@ class Reader:
         found: Json = msgspec.json.decode(body)
         return found
 
-    async def objects(self, path: str) -> list[Json]:
-        """All objects of a collection, page by page; ConsoleError when they may not be read."""
+    async def objects(self, path: str, **selectors: str) -> list[Json]:
+        """All objects of a collection, page by page; ConsoleError when they may not be read.
+
+        ``selectors`` as in a request: ``labelSelector``, ``fieldSelector``.
+        """
         found: list[Json] = []
-        params = {"limit": _PAGE}
+        params = {"limit": _PAGE, **selectors}
         while True:
             try:
                 page: Json = msgspec.json.decode(await self.client.get(path, params=params))
@@ -84,12 +87,12 @@ class Reader:
             after = (page.get("metadata") or {}).get("continue")
             if not after:
                 return found
-            params = {"limit": _PAGE, "continue": after}
+            params["continue"] = after
 
-    async def objects_if_allowed(self, path: str) -> list[Json] | None:
+    async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
         """The same; None where the caller may not read them."""
         try:
-            return await self.objects(path)
+            return await self.objects(path, **selectors)
         except ConsoleError as error:
             cause = error.__cause__
             if isinstance(cause, ApiError) and cause.is_forbidden:

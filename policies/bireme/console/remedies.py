@@ -26,8 +26,8 @@ REMEDIES: Final[Mapping[Reason, str]] = {
     " one go first where it ends soon enough to delay nobody",
     Reason.OVER_QUEUE_LIMIT: "time, as jobs of the queue end; or another queue, or a higher limit",
     Reason.WAITING_FOR_PREEMPTION: "nothing: gangs of lower priority are making room",
-    Reason.WAITING_FOR_PODS: "its controller must create the missing pods, with the gang's label"
-    " and gate",
+    Reason.WAITING_FOR_PODS: "its controller must create the missing pods, each with the label, the"
+    " scheduler and the gate; or minMember is larger than what it creates",
     Reason.STOPPING: "nothing: pods of its last run are still ending",
     Reason.PODS_REFUSED: "the API server refuses its pods: see the message (quota, admission)",
     Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",

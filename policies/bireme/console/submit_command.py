@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
+from bireme.command_line import naming
 from bireme.console import options as common
 from bireme.console.errors import ConsoleError
 from bireme.console.gangs import ENDED, GangLine, line_of
 from bireme.console.linting import Findings, lint, lint_queue
 from bireme.console.reading import Json, Reader, ask, refused
-from bireme.core.verdicts import duration
+from bireme.core.times import duration
 from bireme.kube import manifest_files, names
 from bireme.kube.errors import ApiError
-from bireme.simulator.experiment import naming
 
 _PLURALS: Final = {"TrainingJob": "trainingjobs", "PodGroup": "podgroups"}
 _LOOK_SECONDS: Final = 1.0

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from bireme.command_line import aligned
 from bireme.console import options as common
 from bireme.console.gangs import GangLine, in_line, is_owned, line_of
 from bireme.console.queue_command import everyone, table
 from bireme.console.reading import Json, Reader, ask
-from bireme.core.verdicts import duration
+from bireme.core.times import duration
 from bireme.kube import names, quantity, timestamps
-from bireme.simulator.reports.terminal import aligned
 
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
 _CLEAR: Final = "\x1b[H\x1b[J"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bireme.console.gangs import ENDED, GangLine
 from bireme.console.remedies import remedy
-from bireme.core.verdicts import duration
+from bireme.core.times import duration
 from bireme.kube import quantity, timestamps
 from bireme.kube.conditions import cleaned
 
@@ -71,6 +71,7 @@ class Explanation:
                 "estimatedStart": {
                     "earliest": _written(gang.earliest),
                     "latest": _written(gang.latest),
+                    "coveragePercent": gang.coverage_percent,
                 },
             }
         return told
@@ -123,13 +124,15 @@ class Explanation:
                 "nobody can say: no places are kept for it yet, or what runs there does not say"
                 " for how long"
             )
-        expected = f"expected {self._in(earliest)} ({_written(earliest)}), or sooner"
+        if latest is not None and self.gang.coverage_percent is not None:
+            return (
+                f"expected {starts_in(self.gang, self.now)} ({_written(earliest)} to"
+                f" {_written(latest)}); such ranges hold {self.gang.coverage_percent} % of starts"
+            )
+        expected = f"expected {starts_in(self.gang, self.now)} ({_written(earliest)}), or sooner"
         if latest is None or latest <= earliest:
             return expected
-        return f"{expected}; by {_written(latest)} {self._in(latest)}"
-
-    def _in(self, at: float) -> str:
-        return f"in {duration(max(0.0, at - self.now))}"
+        return f"{expected}; by {_written(latest)} in {duration(max(0.0, latest - self.now))}"
 
     def _life(self) -> Iterator[tuple[str, str]]:
         gang = self.gang
@@ -140,6 +143,17 @@ class Explanation:
         if gang.progress is not None:
             yield "done", f"{gang.progress:.0f} %"
         yield from _priority(gang)
+
+
+def starts_in(gang: GangLine, now: float) -> str:
+    """How long it should still wait; as a range where it says how many starts such ranges hold."""
+    if gang.earliest is None:
+        return "-"
+    soonest = duration(max(0.0, gang.earliest - now))
+    if gang.latest is None or gang.coverage_percent is None:
+        return f"in {soonest}"
+    last = duration(max(0.0, gang.latest - now))
+    return f"in {soonest}" if soonest == last else f"in {soonest} to {last}"
 
 
 def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
