@@ -11,16 +11,18 @@ import gc
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.core.errors import SettingError
 from bireme.core.scores import Scorer
 from bireme.core.settings import SchedulingSettings
+from bireme.doors import Door
 from bireme.kube.client import ApiClient
 from bireme.kube.reflector import Timing
 from bireme_extender.app import VERSION, make_app
@@ -42,6 +44,21 @@ _log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
+    """uvicorn's server, and beside its ports one that bounds how many connections stand open."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.door = Door(self._connection)
+
+    def _connection(self) -> asyncio.Protocol:
+        """What answers a connection, as at uvicorn's own ports."""
+        return HttpToolsProtocol(self.config, self.server_state, {})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nobody any more, then answer what is being answered."""
+        await self.door.close()
+        await super().shutdown(sockets)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the program; uvicorn would die of SIGTERM a second time at the end."""
@@ -94,21 +111,30 @@ class Program:
             SettingError: nothing can listen on the address and port that were asked for.
             ExceptionGroup: a watch ended by itself.
         """
-        with ExitStack() as open_sockets:
-            listening = [open_sockets.enter_context(s) for s in self._sockets()]
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self.cache.run())
-                settling = group.create_task(self._settle())
-                await self._server.serve(listening)
-                settling.cancel()
-                watching.cancel()
-                await self._scorers.close()
+        with self._verbs_socket() as verbs:
+            self._open_door()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self.cache.run())
+                    settling = group.create_task(self._settle())
+                    await self._server.serve([verbs])
+                    settling.cancel()
+                    watching.cancel()
+                    await self._scorers.close()
+            finally:
+                await self._server.door.close()
 
-    def _sockets(self) -> Iterator[socket.socket]:
-        settings = self._settings
-        yield _listen("extender", settings.extender_host, settings.extender_port)
-        if settings.metrics_port:
-            yield _listen("metrics", settings.metrics_host, settings.metrics_port)
+    def _verbs_socket(self) -> socket.socket:
+        host, port = self._settings.extender_host, self._settings.extender_port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with _naming("extender", host, port):
+            return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+    def _open_door(self) -> None:
+        host, port = self._settings.metrics_host, self._settings.metrics_port
+        if port:
+            with _naming("metrics", host, port):
+                self._server.door.open(host, port)
 
     def _score_by(self, scorer: Scorer) -> None:
         self.verbs.scorer = scorer
@@ -125,10 +151,10 @@ class Program:
         _log.info("ready", podgroups=len(self.cache.state.groups))
 
 
-def _listen(what: str, host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+@contextmanager
+def _naming(what: str, host: str, port: int) -> Iterator[None]:
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        yield
     except OSError as error:
         raise SettingError(
             f"{what}_host is {host!r} and {what}_port {port}, which cannot be listened on: "

@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme_operator.doors import Door
+from bireme.doors import Door
 
 
 class Endpoint:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bireme.core.pool_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
-from bireme.core.verdicts import duration
+from bireme.core.times import duration
 from bireme.kube import timestamps
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts

@@ -13,8 +13,8 @@ from typing import Final
 
 from aiohttp import web
 
+from bireme.doors import Door
 from bireme.kube.progress_access import path
-from bireme_operator.doors import Door
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_desk import ProgressDesk
 from bireme_operator.progress_openapi import DOCUMENT, OPENAPI_PATH

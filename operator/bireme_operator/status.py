@@ -17,7 +17,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
-from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.start_ranges import StartRange
 from bireme.kube import names, timestamps
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.gang_views import GangView
@@ -26,7 +26,8 @@ from bireme_operator.lifecycle import Transition
 
 Status = dict[str, Any]
 _STEADY_SECONDS = 30.0
-"""An estimate that moved by no more than this is not written again."""
+_STEADY_SHARE = 0.05
+"""An estimate that moved by no more than this, or this share of what is left, stays as written."""
 
 
 class Urgency(IntEnum):
@@ -59,10 +60,10 @@ def _holds(status: Status, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in given)
 
 
-def waiting(job: JobFacts, hold: Hold, now: float, start: Status | None = None) -> Status:
+def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = None) -> Status:
     """The status of a job that waits, with its reason and place in the queue.
 
-    ``start`` is its :func:`estimated_start`, if there is one.
+    ``start`` is when it should start, as far as anybody can say.
     """
     status = _base(job)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
@@ -77,7 +78,8 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: Status | None = None) 
     for stale in ("queuePosition", "priority", "placement", "estimatedStart"):
         status.pop(stale, None)
     if start is not None:
-        status["estimatedStart"] = before if _is_close(before, start) else start
+        said = estimated_start(start)
+        status["estimatedStart"] = before if _is_close(before, said, now) else said
     if hold.position is not None:
         status["queuePosition"] = hold.position
     if hold.ranked is not None:
@@ -86,30 +88,27 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: Status | None = None) 
     return status
 
 
-def estimated_start(hold: Hold, snapshot: ClusterSnapshot) -> Status | None:
-    """When a gang with a reservation should start; None without one, or while nobody can say.
-
-    The earliest is the start of the reservation. The latest, the end of the last gang on any of
-    the reserved nodes, is there only if all of these said for how long they run, and kept to it.
-    """
-    reservation = hold.reservation
-    if reservation is None or reservation.start <= snapshot.now:
-        return None
-    said = {"earliest": timestamps.format(reservation.start)}
-    rows = reservation.placement.node_rows()
-    there = [r for r in snapshot.running if np.isin(r.placement.node_rows(), rows).any()]
-    ends = [running.expected_end(snapshot.now) for running in there]
-    if ends and min(ends) > snapshot.now:
-        said["latest"] = timestamps.format(max(reservation.start, *ends))
+def estimated_start(start: StartRange) -> Status:
+    """When a gang should start, as its object tells it."""
+    said: Status = {"earliest": timestamps.format(start.earliest)}
+    if start.latest is not None:
+        said["latest"] = timestamps.format(start.latest)
+    if start.coverage is not None:
+        said["coveragePercent"] = round(100 * start.coverage)
     return said
 
 
-def _is_close(before: Mapping[str, str] | None, start: Mapping[str, str]) -> bool:
+def _is_close(before: Mapping[str, Any] | None, said: Mapping[str, Any], now: float) -> bool:
     """Whether two estimates differ so little that the second is not worth a write."""
-    if before is None or before.keys() != start.keys():
+    if before is None or before.keys() != said.keys():
         return False
-    pairs = [(timestamps.parse(before[name]), timestamps.parse(start[name])) for name in start]
-    return all(a is not None and b is not None and abs(a - b) <= _STEADY_SECONDS for a, b in pairs)
+    for name in said.keys() & {"earliest", "latest"}:
+        was, is_now = timestamps.parse(before[name]), timestamps.parse(said[name])
+        if was is None or is_now is None:
+            return False
+        if abs(was - is_now) > max(_STEADY_SECONDS, _STEADY_SHARE * (is_now - now)):
+            return False
+    return True
 
 
 def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | None) -> Status:

@@ -15,16 +15,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final, NoReturn
 
-from bireme import registry
+from bireme.command_line import UsageError
 from bireme.core.errors import BiremeError
-from bireme.rl.checkpoints import read_card
-from bireme.rl.shipped import folder_of
-from bireme.rl.telling import told
-from bireme.simulator.experiment import UsageError, naming
-from bireme.simulator.reports.terminal import aligned
 
 _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
@@ -105,6 +99,12 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
         "Volcano's manifests as Bireme's",
         "Volcano's Jobs, PodGroups and Queues as Bireme's, with a word on everything that differs.",
     ),
+    (
+        "policies",
+        "bireme.policies_command",
+        "list all policies",
+        "List all policies, a line each.",
+    ),
 )
 """Name, module, the line in the list, and the description. Only the module that is asked for is
 imported: together they take a second."""
@@ -154,37 +154,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
             command = import_module(module)
             command.add_arguments(added)
             added.set_defaults(run=command.run)
-    policies = commands.add_parser(
-        "policies", help="list all policies", description="List all policies, a line each."
-    )
-    policies.set_defaults(run=_list_policies)
-    show = policies.add_subparsers(metavar="[show NAME]").add_parser(
-        "show",
-        help="what one does, and the card of a learned one",
-        description="What a policy does, and of a learned one the card of its checkpoint.",
-    )
-    show.add_argument("name", metavar="NAME", help="a name from the list, or checkpoint:FOLDER")
-    show.set_defaults(run=_show_policy)
     return parser
-
-
-def _list_policies(_options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    lines = aligned([list(row) for row in registry.describe()], left=3)
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
-
-
-def _show_policy(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
-    name: str = options.name
-    is_folder = name.startswith(registry.CHECKPOINT)
-    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else folder_of(name)
-    with naming("NAME"):
-        found = [] if is_folder else registry.explain(name)
-        texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
-        if is_folder or folder.is_dir():
-            texts.append(told(*read_card(folder)))
-    sys.stdout.write("\n".join(texts))
-    return 0
 
 
 if __name__ == "__main__":

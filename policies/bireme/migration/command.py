@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 import yaml
 
+from bireme.command_line import STANDARD_OUTPUT, aligned, naming, write_text
 from bireme.kube import manifest_files
 from bireme.kube.api.training_job import Role
 from bireme.migration.documents import convert
 from bireme.migration.notes import Note
 from bireme.migration.tasks import ROLES
-from bireme.simulator.command import write_text
-from bireme.simulator.experiment import naming
-from bireme.simulator.reports.terminal import aligned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TASK=ROLE",
         help=f"what a task is to the training, where its name does not say: {', '.join(ROLES)}",
     )
-    add("--out", default="-", metavar="FILE", help="where to; default: standard output")
+    add("--out", default=STANDARD_OUTPUT, metavar="FILE", help="where to; default: standard output")
 
 
 def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:

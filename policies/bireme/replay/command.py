@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bireme.command_line import STANDARD_OUTPUT, check_target, naming, write_text
 from bireme.core.settings import SchedulingSettings
 from bireme.records.reading import Record, open_record
 from bireme.replay.decisions import Tally
@@ -20,8 +21,8 @@ from bireme.replay.report import Replay
 from bireme.replay.sources import Sources
 from bireme.replay.waits import Contender, simulated
 from bireme.replay.workload import Observer
-from bireme.simulator.command import STANDARD_OUTPUT, check_target, policy_names, write_text
-from bireme.simulator.experiment import as_set, contenders, naming
+from bireme.simulator.command import policy_names
+from bireme.simulator.experiment import as_set, contenders
 from bireme.simulator.reports.terminal import Progress
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bireme.command_line import aligned
 from bireme.records.lines import SETTINGS, Source
 from bireme.records.reading import Record
 from bireme.replay.decisions import KINDS, Tally
@@ -137,7 +138,7 @@ class Replay:
             [name, f"{tally.same:,}", *(f"{tally.counts[kind]:,}" for kind in KINDS)]
             for name, tally in others.items()
         ]
-        yield from terminal.aligned([header, *rows])
+        yield from aligned([header, *rows])
         for name, tally in others.items():
             yield from _examples(name, tally)
 
@@ -186,7 +187,7 @@ def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
         [f"  {one.gang}", _wait(one.recorded_seconds), "->", _wait(one.other_seconds)]
         for one in changes[:_MOST_CHANGES]
     ]
-    yield from terminal.aligned(rows) if rows else ()
+    yield from aligned(rows) if rows else ()
 
 
 def _wait(seconds: float | None) -> str:

@@ -17,8 +17,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from bireme.simulator.command import STANDARD_OUTPUT, check_target, write_text
-from bireme.simulator.experiment import UsageError, find_own, naming
+from bireme.command_line import (
+    STANDARD_OUTPUT,
+    UsageError,
+    aligned,
+    check_target,
+    naming,
+    write_text,
+)
+from bireme.simulator.experiment import find_own
 from bireme.simulator.reports import markdown, terminal, words
 from bireme.training import arguments as types
 from bireme.training.judgement import Judgement, merged
@@ -183,7 +190,7 @@ def _report(options: argparse.Namespace, found: Sequence[Judgement], command: st
 
 def _table(each: Judgement) -> list[str]:
     head, rows = each.cells()
-    return [_title(each), "", *terminal.aligned([head, *rows]), ""]
+    return [_title(each), "", *aligned([head, *rows]), ""]
 
 
 def _page(found: Sequence[Judgement], command: str) -> str:

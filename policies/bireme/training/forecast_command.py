@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from bireme.command_line import STANDARD_OUTPUT, UsageError, check_target, naming, write_text
 from bireme.forecasting.forecasters import FORECASTERS
-from bireme.simulator.command import STANDARD_OUTPUT, check_target, write_text
-from bireme.simulator.experiment import UsageError, naming
 from bireme.training.forecasts import report
 from bireme.training.forecasts.trial import SHIPPED, TRAIN, Asked, Trial, carry_out
 from bireme.training.recipes import missing

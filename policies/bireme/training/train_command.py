@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from bireme.simulator.experiment import UsageError, find_own, naming
+from bireme.command_line import UsageError, naming
+from bireme.simulator.experiment import find_own
 from bireme.simulator.reports.words import duration
 from bireme.training.arguments import count, minutes
 from bireme.training.recipes import (

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from bireme.command_line import aligned
 from bireme.forecasting.backtest import BackTest
-from bireme.simulator.reports.terminal import aligned
 from bireme.simulator.reports.words import digits, duration, plural, share
 from bireme.training.forecasts.trial import PERSISTENCE, SEASONAL, Trial
 

@@ -1,8 +1,9 @@
 """A port that strangers may knock at: how many connections stand open is bounded.
 
-Every pod of a cluster reaches the progress endpoint, and a connection costs one of the process's
-file descriptors, of which the watches, the lease and every write need some: a neighbour that opens
-thousands and says nothing would stop the operator. So connections are counted as they are
+Every pod of a cluster reaches the progress endpoint, and whoever no NetworkPolicy keeps away the
+ports of metrics. A connection costs one of the process's file descriptors, of which the watches,
+the lease, every write and the scheduler's calls need some: a neighbour that opens thousands and
+says nothing would stop the operator, or the extender. So connections are counted as they are
 accepted, before TLS. Whoever opens one too many loses the oldest of his own, which leaves the
 others alone; only when all together are too many does the oldest of all give way.
 """

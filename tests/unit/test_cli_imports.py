@@ -1,0 +1,33 @@
+"""A command loads what it needs: who asks for help does not wait for libraries."""
+
+import subprocess
+import sys
+
+import pytest
+
+LOADED = "import sys; from bireme.cli import parser_for; parser_for({given}); print(*sys.modules)"
+
+
+def loaded_for(given: list[str]) -> set[str]:
+    """Which modules a fresh Python has loaded to understand the command line ``given``."""
+    command = [sys.executable, "-c", LOADED.format(given=given)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_list_of_commands_needs_no_library() -> None:
+    assert loaded_for(["--help"]).isdisjoint({"numpy", "aiohttp", "yaml", "bireme.registry"})
+
+
+@pytest.mark.parametrize(
+    "command", ["why", "queue", "top", "explain", "drain", "submit", "convert"]
+)
+def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
+    loaded = loaded_for([command])
+    assert f"bireme.{'migration' if command == 'convert' else 'console'}" in loaded
+    assert not {name for name in loaded if name.startswith("bireme.simulator")}
+
+
+@pytest.mark.parametrize("command", ["why", "queue", "top"])
+def test_what_reads_objects_alone_loads_nothing_that_decides(command: str) -> None:
+    assert loaded_for([command]).isdisjoint({"numpy", "bireme.core.snapshot", "bireme.registry"})
