@@ -9,11 +9,8 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.kube import names, nodes, plans
-from bireme.testing import a_node
+from bireme.kube import names
 from fakeapi import FakeApi, Fault
-from kubeobjects.facts import a_job, a_plan, pod_manifest, served
-from scenario.manifests import pod_group, task, training_job
 
 JOBS = names.path("trainingjobs")
 
@@ -181,37 +178,3 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     status, _, err = await told(capsys, "explain", "none", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no schedulingpolicies/none" in err
-
-
-def gang_on(api: FakeApi, node_name: str) -> None:
-    """A running TrainingJob with its PodGroup, plan and pod on a node."""
-    job = a_job(task("worker", 1, gpus=2))
-    manifest = served(training_job("job", task("worker", 1, gpus=2)), "job-uid")
-    api.store.create(JOBS, ("default", "job"), {**manifest, "status": {"phase": "Running"}})
-    plan = a_plan(job, (node_name,))
-    group = served(pod_group("job", 1), "group-uid")
-    group["metadata"]["ownerReferences"] = [{"kind": "TrainingJob", "uid": "job-uid"}]
-    group["status"] = {"plan": plans.to_manifest(plan)}
-    api.store.create(names.path("podgroups"), ("default", "job"), group)
-    pod = pod_manifest(job, plan, plan.members[0])
-    api.store.create("/api/v1/pods", ("default", pod["metadata"]["name"]), pod)
-
-
-async def test_drain_previews_which_gangs_move_and_counts_other_pods(
-    api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("n0", "n1"):
-        made = {"kind": "Node", **nodes.to_manifest(a_node(name, 8))}
-        api.store.create("/api/v1/nodes", ("", name), made)
-    api.store.create(names.path("queues"), ("", "default"), {"metadata": {"name": "default"}})
-    gang_on(api, "n0")
-    other = {"metadata": {"name": "o", "namespace": "default"}, "spec": {"nodeName": "n0"}}
-    api.store.create("/api/v1/pods", ("default", "o"), other)
-    status, out, err = await told(capsys, "drain", "n0", "--kubeconfig", kubeconfig)
-    assert status == 0
-    assert out.splitlines()[1].split()[:4] == ["default", "job", "1", "restarts"]
-    assert "1 other pods" in out
-    assert "nothing has been moved" in err
-    status, _, err = await told(capsys, "drain", "n9", "--kubeconfig", kubeconfig)
-    assert status == 1
-    assert "there is no node 'n9'" in err

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bireme_operator import doors
-from bireme_operator.doors import Door
+from bireme import doors
+from bireme.doors import Door
 from kubeobjects.terms import until
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bireme.doors import MOST_OF_ONE
 from bireme.kube import names
 from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.ports import free_ports
 from controlplane.process import Process
 from fakeapi import FakeApi, Fault
+from hostile import crowd
+from kubeobjects.terms import until
 
 
 @pytest.fixture
@@ -169,3 +173,34 @@ async def test_the_metrics_port_tells_health_and_answers_no_verbs(
         own = process.ready_url.removesuffix("/readyz")
         async with session.post(f"{own}/filter", data=a_body(a_pod(), ["n0"])) as answer:
             assert answer.status == 200
+
+
+async def test_a_neighbour_who_crowds_the_metrics_port_shuts_out_nobody(
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
+) -> None:
+    (port,) = free_ports(1)
+    process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_PORT=str(port))
+    await in_thread(process.start)
+    await in_thread(process.wait_ready)
+    async with crowd(port, 3 * MOST_OF_ONE) as ended, aiohttp.ClientSession() as session:
+        await until(lambda: sum(ended) >= 2 * MOST_OF_ONE)
+        assert ended == [True] * (2 * MOST_OF_ONE) + [False] * MOST_OF_ONE
+        assert "bireme_extender" in await status_of(
+            session, f"http://127.0.0.1:{port}/metrics", 200
+        )
+        own = process.ready_url.removesuffix("/readyz")
+        async with session.post(f"{own}/filter", data=a_body(a_pod(), ["n0"])) as answer:
+            assert answer.status == 200
+        began = time.monotonic()
+        assert await in_thread(process.terminate) == 0
+        assert time.monotonic() - began < 5, "it does not wait for who says nothing"
+
+
+async def test_a_metrics_port_that_is_taken_is_named(
+    api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_PORT=str(port))
+        await in_thread(process.start)
+        await in_thread(wait_for_log, process, f"metrics_port {port}, which cannot be listened on")

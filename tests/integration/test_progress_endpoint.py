@@ -11,9 +11,9 @@ import aiohttp
 import psutil
 import pytest
 
+from bireme.doors import MOST_OF_ONE
 from bireme.kube.progress_access import AUDIENCE, path
 from bireme_operator import progress_desk, progress_endpoint
-from bireme_operator.doors import MOST_OF_ONE
 from bireme_operator.leadership import Term
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_endpoint import ProgressEndpoint

@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bireme import doors
 from bireme.core.errors import SettingError
 from bireme.kube.progress_access import path
 from bireme.testing import ManualClock
-from bireme_operator import doors
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
 from bireme_operator.settings import OperatorSettings

@@ -1,11 +1,13 @@
 """How often jobs start when it was said they would, and as many places later as was said.
 
-The ranges are those that the operator writes into ``status.estimatedStart``, by its own function
-from the decisions of the simulated cycle; the first that a job is told counts, as its owner reads
-it then. Positions likewise: how many others start before a job after it was told its place.
+The ranges are those that the operator writes into ``status.estimatedStart``, by the core's own
+code from the decisions of the simulated cycle, which learns from them as it does in the operator.
+Beside them stand two that know half as much: the reservation without what was learned, and the
+waits so far without the reservation. Positions are the operator's too: how many others start
+before a job after it was told its place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,18 +18,17 @@ from bench import machine
 from bench.measurements import Table
 from bireme import registry
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision
+from bireme.core.decision import Action, Decision, Hold
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import timestamps
+from bireme.core.start_ranges import StartRange, StartRanges
 from bireme.simulator.conduct import Conduct
 from bireme.simulator.engine import simulate
 from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.workload import Trace, knowing
-from bireme_operator.status import estimated_start
 from evidence import windows
 from evidence.pages import Page
 from evidence.store import Store
@@ -40,65 +41,120 @@ SAID: Final[Mapping[str, str]] = {
     "twice": "up to twice as long as they run",
     "learned": "nothing; the history of like runs tells",
 }
+TRACES: Final[Mapping[str, Callable[[Path], list[Window]]]] = {
+    "philly": windows.philly,
+    "muri": windows.muri,
+    "openb": windows.openb,
+}
+
+Tellings = dict[str, list[tuple[float, StartRange]]]
+"""By name of the job: at which moment it was told which range, in the order of time."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What jobs were told first, by name. Times in seconds.
+    """What jobs were told while they waited. Times in seconds.
 
     Attributes:
-        ranges: When, the earliest and the latest start; the latest None where nobody could say.
+        alone: What the start of the reservation and the last end on its places tell.
+        waits: What the core would tell of reservations that foresee nothing: how long the waits
+            before lasted, and no more.
+        learned: What the core tells.
         places: When a job was first told its position, and which.
     """
 
-    ranges: dict[str, tuple[float, float, float | None]] = field(default_factory=dict)
+    alone: Tellings = field(default_factory=dict)
+    waits: Tellings = field(default_factory=dict)
+    learned: Tellings = field(default_factory=dict)
     places: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _blind: StartRanges = field(default_factory=StartRanges)
+    _ranges: StartRanges = field(default_factory=StartRanges)
 
     def decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
         """The scheduling cycle, listened to."""
         decision = run_cycle(snapshot, policy, explain=False)
         for hold in decision.held:
-            name = hold.gang.uid
             if hold.position is not None:
-                self.places.setdefault(name, (snapshot.now, hold.position))
-            if name not in self.ranges and (start := estimated_start(hold, snapshot)):
-                earliest, latest = map(timestamps.parse, (start["earliest"], start.get("latest")))
-                if earliest is not None:
-                    self.ranges[name] = (snapshot.now, earliest, latest)
+                self.places.setdefault(hold.gang.uid, (snapshot.now, hold.position))
+        alone = _changed(decision, sooner=None)
+        blind = _changed(decision, sooner=None, start=snapshot.now)
+        _note(self.alone, snapshot.now, StartRanges().tell(snapshot, alone))
+        _note(self.waits, snapshot.now, self._blind.tell(snapshot, blind))
+        _note(self.learned, snapshot.now, self._ranges.tell(snapshot, decision))
         return decision
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What became of it, over all jobs that were told: arrays of bool, one entry per job.
+def _changed(decision: Decision, **fields: float | None) -> Decision:
+    """``decision`` with other ``fields`` in its reservations."""
+    actions: list[Action] = []
+    for action in decision.actions:
+        if isinstance(action, Hold) and action.reservation is not None:
+            kept = replace(action.reservation, **fields)  # type: ignore[arg-type]  # two floats
+            action = replace(action, reservation=kept)
+        actions.append(action)
+    return Decision(tuple(actions))
 
-    ``inside``, ``before`` and ``after`` are of those whose range had an end; ``in_place`` of all
-    that waited: no more others started before them than stood before them.
+
+def _note(told: Tellings, now: float, ranges: Mapping[str, StartRange]) -> None:
+    for name, found in ranges.items():
+        told.setdefault(name, []).append((now, found))
+
+
+@dataclass(slots=True)
+class Kept:
+    """What became of the ranges of several windows.
+
+    Attributes:
+        told: Jobs that were told anything before they started.
+        early, late: Whether the start was before or after the range that a job was told first, of
+            each with two ends (and, where that counts, a coverage).
+        widths: Of the same, seconds.
+        renewed: The share of all such ranges of a job that held its start, of each job.
     """
 
-    inside: Sequence[bool]
-    before: Sequence[bool]
-    after: Sequence[bool]
-    widths: Sequence[float]
-    open_ended: Sequence[bool]
-    in_place: Sequence[bool]
-    jobs: int
+    told: int = 0
+    early: list[bool] = field(default_factory=list)
+    late: list[bool] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+    renewed: list[float] = field(default_factory=list)
+
+    @property
+    def inside(self) -> list[bool]:
+        """Whether each range held the start."""
+        return [not (early or late) for early, late in zip(self.early, self.late, strict=True)]
+
+    def add(self, starts: Mapping[str, float], told: Tellings, needs_coverage: bool) -> None:
+        """Count the ranges of one window, whose jobs first started at ``starts``."""
+        for name, tellings in told.items():
+            # What it was told when it waited again, after it was stopped, does not count.
+            before = [one for one in tellings if one[0] < starts.get(name, -np.inf)]
+            self.told += bool(before)
+            held = []
+            for number, (_, found) in enumerate(before):
+                if found.latest is None or (needs_coverage and found.coverage is None):
+                    continue
+                early = starts[name] < int(found.earliest) - _WITHIN_SECONDS
+                late = starts[name] > int(found.latest) + _WITHIN_SECONDS
+                held.append(not (early or late))
+                if number == 0:
+                    self.early.append(early)
+                    self.late.append(late)
+                    self.widths.append(found.latest - found.earliest)
+            if held:
+                self.renewed.append(float(np.mean(held)))
 
 
 def carry_out(window: Window, said: str) -> tuple[Outcome, Told]:
     """One window whose owners say of run times what ``said`` names."""
     told = Told()
     settings = SchedulingSettings()
-    trace = _saying(window.at(LOAD), said)
-    conduct = Conduct(heartbeat_seconds=3600.0, takes_shortcuts=False, decide=told.decide)
-    policy, estimator = registry.make_policy(settings), RuntimeHistory()
     outcome = simulate(
-        trace,
+        _saying(window.at(LOAD), said),
         window.nodes(LOAD),
-        policy,
+        registry.make_policy(settings),
         settings,
-        conduct=conduct,
-        estimator=estimator if said == "learned" else None,
+        conduct=Conduct(heartbeat_seconds=3600.0, takes_shortcuts=False, decide=told.decide),
+        estimator=RuntimeHistory() if said == "learned" else None,
     )
     return outcome, told
 
@@ -116,83 +172,101 @@ def _saying(trace: Trace, said: str) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def kept(found: Sequence[tuple[Outcome, Told]]) -> Kept:
-    """How the promises of several windows were kept."""
-    inside, before, after, widths, late_open, in_place = [], [], [], [], [], []
-    jobs = 0
-    for outcome, told in found:
+def in_place(
+    starts: Mapping[str, float], places: Mapping[str, tuple[float, int]]
+) -> Iterator[bool]:
+    """Of each that waited: whether no more others started before it than it was told."""
+    moments = np.sort(np.array(list(starts.values())))
+    for name, (now, place) in places.items():
+        if starts.get(name, now) > now:
+            until = np.searchsorted(moments, starts[name])
+            yield bool(until - np.searchsorted(moments, now, side="right") < place)
+
+
+@dataclass(slots=True)
+class Found:
+    """How everything that was told came, in some windows."""
+
+    jobs: int = 0
+    alone: Kept = field(default_factory=Kept)
+    waits: Kept = field(default_factory=Kept)
+    learned: Kept = field(default_factory=Kept)
+    places: list[bool] = field(default_factory=list)
+
+    def add(self, outcome: Outcome, told: Told) -> None:
+        """Count one window."""
         starts = {r.job.name: r.started for r in outcome.jobs if r.started is not None}
-        jobs += len(outcome.jobs)
-        for name, (now, earliest, latest) in told.ranges.items():
-            if starts.get(name, now) <= now:
-                continue  # it was stopped, and told before it starts once more
-            early = starts[name] < earliest - _WITHIN_SECONDS
-            if latest is None:
-                late_open.append(not early)
-                continue
-            late = starts[name] > latest + _WITHIN_SECONDS
-            inside.append(not (early or late))
-            before.append(early)
-            after.append(late)
-            widths.append(latest - earliest)
-        moments = np.sort(np.array(list(starts.values())))
-        for name, (now, place) in told.places.items():
-            if starts.get(name, now) > now:
-                passed = np.searchsorted(moments, starts[name]) - np.searchsorted(
-                    moments, now, side="right"
-                )
-                in_place.append(bool(passed < place))
-    return Kept(inside, before, after, widths, late_open, in_place, jobs)
+        self.jobs += len(outcome.jobs)
+        self.alone.add(starts, told.alone, needs_coverage=False)
+        self.waits.add(starts, told.waits, needs_coverage=True)
+        self.learned.add(starts, told.learned, needs_coverage=True)
+        self.places += in_place(starts, told.places)
 
 
 def build(data: Path, _: Store) -> Page:
-    """The page over Philly and Muri and what their owners say."""
-    rows = []
-    results: dict[str, list[Kept]] = {said: [] for said in SAID}
-    for trace, chosen in (("philly", windows.philly(data)), ("muri", windows.muri(data))):
+    """The page over Philly, Muri and openb, and what their owners say."""
+    ranges: list[tuple[str, ...]] = []
+    positions: list[tuple[str, ...]] = []
+    every = {said: Found() for said in SAID}
+    for trace, read in TRACES.items():
         for said, words in SAID.items():
-            found = kept([carry_out(window, said) for window in chosen])
-            results[said].append(found)
-            rows.append((trace, words, *_cells(found)))
-    columns = ("trace", "what owners say", "jobs", "told a range", "started inside", "before",
-               "after", "median width", "told an earliest start only", "kept to it",
-               "position kept")  # fmt: skip
-    findings = tuple(_finding(said, found) for said, found in results.items())
+            found = Found()
+            for window in read(data):
+                outcome, told = carry_out(window, said)
+                found.add(outcome, told)
+                every[said].add(outcome, told)
+            ranges.append((trace, words, "reservation alone", *_cells(found.alone)))
+            ranges.append((trace, words, "earlier waits alone", *_cells(found.waits)))
+            ranges.append((trace, words, "learned", *_cells(found.learned)))
+            count = str(len(found.places))
+            positions.append((trace, words, str(found.jobs), count, _share(found.places)))
+    findings = tuple(_finding(words, every[said]) for said, words in SAID.items())
     return Page(
         name="estimates",
         title="Estimated starts and positions",
         summary=findings[0],
         findings=findings,
-        tables=(Table(title=f"Load {LOAD:g}", columns=columns, rows=tuple(rows)),),
+        tables=(
+            Table(title=f"Ranges, load {LOAD:g}", columns=_RANGES, rows=tuple(ranges)),
+            Table(title=f"Positions, load {LOAD:g}", columns=_POSITIONS, rows=tuple(positions)),
+        ),
         revisions=(machine.revision(),),
     )
 
 
-def _cells(found: Kept) -> tuple[str, ...]:
+_POSITIONS: Final = ("trace", "what owners say", "jobs", "told a position", "kept")
+_RANGES: Final = (
+    "trace", "what owners say", "range by", "told anything", "told a range", "started inside",
+    "before", "after", "median width", "inside, whenever told",
+)  # fmt: skip
+
+
+def _cells(kept: Kept) -> tuple[str, ...]:
     return (
-        str(found.jobs),
-        str(len(found.inside)),
-        _share(found.inside),
-        _share(found.before),
-        _share(found.after),
-        f"{np.median(found.widths) / 60:.0f} min" if found.widths else "-",
-        str(len(found.open_ended)),
-        _share(found.open_ended),
-        _share(found.in_place),
+        str(kept.told),
+        str(len(kept.inside)),
+        _share(kept.inside),
+        _share(kept.early),
+        _share(kept.late),
+        _minutes(kept.widths),
+        _share(kept.renewed),
     )
 
 
-def _share(truths: Sequence[bool]) -> str:
+def _share(truths: Sequence[float]) -> str:
     return f"{np.mean(truths):.1%}" if truths else "-"
 
 
-def _finding(said: str, found: Sequence[Kept]) -> str:
-    inside = [truth for one in found for truth in one.inside]
-    on_time = [not truth for one in found for truth in one.after]
-    places = [truth for one in found for truth in one.in_place]
+def _minutes(seconds: Sequence[float]) -> str:
+    return f"{np.median(seconds) / 60:.3g} min" if seconds else "-"
+
+
+def _finding(words: str, found: Found) -> str:
+    alone, learned = found.alone, found.learned
     return (
-        f"Where owners say {SAID[said]}: of the {len(inside)} jobs that were told a range"
-        f" {_share(on_time)} started by its end and {_share(inside)} not before its beginning"
-        f" either; {_share(places)} of those that waited had no more others start before them than"
-        " their position said."
+        f"Where owners say {words}: of {len(learned.inside)} jobs that were told a learned range"
+        f" {_share(learned.inside)} started inside, {_share(learned.early)} before and"
+        f" {_share(learned.late)} after, the middle one {_minutes(learned.widths)} wide; of"
+        f" {len(alone.inside)} that would have been told one by their reservation alone"
+        f" {_share(alone.inside)} did, {_minutes(alone.widths)} wide."
     )

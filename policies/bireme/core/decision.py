@@ -22,11 +22,19 @@ class Reservation:
         start: When they are expected to be free, POSIX seconds; never before ``now``.
         placement: The places, in rows of the snapshot's nodes.
         is_closed: Whether not even a gang that would end before ``start`` may use them.
+        sooner: When the gang should fit already, there or elsewhere, where these places are those
+            of the oldest gangs and not of the first to end; None where that is ``start``.
     """
 
     start: float
     placement: Placement
     is_closed: bool = False
+    sooner: float | None = None
+
+    @property
+    def expected(self) -> float:
+        """When the gang should start, POSIX seconds, if all run as long as stated."""
+        return self.start if self.sooner is None else self.sooner
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bireme.core.reasons import Reason
-from bireme.core.verdicts import duration
+from bireme.core.times import duration
 
 HOUR: Final = 3600
 STALE_AFTER_SECONDS: Final = 26 * HOUR

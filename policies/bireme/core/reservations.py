@@ -10,7 +10,8 @@ placed as soon as enough have left. Every cycle computes it anew, so it follows 
 *   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
     closed. Whoever starts later takes none of these places, so the gang starts at the latest when
     all gangs have ended that ran when it became the first in line, and those that are being
-    stopped just then have left.
+    stopped just then have left. That is a promise, and days away where one of them runs for days;
+    it starts wherever it fits first, so when that should be is worked out beside it.
 """
 
 import numpy as np
@@ -39,8 +40,12 @@ def reserve(
     found = _earliest(gang, releases, free, snapshot, placer)
     if found is not None:
         count, placement = found
-        start = max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
-        reservation = Reservation(start, placement, is_closed=is_overdue)
+        start, sooner = _end(releases, count, snapshot), None
+        if is_overdue:
+            by_end = Releases.by_end(snapshot, gang)
+            first = _earliest(gang, by_end, free, snapshot, placer)
+            sooner = first and _end(by_end, first[0], snapshot)
+        reservation = Reservation(start, placement, is_overdue, sooner)
         ledger.reserve(gang, reservation, releases.first(count), releases.free_after(free, count))
         return reservation
     if not is_overdue:
@@ -52,6 +57,11 @@ def reserve(
     reservation = Reservation(snapshot.now, placement_anywhere, is_closed=True)
     ledger.reserve(gang, reservation, snapshot.running, emptied.copy())
     return reservation
+
+
+def _end(releases: Releases, count: int, snapshot: ClusterSnapshot) -> float:
+    """When the first ``count`` have left, POSIX seconds; never before ``now``."""
+    return max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
 
 
 def _earliest(

@@ -6,9 +6,7 @@ without all pods but those that never leave. The second depends
 on nodes alone and is remembered with them.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -23,9 +21,7 @@ from bireme.core.pools import GrowablePool
 from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-
-_YEAR_10000 = 253_402_300_800
-"""POSIX seconds where written times end. Whoever estimates run times may pass it."""
+from bireme.core.times import clock_time, duration
 
 
 def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
@@ -246,18 +242,3 @@ def scaling_up(nodes: Mapping[str, int], late: Iterable[GrowablePool], now: floa
 
 def _nodes(number: int) -> str:
     return "node" if number == 1 else "nodes"
-
-
-def duration(seconds: float) -> str:
-    """A span of time in the unit that people would count it in, rounded up."""
-    for name, unit in (("s", 1), ("min", 60), ("h", 3600)):
-        if seconds <= 120 * unit:
-            return f"{math.ceil(seconds / unit)} {name}"
-    return f"{math.ceil(seconds / 86_400)} days"
-
-
-def clock_time(seconds: float) -> str:
-    """POSIX seconds as people and Kubernetes write a time, in UTC."""
-    if seconds >= _YEAR_10000:
-        return "the year 10000"
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

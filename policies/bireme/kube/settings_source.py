@@ -46,16 +46,28 @@ def document(environ: Mapping[str, str]) -> Mapping[str, Any]:
     if not named:
         return {}
     try:
-        content = yaml.safe_load(Path(named).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return parse(Path(named).read_bytes(), f"the file {named!r} of {CONFIG_VARIABLE}")
+    except OSError as error:
         raise SettingError(
             f"{CONFIG_VARIABLE} is {named!r}, which cannot be read: {error}; "
             "name a readable YAML file or unset it"
         ) from error
+
+
+def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
+    """The text of a settings file, by section; ``where`` it was found, for errors.
+
+    Raises:
+        SettingError: it is no YAML, no mapping of sections, or has an unknown one.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(f"{where} cannot be read: {error}; write YAML") from error
     if content is None:
         return {}
-    found = _mapping(content, f"the file {named!r} of {CONFIG_VARIABLE}")
-    _refuse_unknown(found, SECTIONS, f"in the file of {CONFIG_VARIABLE}")
+    found = _mapping(content, where)
+    _refuse_unknown(found, SECTIONS, f"in {where}")
     return found
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
+from bireme.kube.scheduling_policies import PolicyFacts
 from bireme.records.lines import Source
 from bireme.rl import checkpoints, parts, shipped
 from bireme.rl.checkpoints import Checkpoint
@@ -25,6 +26,20 @@ def load(name: str, directory: str = "", sha256: str | None = None) -> Checkpoin
             cannot be used.
     """
     return checkpoints.load(folder_of(name, directory), sha256)
+
+
+def source_of(facts: PolicyFacts) -> Source:
+    """What a SchedulingPolicy whose spec can be read names."""
+    assert facts.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
+    spec, checkpoint = facts.spec, facts.spec.checkpoint
+    return Source(
+        facts.name,
+        spec.orderer or "",
+        spec.placer or "",
+        spec.sizer or "",
+        checkpoint.name if checkpoint is not None else "",
+        (checkpoint.sha256 or "") if checkpoint is not None else "",
+    )
 
 
 def policy_of(

@@ -5,6 +5,7 @@ process raises that flag for calls that are over their time, so that a call cost
 own. Nothing else is kept between calls, and any thread may ask.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -157,6 +158,8 @@ class Session:
 
 
 def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
+    # From 1.29 on it would tell its maker names and hashes of networks, and it decides on import.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:

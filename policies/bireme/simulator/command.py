@@ -12,14 +12,12 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
+from bireme.command_line import STANDARD_OUTPUT, check_target, naming, write_text
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.experiment import DEFAULTS, Experiment, UsageError, carry_out, naming, set_up
+from bireme.simulator.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme.simulator.floors import FLOORS, REACTIVE
 from bireme.simulator.reports import page, terminal, words
-
-STANDARD_OUTPUT: Final = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,25 +139,6 @@ def _title(experiment: Experiment) -> str:
         f"{trace.name}: {words.plural(len(trace.jobs), 'job')} on "
         f"{words.plural(len(gpus), 'node')} with {words.plural(sum(gpus.values()), 'GPU')}{treated}"
     )
-
-
-def check_target(argument: str, target: str | None) -> None:
-    """UsageError unless ``target`` of ``argument`` is a file that can be written, or None."""
-    if target is None or (target == STANDARD_OUTPUT and argument == "--json"):
-        return
-    path = Path(target)
-    if path.is_dir():
-        raise UsageError(f"argument {argument}: {target!r} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"argument {argument}: there is no folder {str(path.parent)!r}; make it")
-
-
-def write_text(target: str, text: str) -> None:
-    """``text`` into the file ``target``, or to standard output."""
-    if target == STANDARD_OUTPUT:
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
 
 
 def _whole(text: str) -> int:

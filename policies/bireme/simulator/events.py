@@ -26,7 +26,7 @@ class Event(NamedTuple):
     """``name`` is a job or a node; ``version`` tells an event that still counts from a stale one.
 
     For a wake-up, the version is the start it belongs to. For a node, it says whether it is up.
-    For node pools, :mod:`bireme.simulator.pools` says what both are.
+    For node pools, :mod:`bireme.simulator.node_pools` says what both are.
     """
 
     time: float

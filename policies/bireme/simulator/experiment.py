@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme import registry
+from bireme.command_line import UsageError, naming
 from bireme.core.errors import BiremeError
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.nodes import Node
@@ -39,21 +40,6 @@ DEFAULTS: Final = SchedulingSettings()
 _PARTS: Final = ("orderer", "placer", "sizer")
 GPUS_PER_NODE: Final = 8
 """Into replicas of how many GPUs jobs are cut when the machines are those of the trace."""
-
-
-class UsageError(BiremeError):
-    """An argument that cannot be used; the text names the argument, its value and the remedy."""
-
-
-@contextmanager
-def naming(argument: str) -> Iterator[None]:
-    """What goes wrong inside is the fault of ``argument``."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except (BiremeError, OSError) as error:
-        raise UsageError(f"argument {argument}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

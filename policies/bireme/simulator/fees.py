@@ -10,8 +10,8 @@ import numpy as np
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
 from bireme.kube.gpu_models import GPU_MODEL_LABEL, gpu_model
-from bireme.kube.names import GPU
 from bireme.simulator.outcome import JobRecord, Outcome
+from bireme.simulator.quantities import gpus_by_task
 
 _HOUR_SECONDS = 3600.0
 
@@ -26,7 +26,7 @@ def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
 
 
 def _fee(record: JobRecord, prices: dict[str, float]) -> float:
-    gpus = {task.name: dict(task.request).get(GPU, 0) for task in record.job.tasks}
+    gpus = gpus_by_task(record.job)
     return sum(
         (span.ended - span.began) / _HOUR_SECONDS * prices[node] * gpus[task] * replicas
         for span in record.spans

@@ -129,10 +129,13 @@ class Life:
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
     ) -> None:
-        """It has saved what it has done and goes on, on the places of ``running``."""
+        """It has saved what it has done and goes on, on the places of ``running``.
+
+        Before its work began there is nothing to save, and what its start takes it takes anyway.
+        """
         self._end_span(now, "resized", nodes)
-        self._saved_at, self._saved_seconds = now, self.work_seconds
-        self._since = now + restart_seconds
+        self._saved_at, self._saved_seconds = max(now, self._work_began), self.work_seconds
+        self._since = max(self._since, now + restart_seconds)
         self._span_began = now
         self.running = running
         self.resizes += 1

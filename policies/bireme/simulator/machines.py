@@ -1,4 +1,4 @@
-"""The nodes of a simulated cluster, from a short text or a publisher's file.
+"""The nodes of a simulated cluster, from a short text.
 
 ``64x8,16x4`` is 64 nodes of 8 GPUs and 16 of 4, in that order. Racks take equal runs of them.
 What was not stated is generous and in proportion to the GPUs, so that GPUs decide what fits:
@@ -8,15 +8,12 @@ What was not stated is generous and in proportion to the GPUs, so that GPUs deci
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from bireme.core.errors import SettingError
 from bireme.core.nodes import Node
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.cluster import RACK_LEVEL
-from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.tables import read_table
 
 POOL_LABEL = SchedulingSettings().node_pool_label
 """Which agent of a multi-agent policy a node belongs to."""
@@ -24,17 +21,9 @@ POOL_LABEL = SchedulingSettings().node_pool_label
 DELAY_SECONDS = 180.0
 """From asking for a node until it is there, where nothing else was said."""
 
-_GIB = 2**30
 _CPU_MILLIS_PER_GPU = 12_000
-_MEMORY_BYTES_PER_GPU = 128 * _GIB
+_MEMORY_BYTES_PER_GPU = 128 * 2**30
 _PODS = 110
-_TIRESIAS_COLUMNS = (
-    "num_switch",
-    "num_node_p_switch",
-    "num_gpu_p_node",
-    "num_cpu_p_node",
-    "mem_p_node",
-)
 
 
 def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
@@ -107,31 +96,6 @@ def pools(counts: Sequence[tuple[int, int]]) -> list[Node]:
     return [
         _node(name, gpus, cores * 1000, max(gpus, 1) * _MEMORY_BYTES_PER_GPU, {POOL_LABEL: name})
         for name, (cores, gpus) in zip(names, counts, strict=True)
-    ]
-
-
-def read_tiresias_cluster(path: Path) -> list[Node]:
-    """The cluster in a ``cluster_spec`` file of SymbioticLab/Tiresias; switches are racks.
-
-    Its one row is num_switch, num_node_p_switch, num_gpu_p_node, num_cpu_p_node (cores) and
-    mem_p_node (GB, read as GiB). Raises TraceError for anything else.
-    """
-    table = read_table(path, _TIRESIAS_COLUMNS)
-    if len(table) != 1:
-        raise TraceError(f"{path} has {len(table)} rows; a cluster_spec has one below its header")
-    values = [table.counts(name)[0] for name in _TIRESIAS_COLUMNS]
-    if min(values) < 1:
-        raise TraceError(f"{path} has {values} in its row; every number must be at least 1")
-    switches, nodes_per_switch, gpus, cores, memory_gib = values
-    return [
-        _node(
-            _numbered("node", index, switches * nodes_per_switch),
-            gpus,
-            cores * 1000,
-            memory_gib * _GIB,
-            _in_rack(index // nodes_per_switch, switches),
-        )
-        for index in range(switches * nodes_per_switch)
     ]
 
 

@@ -57,11 +57,8 @@ class Pool:
 
     def __init__(self, spec: NodePool, cluster: Cluster) -> None:
         table, selector = cluster.table, {POOL_LABEL: spec.name}
-        self.spec, self._cluster, self._rows = (
-            spec,
-            cluster,
-            np.flatnonzero(in_pool(selector, table)),
-        )
+        self.spec, self._cluster = spec, cluster
+        self._rows = np.flatnonzero(in_pool(selector, table))
         if len(self._rows) != spec.bounds.maximum or not len(self._rows):
             raise SimulationError(
                 f"pool {spec.name!r} has {len(self._rows)} nodes with label {POOL_LABEL} and a "

@@ -12,7 +12,7 @@ import numpy as np
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
 from bireme.kube.names import GPU
-from bireme.simulator import steps
+from bireme.simulator import loads, steps
 from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
 from bireme.simulator.workload import TraceJob
 
@@ -58,7 +58,7 @@ def fairness(outcome: Outcome) -> FloatArray:
     ends = steps.integral(times, present, submitted + shared)
     area = ends - steps.integral(times, present, submitted)
     sharers = np.maximum(area / np.maximum(shared, np.finfo(float).tiny), 1.0)
-    asked = np.array([_asked_gpus(record.job) for record in done], dtype=float)
+    asked = np.array([loads.gpus(record.job) for record in done], dtype=float)
     shares_asked = asked * sharers / max(outcome.total_gpus, 1)
     return np.asarray(shared / (_own_seconds(done) * np.maximum(shares_asked, 1.0)))
 
@@ -148,8 +148,3 @@ def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     changes = np.repeat([1.0, -1.0], len(records))
     order = np.argsort(times, kind="stable")
     return times[order], np.cumsum(changes[order])
-
-
-def _asked_gpus(job: TraceJob) -> int:
-    gpus = gpus_by_task(job)
-    return sum(gpus[task.name] * task.replicas for task in job.tasks)

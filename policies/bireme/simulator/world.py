@@ -87,15 +87,15 @@ class World:
     def _hear_reports(self) -> None:
         """Those who run and have not reported for a while do."""
         found = (
-            (held, self.lives[uid].report(self.now))
-            for uid, held in tuple(self.cluster.running.items())
+            (before, self.lives[uid].report(self.now))
+            for uid, before in tuple(self.cluster.running.items())
         )
-        told = [(held, now) for held, now in found if now is not None]
-        for held, now in told:
-            self.unforeseen -= held.gang.estimated_seconds is None
-            self.unforeseen += now.gang.estimated_seconds is None
+        told = [(before, after) for before, after in found if after is not None]
+        for before, after in told:
+            self.unforeseen -= before.gang.estimated_seconds is None
+            self.unforeseen += after.gang.estimated_seconds is None
         if told:
-            self.cluster.retell(now for _, now in told)
+            self.cluster.retell(after for _, after in told)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
         """Every job in order of submission; ``verdicts`` say why those that wait do so."""

@@ -67,6 +67,25 @@ def test_the_start_is_a_range_as_far_as_anybody_can_say(latest: str | None, word
     assert words in explained(waiting("a", 1, estimatedStart=start)).text()
 
 
+@pytest.mark.parametrize(
+    ("earliest", "words", "cell"),
+    [
+        ("12:10:00", "in 10 min to 60 min (2026-11-22T12:10:00Z to 2026-11-22T13:00:00Z)",
+         "in 10 min to 60 min"),
+        ("12:59:30", "in 60 min (2026-11-22T12:59:30Z to 2026-11-22T13:00:00Z)", "in 60 min"),
+    ],
+)  # fmt: skip
+def test_a_learned_range_says_how_many_starts_such_ranges_hold(
+    earliest: str, words: str, cell: str
+) -> None:
+    start = {"earliest": f"2026-11-22T{earliest}Z", "latest": "2026-11-22T13:00:00Z"}
+    manifest = waiting("a", 1, estimatedStart=start | {"coveragePercent": 90})
+    told = explained(manifest)
+    assert f"expected {words}; such ranges hold 90 % of starts\n" in told.text()
+    assert told.to_json()["estimatedStart"] == start | {"coveragePercent": 90}
+    assert f"  {cell}  " in table(in_line([manifest]), NOW)
+
+
 def test_a_start_of_which_nobody_can_say_anything_is_told_as_such() -> None:
     assert "nobody can say" in explained(waiting("a", 1)).text()
 
@@ -142,3 +161,23 @@ def test_the_table_has_a_line_per_gang() -> None:
     assert row.split() == ["1", "team", "a", "q", "8", "0.5", "30", "min", "-",
                            "WaitingForCapacity"]  # fmt: skip
     assert table([], NOW) == "Nobody waits.\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "waits"),
+    [
+        ({}, True),
+        ({"phase": "Pending", "queuePosition": 2}, True),
+        ({"phase": "Interrupted", "reason": "GangNotBoundInTime"}, True),
+        ({"phase": "Inqueue", "plan": {"epoch": 1}}, False),
+        ({"phase": "Running", "plan": {"epoch": 1}}, False),
+        ({"phase": "Running", "plan": {"epoch": 1}, "queuePosition": 1}, True),
+        ({"phase": "Completed"}, False),
+    ],
+)
+def test_a_group_is_in_line_while_any_of_its_pods_wants_to_start(
+    status: dict[str, Any], waits: bool
+) -> None:
+    about = {"name": "group", "namespace": "team"}
+    group = {"kind": "PodGroup", "metadata": about, "spec": {}, "status": status}
+    assert [line.name for line in in_line([group])] == (["group"] if waits else [])

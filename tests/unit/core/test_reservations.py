@@ -109,6 +109,26 @@ def test_a_gang_over_its_queue_limit_leaves_the_reservation_to_the_next() -> Non
     assert hold_of(decision, "next").reservation is not None
 
 
+def test_an_overdue_gang_keeps_the_places_of_the_oldest_and_should_start_where_it_fits_first() -> (
+    None
+):
+    snapshot = a_snapshot(NODES, whole_node(arrived=-200.0), now=10.0, settings=BOUND)
+    snapshot = held(snapshot, "oldest", {"n0": 8}, 900.0, started=0.0)
+    snapshot = held(snapshot, "newest", {"n1": 8}, 60.0, started=5.0)
+    reservation = hold_of(decide(snapshot), "wide").reservation
+    assert reservation is not None
+    assert reservation.is_closed
+    assert (reservation.start, reservation.expected) == (900.0, 65.0)
+    assert reservation.placement.by_task(snapshot.nodes) == {"worker": ("n0",)}
+
+
+def test_a_gang_that_is_not_overdue_should_start_where_its_places_are() -> None:
+    snapshot = held(a_snapshot(NODES[:1], whole_node(), now=10.0), "a", {"n0": 8}, 60.0)
+    reservation = hold_of(decide(snapshot), "wide").reservation
+    assert reservation is not None
+    assert reservation.expected == reservation.start == 60.0
+
+
 @pytest.mark.parametrize("now", [20.0, 50.0, 1000.0])
 def test_a_later_gang_that_has_outrun_its_estimate_counts_as_ending_now(now: float) -> None:
     snapshot = a_snapshot(NODES[:1], whole_node(arrived=1.0), now=now)

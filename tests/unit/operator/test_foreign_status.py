@@ -65,16 +65,34 @@ def test_a_running_group_says_nothing_new_as_members_end() -> None:
     assert said(group, a_view(a=("n0", "Succeeded"), b=("n1", "Running"))) == group.status
 
 
+def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> None:
+    plan = plans.to_manifest(PLAN)
+    runs = a_group(phase="Running", reason="GangBound", message="2 members ...", plan=plan)
+    hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "asks 4; 2 free", 3)
+    status = foreign.waiting_status(runs, hold, CREATED)
+    PodGroupStatus.model_validate(status)
+    assert (status["phase"], status["reason"]) == ("Running", "WaitingForCapacity")
+    assert status["message"] == "1 more wait to join: asks 4; 2 free"
+    assert status["plan"] == plan
+
+    both, joined = a_view(a=("n0", "Running"), b=("n1", "Running")), a_group(**status)
+    assert foreign.progress_status(joined, both, CREATED, joins=True) == status
+    after = said(joined, both)
+    assert (after["phase"], after["reason"]) == ("Running", "GangBound")
+    assert after["message"] == "2 members are on their nodes"
+    assert "queuePosition" not in after
+
+
 @pytest.mark.parametrize(
     "there", [{}, {"a": ("n0", "Succeeded")}, {"a": ("n0", "Failed"), "b": ("n1", "Succeeded")}]
 )
 def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
     there: dict[str, tuple[str, str]],
 ) -> None:
-    group = a_group(phase="Running", plan=plans.to_manifest(PLAN))
+    group = a_group(phase="Running", plan=plans.to_manifest(PLAN), queuePosition=1)
     status = said(group, a_view(**there))
     assert (status["phase"], status["message"]) == ("Completed", "all members have ended")
-    assert "plan" not in status
+    assert status.keys().isdisjoint({"plan", "queuePosition"})
 
 
 def test_a_waiting_group_says_why_in_clean_words() -> None:

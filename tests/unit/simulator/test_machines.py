@@ -1,7 +1,6 @@
-"""Clusters from a text, from pools, from Tiresias' file."""
+"""Clusters from a text, and from pools."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,19 +9,10 @@ from hypothesis import strategies as st
 from bireme.core.errors import SettingError
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.errors import TraceError
-from bireme.simulator.machines import (
-    POOL_LABEL,
-    parse_nodes,
-    parse_pools,
-    pools,
-    read_tiresias_cluster,
-)
+from bireme.simulator.machines import POOL_LABEL, parse_nodes, parse_pools, pools
 from bireme.testing import GPU, a_node
 
 RACK = "topology.bireme.dev/rack"
-TIRESIAS = Path(__file__).parents[4] / "shared" / "data" / "tiresias"
-HEADER = "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n"
 
 
 def gpus(nodes: list[Node]) -> list[int]:
@@ -93,16 +83,6 @@ def test_a_pool_needs_cores(pool: tuple[int, int]) -> None:
         pools([(1, 1), pool])
 
 
-def test_tiresias_switches_are_racks(tmp_path: Path) -> None:
-    path = tmp_path / "cluster_spec.csv"
-    path.write_text(HEADER + "2,3,4,40,256\n")
-    nodes = read_tiresias_cluster(path)
-    assert Counter(node.labels[RACK] for node in nodes) == {"rack-0": 3, "rack-1": 3}
-    assert gpus(nodes) == [4] * 6
-    assert nodes[0].allocatable["cpu"] == 40_000
-    assert nodes[0].allocatable["memory"] == 256 * 2**30
-
-
 def test_pools_are_the_parts_of_the_nodes_each_with_its_minimum_and_delay() -> None:
     nodes = parse_nodes("8x8,16x4")
     assert parse_pools("2", nodes) == [("pool-0", 2, 8, 180.0), ("pool-1", 2, 16, 180.0)]
@@ -118,35 +98,3 @@ def test_pools_that_cannot_be_read_are_refused(text: str) -> None:
 def test_nodes_of_a_trace_are_in_no_pools() -> None:
     with pytest.raises(SettingError, match="in no pools; say which there are with --nodes"):
         parse_pools("1", [a_node("n0")])
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        (HEADER, "has 0 rows"),
-        (HEADER + "1,1,1,1,1\n" * 2, "has 2 rows"),
-        (HEADER + "1,0,4,40,256\n", "at least 1"),
-        (HEADER + "1,many,4,40,256\n", "num_node_p_switch is 'many'"),
-        ("num_switch\n1\n", "num_node_p_switch"),
-    ],
-)
-def test_a_file_that_is_no_cluster_spec_is_refused(tmp_path: Path, text: str, word: str) -> None:
-    path = tmp_path / "cluster_spec.csv"
-    path.write_text(text)
-    with pytest.raises(TraceError, match=word):
-        read_tiresias_cluster(path)
-
-
-@pytest.mark.skipif(not TIRESIAS.exists(), reason="needs Tiresias' files, which are not shipped")
-@pytest.mark.parametrize(
-    ("name", "nodes", "each"),
-    [
-        ("cluster_spec", 16, 4),
-        ("n32g4", 32, 4),
-        ("n160g8", 160, 8),
-        ("n256g8", 256, 8),
-        ("n1g4", 1, 4),
-    ],
-)
-def test_tiresias_own_clusters_are_read(name: str, nodes: int, each: int) -> None:
-    assert gpus(read_tiresias_cluster(TIRESIAS / f"{name}.csv")) == [each] * nodes

@@ -12,10 +12,14 @@ from controlplane import binaries
 from controlplane.binaries import (
     CONTROL_PLANE,
     KARPENTER,
+    KUBEFLOW,
+    NODE,
     Binary,
+    Bundle,
     build,
     cache_key,
     cache_root,
+    is_built,
     module_version,
 )
 from controlplane.errors import ControlPlaneError
@@ -55,6 +59,11 @@ def test_versions_come_from_the_wrapper_modules() -> None:
     assert module_version("kwok", "sigs.k8s.io/kwok") == "v0.8.0"
     assert module_version("helm", "helm.sh/helm/v4") == "v4.3.1"
     assert module_version("karpenter", "sigs.k8s.io/karpenter") == "v1.14.1"
+    assert KUBEFLOW.name == "kubeflow-v1.8.1"
+    assert module_version("containerd", "github.com/containerd/containerd/v2") == "v2.4.2"
+    assert module_version("runc", "github.com/opencontainers/runc") == "v1.5.2"
+    assert module_version("cni", "github.com/containernetworking/plugins") == "v1.9.1"
+    assert module_version("node", "github.com/coredns/coredns") == "v1.15.0"
     with pytest.raises(
         ControlPlaneError, match=r"go/kwok/go\.mod does not require k8s\.io/nothing"
     ):
@@ -68,6 +77,40 @@ def test_every_binary_is_static_trimmed_and_knows_its_version() -> None:
     assert all("-trimpath" in command for command in commands.values())
     assert "gitVersion=v1.37.1" in commands["kube-apiserver"][3]
     assert "consts.Version=v0.8.0" in commands["kwokctl"][3]
+
+
+def test_what_a_node_runs_is_static_but_runc_which_filters_system_calls() -> None:
+    dynamic = [b.name for b in NODE.binaries if b.environment()["CGO_ENABLED"] == "1"]
+    assert dynamic == ["runc"]
+    (runc,) = (b for b in NODE.binaries if b.name == "runc")
+    assert "-tags=seccomp" in runc.command(Path("go"), Path("out"))
+    assert not any(flag.startswith("-tags") for flag in BINARIES[0].command(Path(), Path()))
+
+
+def test_key_changes_with_a_source_of_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "go"
+    shutil.copytree(binaries.MODULES, modules)
+    monkeypatch.setattr(binaries, "MODULES", modules)
+    key, other = cache_key(NODE), cache_key()
+    with (modules / "node" / "pause" / "main.go").open("a") as source:
+        source.write("// more\n")
+    assert cache_key(NODE) != key
+    assert cache_key() == other
+
+
+def test_packages_to_build_with_are_asked_for_when_something_is_built(
+    cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(binaries, "require", lambda *names: asked.extend(names))
+    assert not is_built(NODE)
+    build(NODE, report=lambda _line: None)
+    assert asked == list(NODE.packages)
+    assert is_built(NODE)
+    build(NODE, report=lambda _line: None)
+    assert asked == list(NODE.packages)
 
 
 def test_key_changes_with_a_sum_and_with_a_flag(
@@ -126,14 +169,17 @@ def test_failed_build_says_why_and_the_next_one_goes_on_from_there(
     assert sorted(packages) == sorted([*(b.package for b in BINARIES), BINARIES[3].package])
 
 
-def test_bundle_carries_the_manifests_of_its_module(cache: Path, stand_in: Path) -> None:
-    for folder in KARPENTER.manifests:
+@pytest.mark.parametrize("bundle", [KARPENTER, KUBEFLOW], ids=lambda bundle: bundle.name)
+def test_bundle_carries_the_manifests_of_its_module(
+    cache: Path, stand_in: Path, bundle: Bundle
+) -> None:
+    for folder in bundle.manifests:
         (stand_in / "module" / folder).mkdir(parents=True)
         (stand_in / "module" / folder / f"{folder.replace('/', '-')}.yaml").write_text(folder)
-    built = build(KARPENTER, report=lambda _line: None)
-    assert built.name.startswith("karpenter-v1.14.1-")
+    built = build(bundle, report=lambda _line: None)
+    assert built.name.startswith(f"{bundle.name}-")
     copied = {file.name: file.read_text() for file in (built / "manifests").iterdir()}
-    assert copied == {f"{f.replace('/', '-')}.yaml": f for f in KARPENTER.manifests}
+    assert copied == {f"{f.replace('/', '-')}.yaml": f for f in bundle.manifests}
 
 
 def test_two_builders_at_once_build_everything_once(cache: Path, stand_in: Path) -> None:

@@ -3,40 +3,99 @@
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
+from bireme.core.settings import SchedulingSettings
+from bireme.core.start_ranges import StartRange, StartRanges
+from bireme.registry import make_policy
 from bireme.simulator.outcome import Outcome
-from evidence.estimates import Told, kept
+from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from evidence.estimates import Found, Kept, Told, in_place
 
 
-def outcome(**starts: float | None) -> Outcome:
-    """Jobs by name, and when each first started."""
-    jobs = [SimpleNamespace(job=SimpleNamespace(name=n), started=at) for n, at in starts.items()]
-    return cast(Outcome, SimpleNamespace(jobs=jobs))
+def kept(
+    starts: dict[str, float], told: dict[str, list[tuple[float, StartRange]]], *, learned: bool
+) -> Kept:
+    found = Kept()
+    found.add(starts, told, needs_coverage=learned)
+    return found
 
 
 def test_a_start_is_inside_before_or_after_its_range() -> None:
-    told: tuple[float, float, float | None] = (0.0, 10.0, 20.0)
-    ranges = dict.fromkeys(("inside", "early", "late", "edge"), told)
-    found = kept([(outcome(inside=15.0, early=5.0, late=30.0, edge=21.0), Told(ranges))])
-    assert list(found.inside) == [True, False, False, True]
-    assert list(found.before) == [False, True, False, False]
-    assert list(found.after) == [False, False, True, False]
+    starts = {"inside": 15.0, "early": 5.0, "late": 30.0, "edge": 21.0}
+    told = {name: [(0.0, StartRange(10.0, 20.0, 0.9))] for name in starts}
+    found = kept(starts, told, learned=True)
+    assert found.inside == [True, False, False, True]
+    assert found.early == [False, True, False, False]
+    assert found.late == [False, False, True, False]
+    assert (found.told, found.widths) == (4, [10.0] * 4)
 
 
-def test_a_range_without_an_end_is_kept_by_not_starting_before_it() -> None:
-    told = Told({"a": (0.0, 10.0, None), "b": (0.0, 10.0, None)})
-    found = kept([(outcome(a=12.0, b=3.0), told)])
-    assert list(found.open_ended) == [True, False]
-    assert list(found.inside) == []
+def test_a_range_without_an_end_or_without_a_coverage_is_told_and_not_counted() -> None:
+    told = {
+        "open": [(0.0, StartRange(10.0, None))],
+        "foreseen": [(0.0, StartRange(10.0, 20.0))],
+    }
+    starts = {"open": 12.0, "foreseen": 12.0}
+    assert len(kept(starts, told, learned=True).inside) == 0
+    found = kept(starts, told, learned=False)
+    assert (found.told, found.inside) == (2, [True])
 
 
-def test_what_is_told_after_the_first_start_does_not_count() -> None:
-    told = Told({"stopped": (50.0, 60.0, 70.0)}, {"stopped": (50.0, 1)})
-    found = kept([(outcome(stopped=10.0, never=None), told)])
-    assert list(found.inside) == list(found.in_place) == []
-    assert found.jobs == 2
+def test_what_is_told_after_the_first_start_or_of_a_job_that_never_starts_does_not_count() -> None:
+    told = {
+        "stopped": [(5.0, StartRange(8.0, 12.0, 0.9)), (50.0, StartRange(60.0, 70.0, 0.9))],
+        "never": [(0.0, StartRange(60.0, 70.0, 0.9))],
+    }
+    found = kept({"stopped": 10.0}, told, learned=True)
+    assert (found.told, found.inside, found.renewed) == (1, [True], [1.0])
+
+
+def test_the_first_range_counts_and_every_one_of_those_told_later_as_a_share() -> None:
+    told = {
+        "a": [(float(at), StartRange(at + 10.0, at + 20.0, 0.9)) for at in range(0, 40, 10)],
+        "b": [(0.0, StartRange(10.0, None)), (5.0, StartRange(40.0, 60.0, 0.9))],
+    }
+    found = kept({"a": 45.0, "b": 45.0}, told, learned=True)
+    assert (found.inside, found.renewed) == ([False], [0.25, 1.0])
 
 
 def test_a_place_is_kept_while_no_more_start_before_than_stood_there() -> None:
-    told = Told(places={"second": (0.0, 2), "first": (0.0, 1)})
-    found = kept([(outcome(second=10.0, first=20.0, passing=5.0), told)])
-    assert list(found.in_place) == [True, False]
+    starts = {"second": 10.0, "first": 20.0, "passing": 5.0}
+    places = {"second": (0.0, 2), "first": (0.0, 1), "never": (0.0, 1), "passing": (5.0, 1)}
+    assert list(in_place(starts, places)) == [True, False]
+
+
+def test_an_outcome_counts_with_the_first_start_of_each_job() -> None:
+    jobs = [
+        SimpleNamespace(job=SimpleNamespace(name=n), started=at)
+        for n, at in (("a", 9.0), ("b", None))
+    ]
+    found, told = Found(), Told()
+    told.alone["a"] = told.learned["a"] = [(0.0, StartRange(8.0, 10.0))]
+    told.places["a"] = (0.0, 1)
+    found.add(cast(Outcome, SimpleNamespace(jobs=jobs)), told)
+    assert (found.jobs, found.alone.inside, found.learned.inside) == (2, [True], [])
+    assert found.places == [True]
+
+
+@pytest.mark.parametrize(("arrived", "alone"), [(1.0, 65.0), (-1e6, 900.0)])
+def test_a_cycle_is_heard_as_its_reservation_tells_it_and_as_the_core_does(
+    arrived: float, alone: float
+) -> None:
+    """Beyond its wait bound a gang keeps the places of the oldest, wherever it fits first."""
+    snapshot = a_snapshot(
+        [a_node("n0"), a_node("n1")], a_gang("wide", a_task(8), arrived=arrived), now=10.0
+    )
+    for name, node, seconds, started in (("old", "n0", 900.0, 0.0), ("new", "n1", 60.0, 5.0)):
+        gang = a_gang(name, a_task(8), estimated_seconds=seconds)
+        held = a_running(gang, snapshot.nodes, {node: 8}, started=started)
+        snapshot = with_running(snapshot, held)
+    told, policy = Told(), make_policy(SchedulingSettings())
+    decision = told.decide(snapshot, policy)
+    assert [hold.gang.name for hold in decision.held] == ["wide"]
+    ((_, found),) = told.alone["wide"]
+    assert found.earliest == alone
+    assert told.learned["wide"] == [(10.0, StartRanges().tell(snapshot, decision)["wide"])]
+    assert told.learned["wide"][0][1].earliest == 65.0
+    assert told.places == {"wide": (10.0, 1)}

@@ -5,7 +5,8 @@ from typing import Any
 
 import yaml
 
-from controlplane.kwokctl import HEALTH_PATHS, Ports, configuration
+from controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from controlplane.realnode.network import Network
 
 PORTS = Ports(1, 2, 3, 4, 5, 6)
 
@@ -47,3 +48,27 @@ def test_scheduler_gates_and_api_versions_are_options() -> None:
     assert options["kubeFeatureGates"] == "GenericWorkload=true,Other=false"
     assert options["kubeRuntimeConfig"] == "scheduling.k8s.io/v1beta1=true"
     assert documents()[0]["options"]["disable"] == []
+
+
+def arguments(document: dict[str, Any], component: str) -> dict[str, str]:
+    for patch in document["componentsPatches"]:
+        if patch["name"] == component:
+            return {extra["key"]: extra["value"] for extra in patch["extraArgs"]}
+    return {}
+
+
+def test_beside_a_real_node_the_components_know_its_network_and_kwok_keeps_to_its_own() -> None:
+    plain = documents()[0]
+    document = documents(real=RealNodeAccess(Network(7), Path("/keys")))[0]
+    assert document["options"]["kubeApiserverCertSANs"] == ["10.200.7.1", "10.198.7.1"]
+    server = arguments(document, "kube-apiserver")
+    assert server["advertise-address"] == "10.198.7.1"
+    assert server["kubelet-client-key"] == "/keys/admin.key"
+    controllers = arguments(document, "kube-controller-manager")
+    assert controllers["service-cluster-ip-range"] == server["service-cluster-ip-range"]
+    assert arguments(plain, "kube-controller-manager").items() <= controllers.items()
+    assert arguments(plain, "kwok-controller") == {}
+    assert arguments(document, "kwok-controller") == {
+        "manage-all-nodes": "false",
+        "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
+    }

@@ -15,7 +15,9 @@ from controlplane.nodes import (
     ZONE,
     fake_nodes,
     nodes_manifest,
+    repelling,
 )
+from controlplane.registration import is_usable
 
 
 def test_nodes_fill_racks_blocks_and_zones_in_equal_shares() -> None:
@@ -72,3 +74,14 @@ def test_impossible_shapes_are_refused_with_their_numbers(
 def test_manifest_for_kind_users_is_up_to_date() -> None:
     written = (STAGES.parent / "nodes.yaml").read_text()
     assert written == nodes_manifest(), "run the command in the file's first lines"
+
+
+def test_a_fake_node_beside_a_real_one_repels_pods_and_is_usable_all_the_same() -> None:
+    (node,) = fake_nodes(1, racks=1)
+    made = repelling(node)
+    assert "spec" not in node
+    assert [taint["effect"] for taint in made["spec"]["taints"]] == ["NoSchedule"]
+    made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert is_usable(made)
+    made["spec"]["taints"] = [*made["spec"]["taints"], {"key": "node.kubernetes.io/not-ready"}]
+    assert not is_usable(made)

@@ -62,12 +62,18 @@ class PlacementSummary(Model):
 
 
 class EstimatedStart(Model):
-    """When a job that places are kept for should start, as things stand."""
+    """When a job that places are kept for should start, as things stand.
+
+    With ``coveragePercent`` a range learned from how earlier starts came; without it, what those
+    that run there say of themselves.
+    """
 
     earliest: Timestamp
-    """When enough of those that run there are expected to have ended."""
+    """Without coveragePercent, when enough of those that run there are expected to have ended."""
     latest: Timestamp | None = None
-    """When all of them are; absent when one of them does not say for how long it runs."""
+    """Without coveragePercent, when all of them are; absent when one does not say for how long."""
+    coverage_percent: int | None = Field(default=None, ge=1, le=99)
+    """Of 100 such ranges so many hold the start; absent while too few jobs have started to tell."""
 
 
 class TrainingJobStatus(Model):

@@ -1,8 +1,9 @@
 """A comparison as aligned text, and a progress line for terminals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, TextIO
 
+from bireme.command_line import aligned
 from bireme.simulator.comparison import Comparison, Line
 from bireme.simulator.reports import standing, words
 
@@ -49,18 +50,6 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
         notes.append(f"Means over {len(comparison.seeds)} seeds; in brackets 95 % intervals.")
     notes += standing.caveats(comparison)
     return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Rows as lines of columns, the first ``left`` flush left, the others flush right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 class Progress:

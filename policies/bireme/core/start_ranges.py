@@ -1,0 +1,166 @@
+"""When a waiting gang should start: a range that holds the start as often as it says.
+
+A reservation foresees one moment: when enough has ended, if all run as long as stated. Whoever
+states more than the truth makes everybody behind him start sooner, and a history of run times errs
+both ways. How wrong such moments were is therefore remembered: the wait that came over the wait
+that was foreseen. What is foreseen next becomes a range, by two of these ratios: one in twenty was
+below the lower, one in twenty above the upper.
+
+    [now + r_(k) f, now + r_(n + 1 - k) f],   k = floor((n + 1) / 20)
+
+f is the wait foreseen and r_(k) the k-th smallest of the n ratios. If the next one is exchangeable
+with them, the range holds the start with a probability of at least 90 % (split conformal
+prediction, Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005; each end for
+itself as in Romano, Patterson and Candès, NeurIPS 2019). It is not quite, as users change their
+ways, so only the latest are remembered.
+
+Where run times are unknown, or were judged badly, a moment foreseen is worth little or there is
+none. So waits are remembered as they are, too, and those that lasted as long as this one has by
+now make a second range in the same way. The narrower of the two is told. To choose costs some
+coverage: what is sure is 80 %. How often ranges held is measured in
+``docs/results/simulations/estimates.md``.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bireme.core.decision import Admit, Decision, Hold, Reservation
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
+
+_ONE_IN: Final = 20
+"""At each end of a range one start in so many may be outside of it."""
+COVERAGE: Final = 1 - 2 / _ONE_IN
+"""The share of starts that a range is to hold."""
+REMEMBERED: Final = 256
+"""Ratios, and waits: enough to know their tails, and few enough to change with the users."""
+_SHORTEST_SECONDS: Final = 10.0
+"""A wait foreseen counts as no shorter: a decision and a start take their time as well."""
+_MOST_FORESEEN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StartRange:
+    """When a gang should start, POSIX seconds.
+
+    Attributes:
+        earliest: While ``coverage`` is None, the moment foreseen; it may well start sooner.
+        latest: While ``coverage`` is None, the expected end of the last gang on the reserved
+            nodes; None when one of them does not say for how long it runs, or has outrun that.
+        coverage: The share of starts that ranges like this one hold; None while too few gangs
+            have started to tell.
+    """
+
+    earliest: float
+    latest: float | None
+    coverage: float | None = None
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What was foreseen of a wait that goes on.
+
+    Attributes:
+        began: When places were first kept for the gang, POSIX seconds.
+        foreseen: At which moments, POSIX seconds, and for how many seconds from then on.
+    """
+
+    began: float
+    foreseen: list[tuple[float, float]] = field(default_factory=list)
+
+    def note(self, now: float, seconds: float) -> None:
+        """Keep what is foreseen now if it is the first, or what was kept last has passed."""
+        has_passed = not self.foreseen or now > sum(self.foreseen[-1])
+        if seconds > 0 and has_passed and len(self.foreseen) < _MOST_FORESEEN:
+            self.foreseen.append((now, max(seconds, _SHORTEST_SECONDS)))
+
+
+class StartRanges:
+    """What was foreseen of starts, and how they came; it begins knowing nothing.
+
+    Args:
+        remembered: The most ratios, and the most waits.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._ratios: deque[float] = deque(maxlen=remembered)
+        self._seconds: deque[float] = deque(maxlen=remembered)
+        self._waits: dict[str, _Wait] = {}
+
+    def tell(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
+        """Ranges of gangs that wait, by uid, for those of which anybody can say anything.
+
+        To be asked about every decision, as it learns from each: admitted gangs teach, and what
+        was foreseen of those that wait no more is forgotten.
+
+        Args:
+            snapshot: What was decided on.
+            decision: What was decided.
+        """
+        waiting: dict[str, _Wait] = {}
+        ranges: dict[str, StartRange] = {}
+        for action in decision.actions:
+            if isinstance(action, Admit):
+                self._learn(action.gang.uid, snapshot.now)
+            elif isinstance(action, Hold):
+                uid = action.gang.uid
+                wait = self._waits.get(uid)
+                if (reservation := _foreseeing(action)) is not None:
+                    wait = wait or _Wait(snapshot.now)
+                    wait.note(snapshot.now, reservation.expected - snapshot.now)
+                    if (found := self._range(wait, reservation, snapshot)) is not None:
+                        ranges[uid] = found
+                if wait is not None:
+                    waiting[uid] = wait
+        self._waits = waiting
+        return ranges
+
+    def _learn(self, uid: str, now: float) -> None:
+        wait = self._waits.get(uid)
+        if wait is not None:  # and none is negative, whatever the clocks say
+            self._ratios.extend(max(0.0, now - at) / seconds for at, seconds in wait.foreseen)
+            self._seconds.append(max(0.0, now - wait.began))
+
+    def _range(
+        self, wait: _Wait, reservation: Reservation, snapshot: ClusterSnapshot
+    ) -> StartRange | None:
+        expected, now = reservation.expected, snapshot.now
+        longer = [seconds for seconds in self._seconds if seconds > now - wait.began]
+        ranges = [_between(longer, wait.began, 1.0)]
+        if expected > now:
+            ranges.append(_between(self._ratios, now, max(expected - now, _SHORTEST_SECONDS)))
+        learned = [ends for ends in ranges if ends is not None]
+        if learned:
+            earliest, latest = min(learned, key=lambda ends: ends[1] - ends[0])
+            return StartRange(earliest, latest, COVERAGE)
+        if expected > now:
+            return StartRange(expected, _last_end(reservation, snapshot))
+        return None
+
+
+def _foreseeing(hold: Hold) -> Reservation | None:
+    """The reservation of a gang, unless others are stopped for it: that takes seconds."""
+    return None if hold.reason is Reason.WAITING_FOR_PREEMPTION else hold.reservation
+
+
+def _between(errors: Sequence[float], began: float, seconds: float) -> tuple[float, float] | None:
+    """The range from ``began`` on, where ``errors`` count in ``seconds``; None of too few."""
+    tail = (len(errors) + 1) // _ONE_IN
+    if not tail:
+        return None
+    ordered = sorted(errors)
+    return began + ordered[tail - 1] * seconds, began + ordered[-tail] * seconds
+
+
+def _last_end(reservation: Reservation, snapshot: ClusterSnapshot) -> float | None:
+    """The expected end of the last gang on the reserved nodes, POSIX seconds, if all say so."""
+    table = snapshot.running_table
+    is_there = np.isin(table.rows, reservation.placement.node_rows())
+    ends = table.expected_ends(snapshot.now, -np.inf)[np.unique(table.owner[is_there])]
+    if not len(ends) or ends.min() <= snapshot.now:
+        return None
+    return max(reservation.expected, float(ends.max()))

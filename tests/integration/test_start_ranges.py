@@ -1,0 +1,75 @@
+"""A leading operator learns how starts come, and tells it; the core says the same of its cycles."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Decision
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.start_ranges import StartRange, StartRanges
+from bireme.kube import timestamps
+from bireme.registry import make_policy
+from bireme_operator.status import estimated_start
+from fakeapi import FakeApi
+from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.terms import furnish, leading, status, submit, until
+from scenario.manifests import Manifest, task, training_job
+
+FEWEST = 19
+"""So many starts must have come before a range is learned."""
+
+
+class Heard(StartRanges):
+    """Keeps what it was asked and what it said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[ClusterSnapshot, dict[str, StartRange]]] = []
+
+    def tell(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
+        ranges = super().tell(snapshot, decision)
+        self.said.append((snapshot, ranges))
+        return ranges
+
+
+def whole(number: int) -> Manifest:
+    """A job that fills the node and says it runs for an hour, which it does not."""
+    return training_job(f"job{number:02}", task("worker", 8), estimatedDuration="1h")
+
+
+def told(api: FakeApi, number: int) -> dict[str, Any]:
+    """The estimated start that a job tells; empty without one."""
+    return status(api, f"job{number:02}").get("estimatedStart") or {}
+
+
+def is_running(api: FakeApi, number: int) -> bool:
+    return status(api, f"job{number:02}").get("phase") == "Running"
+
+
+async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    furnish(api, 1)
+    heard = Heard()
+    async with FakeKubelets(api, runs) as kubelets:
+        async with leading(api, tmp_path, status_refresh_seconds=0.1) as term:
+            term.loop._starts = heard
+            submit(api, whole(0))
+            for number in range(FEWEST + 1):
+                await until(partial(is_running, api, number))
+                submit(api, whole(number + 1))
+                await until(partial(told, api, number + 1))
+                assert ("coveragePercent" in told(api, number + 1)) == (number == FEWEST)
+                if number < FEWEST:
+                    for worker in range(8):
+                        kubelets.end(f"job{number:02}-worker-{worker}")
+            learned = told(api, FEWEST + 1)
+        hour = (timestamps.parse(told(api, FEWEST + 1)["latest"]) or 0.0) - heard.said[-1][0].now
+        assert hour < 600, "nobody ran for the hour that everybody stated"
+        async with leading(api, tmp_path, epoch=2, status_refresh_seconds=0.1):
+            await until(lambda: "coveragePercent" not in told(api, FEWEST + 1))
+    assert learned in [estimated_start(r) for _, said in heard.said for r in said.values()]
+    again, policy = StartRanges(), make_policy(heard.said[0][0].settings)
+    for snapshot, said in heard.said:
+        assert again.tell(snapshot, run_cycle(snapshot, policy, explain=False)) == said
