@@ -67,13 +67,9 @@ class Cluster:
         Raises:
             ControlPlaneError: the name is bad or taken, or a component did not start.
         """
-        if NAME_PATTERN.fullmatch(name) is None:
-            raise ControlPlaneError(
-                f"cluster name {name!r}: use 1-40 lower-case letters, digits and inner dashes"
-            )
+        cluster = cls(name)
         binaries = build()
         stop_orphans()
-        cluster = cls(name)
         cluster._claim(detached)
         keys = cluster._home / "pki"
         try:
@@ -245,6 +241,10 @@ class Cluster:
 
     def _claim(self, detached: bool) -> None:
         """Makes the folder, with a lock in it that this program holds while it lives."""
+        if NAME_PATTERN.fullmatch(self.name) is None:
+            raise ControlPlaneError(
+                f"cluster name {self.name!r}: use 1-40 lower-case letters, digits and inner dashes"
+            )
         clusters_folder().mkdir(parents=True, exist_ok=True)
         try:
             self._folder.mkdir()

@@ -45,6 +45,16 @@ HEALTH_PATHS: Final[Mapping[str, tuple[str, str, str]]] = {
 """Scheme, the option that holds the port, and path of every component's health check."""
 
 
+KWOK_OPTIONS: Final = {
+    "cidr": POD_ADDRESSES,
+    "podPlayStageParallelism": 16,
+    "nodePlayStageParallelism": 16,
+    "nodeLeaseParallelism": 4,
+    "podsOnNodeSyncParallelism": 4,
+}
+"""Naming one option clears the defaults of the others: without these five nothing runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Every port that kwokctl's components open; field names are kwokctl's options."""
@@ -123,14 +133,7 @@ def configuration(
         {
             "apiVersion": API_VERSION,
             "kind": "KwokConfiguration",
-            # Naming one option clears the defaults of the others: without these five nothing runs.
-            "options": {
-                "cidr": POD_ADDRESSES,
-                "podPlayStageParallelism": 16,
-                "nodePlayStageParallelism": 16,
-                "nodeLeaseParallelism": 4,
-                "podsOnNodeSyncParallelism": 4,
-            },
+            "options": KWOK_OPTIONS,
         },
     ]
     return f"{yaml.safe_dump_all(documents)}---\n{STAGES.read_text()}"

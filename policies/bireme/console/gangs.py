@@ -84,12 +84,7 @@ def line_of(manifest: Json) -> GangLine:
     status = manifest.get("status") or {}
     phase = status.get("phase") or "Pending"
     start, priority = status.get("estimatedStart") or {}, status.get("priority") or {}
-    placement, has_plan = status.get("placement") or {}, bool(status.get("plan"))
-    position = status.get("queuePosition")
-    if manifest.get("kind") == "TrainingJob":
-        waits = phase in ("Pending", "Restarting")
-    else:  # the newest pods of a group wait while the others run
-        waits = position is not None or (phase in ("Pending", "Interrupted") and not has_plan)
+    placement = status.get("placement") or {}
     return GangLine(
         kind=manifest.get("kind", ""),
         namespace=about.get("namespace", ""),
@@ -99,8 +94,8 @@ def line_of(manifest: Json) -> GangLine:
         phase=phase,
         reason=cleaned(status.get("reason") or ""),
         message=cleaned(status.get("message") or ""),
-        position=position,
-        waits=waits,
+        position=status.get("queuePosition"),
+        waits=_waits(manifest.get("kind", ""), phase, status),
         gpus=status.get("gpus"),
         ready=status.get("ready") or "",
         priority_class=spec.get("priorityClassName") or "",
@@ -120,6 +115,14 @@ def line_of(manifest: Json) -> GangLine:
         nodes=cleaned(placement.get("summary") or ""),
         progress=(status.get("progress") or {}).get("percentage"),
     )
+
+
+def _waits(kind: str, phase: str, status: Json) -> bool:
+    if kind == "TrainingJob":
+        return phase in ("Pending", "Restarting")
+    if status.get("queuePosition") is not None:  # its newest pods, while the others run
+        return True
+    return phase in ("Pending", "Interrupted") and not status.get("plan")
 
 
 def in_line(manifests: Iterable[Json]) -> list[GangLine]:

@@ -4,6 +4,7 @@ Version 1 has a tree per controller, and kubelet wants the group in each; versio
 which systems with version 1 may have as well.
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,17 +13,26 @@ from controlplane.waiting import wait_until
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CONTROLLERS: Final = CGROUPS / "cgroup.controllers"  # only version 2 has it
+SHARES: Final = 1024  # of one program, as the kernel counts
 REMOVAL_TIMEOUT_SECONDS: Final = 20.0
 
 
 def make(name: str) -> None:
-    """Makes the group in every tree, with the processors and memory nodes of its parent."""
+    """Makes the group in every tree, with the processors and memory nodes of its parent.
+
+    Beside other programs of a busy machine its pods count as one for each processor; by default
+    they would count as one in all.
+    """
     for tree in _trees():
         group = tree / name
         group.mkdir(exist_ok=True)
+        if CONTROLLERS.exists():
+            continue
         for inherited in ("cpuset.cpus", "cpuset.mems"):
-            if (tree / inherited).exists() and not CONTROLLERS.exists():
+            if (tree / inherited).exists():
                 (group / inherited).write_text((tree / inherited).read_text())
+        if (tree / "cpu.shares").exists():
+            (group / "cpu.shares").write_text(str(SHARES * (os.cpu_count() or 1)))
     if CONTROLLERS.exists():
         for controller in CONTROLLERS.read_text().split():
             (CGROUPS / "cgroup.subtree_control").write_text(f"+{controller}")
