@@ -72,4 +72,4 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
     assert learned in [estimated_start(r) for _, said in heard.said for r in said.values()]
     again, policy = StartRanges(), make_policy(heard.said[0][0].settings)
     for snapshot, said in heard.said:
-        assert again.tell(snapshot, run_cycle(snapshot, policy, explain=False)) == said
+        assert again.tell(snapshot, run_cycle(snapshot, policy)) == said

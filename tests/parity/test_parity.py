@@ -114,7 +114,11 @@ def _told(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
         case Hold():
             entry |= {"gang": action.gang, "position": action.position}
             if (kept := action.reservation) is not None:
-                entry |= {"start": kept.start, "where": places(kept.placement, snapshot)}
+                entry |= {
+                    "start": kept.start,
+                    "sooner": kept.sooner,
+                    "where": places(kept.placement, snapshot),
+                }
         case Resize():
             where = places(action.placement, snapshot)
             entry |= {"gang": action.running.gang, "where": where}

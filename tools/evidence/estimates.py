@@ -72,7 +72,7 @@ class Told:
 
     def decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
         """The scheduling cycle, listened to."""
-        decision = run_cycle(snapshot, policy, explain=False)
+        decision = run_cycle(snapshot, policy)
         for hold in decision.held:
             if hold.position is not None:
                 self.places.setdefault(hold.gang.uid, (snapshot.now, hold.position))

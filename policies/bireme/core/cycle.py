@@ -31,7 +31,8 @@ from bireme.core.walk import Walk
 def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
     """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
 
-    Without ``explain`` the decision is the same, but its actions carry no words.
+    Without ``explain`` the decision is the same, but its actions carry no words, and reservations
+    not when they should come true sooner.
     """
     placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
     growing = None

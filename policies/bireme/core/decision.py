@@ -23,7 +23,8 @@ class Reservation:
         placement: The places, in rows of the snapshot's nodes.
         is_closed: Whether not even a gang that would end before ``start`` may use them.
         sooner: When the gang should fit already, there or elsewhere, where these places are those
-            of the oldest gangs and not of the first to end; None where that is ``start``.
+            of the oldest gangs and not of the first to end; None where that is ``start``, and in
+            a decision that explains nothing.
     """
 
     start: float

@@ -28,12 +28,18 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 def reserve(
-    gang: Gang, ledger: Ledger, snapshot: ClusterSnapshot, placer: Placer, is_overdue: bool
+    gang: Gang,
+    ledger: Ledger,
+    snapshot: ClusterSnapshot,
+    placer: Placer,
+    is_overdue: bool,
+    explain: bool = True,
 ) -> Reservation | None:
     """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
 
     Pods that no gang owns are expected to stay, except for a gang past its wait bound: its places
-    may be theirs, which keeps others from taking them first.
+    may be theirs, which keeps others from taking them first. When it should start sooner than
+    that is worked out to ``explain`` alone.
     """
     releases = (Releases.by_age if is_overdue else Releases.by_end)(snapshot, gang)
     free = ledger.now.free
@@ -41,7 +47,7 @@ def reserve(
     if found is not None:
         count, placement = found
         start, sooner = _end(releases, count, snapshot), None
-        if is_overdue:
+        if is_overdue and explain:
             by_end = Releases.by_end(snapshot, gang)
             first = _earliest(gang, by_end, free, snapshot, placer)
             sooner = first and _end(by_end, first[0], snapshot)

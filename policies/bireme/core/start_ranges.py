@@ -99,7 +99,7 @@ class StartRanges:
 
         Args:
             snapshot: What was decided on.
-            decision: What was decided.
+            decision: What was decided, explained.
         """
         waiting: dict[str, _Wait] = {}
         ranges: dict[str, StartRange] = {}

@@ -172,8 +172,7 @@ class Walk:
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
         """Say why ``gang`` waits; the first that capacity blocks gets the reservation."""
-        whole, ahead = entry.gang, self.position - 1
-        is_overdue = whole.uid in self.overdue
+        whole, ahead, is_overdue = entry.gang, self.position - 1, entry.gang.uid in self.overdue
         over_limit = self.queues.excess(gang.queue, gang.demand)
         if over_limit is not None:
             queue, excess = over_limit
@@ -183,7 +182,9 @@ class Walk:
             return Hold(whole, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            reservation = reserve(gang, self.ledger, self.snapshot, self.placer, is_overdue)
+            reservation = reserve(
+                gang, self.ledger, self.snapshot, self.placer, is_overdue, self.explain
+            )
             if reservation is not None:
                 self.blocked = whole
                 self.queues.reserve(gang.queue, gang.demand)

@@ -40,7 +40,10 @@ def story(decision: Decision, with_words: bool = True) -> list[object]:
         if isinstance(action, Admit | Resize):
             facts.append(repr(action.placement))
         if isinstance(action, Hold):
-            facts += [action.position, repr(action.reservation)]
+            kept = action.reservation
+            if kept is not None and not with_words:
+                kept = replace(kept, sooner=None)  # it is only told
+            facts += [action.position, repr(kept)]
         if isinstance(action, Preempt):
             facts.append(action.beneficiary)
         if isinstance(action, Admit):

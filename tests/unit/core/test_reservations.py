@@ -120,6 +120,10 @@ def test_an_overdue_gang_keeps_the_places_of_the_oldest_and_should_start_where_i
     assert reservation.is_closed
     assert (reservation.start, reservation.expected) == (900.0, 65.0)
     assert reservation.placement.by_task(snapshot.nodes) == {"worker": ("n0",)}
+    silent = run_cycle(snapshot, Policy(Fifo(), Packing()), explain=False)
+    unsaid = hold_of(silent, "wide").reservation
+    assert unsaid is not None
+    assert (unsaid.start, unsaid.sooner) == (900.0, None), "nobody reads it"
 
 
 def test_a_gang_that_is_not_overdue_should_start_where_its_places_are() -> None:
