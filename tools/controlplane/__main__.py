@@ -1,6 +1,6 @@
 """Command line: build the binaries, start and stop named clusters.
 
-PYTHONPATH=tools python -m controlplane build [--karpenter] [--kubeflow] [--node]
+PYTHONPATH=tools python -m controlplane build [--karpenter] [--kubeflow] [--node] [--where-possible]
 PYTHONPATH=tools python -m controlplane up NAME [--nodes 16] [--node]
 PYTHONPATH=tools python -m controlplane down NAME
 PYTHONPATH=tools python -m controlplane list
@@ -16,6 +16,7 @@ from controlplane.binaries import CONTROL_PLANE, KARPENTER, KUBEFLOW, NODE, Bund
 from controlplane.cluster import Cluster, known_clusters, stop_orphans
 from controlplane.errors import ControlPlaneError
 from controlplane.nodes import fake_nodes, nodes_manifest
+from controlplane.realnode.obstacle import obstacle
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,13 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         match options.command:
             case "build":
-                print(_build())
-                if options.karpenter:
-                    print(_build(KARPENTER))
-                if options.kubeflow:
-                    print(_build(KUBEFLOW))
-                if options.node:
-                    print(_build(NODE))
+                _build_asked(options)
             case "up":
                 _up(options.name, options.nodes, real_node=options.node)
             case "down":
@@ -59,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         "--kubeflow", action="store_true", help="Kubeflow as well, for the tests of its jobs"
     )
     building.add_argument("--node", action="store_true", help="the programs of a real node as well")
+    building.add_argument(
+        "--where-possible", action="store_true", help="no error where there can be no real node"
+    )
     up = commands.add_parser("up", help="start a cluster that stays until `down`")
     up.add_argument("name")
     up.add_argument("--nodes", type=int, default=16, help="fake nodes of 8 GPUs (default 16)")
@@ -68,6 +66,17 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="show all clusters; clears away those whose owner died")
     commands.add_parser("nodes", help="print the fake nodes of the demo as YAML, for kind")
     return parser
+
+
+def _build_asked(options: argparse.Namespace) -> None:
+    print(_build())
+    if options.karpenter:
+        print(_build(KARPENTER))
+    if options.kubeflow:
+        print(_build(KUBEFLOW))
+    if options.node:
+        reason = obstacle() if options.where_possible else None
+        print(f"no real node: {reason}" if reason else _build(NODE))
 
 
 def _build(bundle: Bundle = CONTROL_PLANE) -> Path:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controlplane.__main__ import main
+from controlplane.binaries import CONTROL_PLANE, NODE, Bundle
 from controlplane.errors import ControlPlaneError
 from controlplane.realnode import cgroups, network, obstacle, settings
 from controlplane.realnode.credentials import Authority
@@ -126,10 +128,13 @@ def test_control_groups_are_made_in_every_tree_and_removed_with_all_below(
         tree.mkdir()
     (trees[0] / "cpuset.cpus").write_text("0-1")
     (trees[0] / "cpuset.mems").write_text("0")
+    (trees[1] / "cpu.shares").write_text("1024")
     monkeypatch.setattr(cgroups, "_trees", lambda: trees)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     cgroups.make("node")
+    assert (trees[1] / "node" / "cpu.shares").read_text() == "4096"
     assert (trees[0] / "node" / "cpuset.cpus").read_text() == "0-1"
-    for file in (trees[0] / "node").iterdir():
+    for file in tmp_path.glob("*/node/*"):
         file.unlink()  # in a real tree they go with their group
     (trees[1] / "node" / "kubepods" / "pod-1").mkdir(parents=True)
     cgroups.remove("node")
@@ -179,6 +184,24 @@ def test_what_a_machine_lacks_is_named(
     for name, value in change.items():
         monkeypatch.setattr(name, value)
     assert said in (obstacle.obstacle() or "")
+
+
+def test_a_build_where_possible_says_why_it_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built: list[str] = []
+
+    def build(bundle: Bundle, report: object) -> Path:
+        built.append(bundle.name)
+        return Path("/built")
+
+    monkeypatch.setattr("controlplane.__main__.build", build)
+    monkeypatch.setattr("controlplane.__main__.obstacle", lambda: "a real node needs root")
+    assert main(["build", "--node", "--where-possible"]) == 0
+    assert built == [CONTROL_PLANE.name]
+    assert "no real node: a real node needs root" in capsys.readouterr().out
+    assert main(["build", "--node"]) == 0
+    assert built[1:] == [CONTROL_PLANE.name, NODE.name]
 
 
 def test_a_sandbox_that_does_not_run_is_named_and_stopping_it_is_fine(tmp_path: Path) -> None:

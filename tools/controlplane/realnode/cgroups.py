@@ -48,7 +48,7 @@ def _left_of(name: str) -> list[Path]:
     """The groups that could not be removed; the kernel takes a while over a process's end."""
     groups = [tree / name for tree in _trees() if (tree / name).is_dir()]
     for group in groups:
-        for inner in sorted((p for p in group.rglob("*/")), reverse=True):
+        for inner in sorted(group.rglob("*/"), reverse=True):
             with suppress(OSError):
                 inner.rmdir()
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """A node whose pods are real: containerd, kubelet, kube-proxy and CoreDNS in one sandbox."""
 
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -78,15 +78,14 @@ class RealNode:
         image = write_image(self._binary("pause"), settings.PAUSE, self._folder / "pause.tar")
         self.start("containerd").wait_ready()
         self.load(image)
-        others = [self.start(name) for name in HEALTH if name != "containerd"]
+        for program in [self.start(name) for name in HEALTH if name != "containerd"]:
+            program.wait_ready(READY_TIMEOUT_SECONDS)
 
         def usable() -> bool:
             answer = api.request("GET", f"/api/v1/nodes/{self.name}")
             return answer.status == 200 and is_usable(answer.json())
 
-        wait_until(usable, READY_TIMEOUT_SECONDS, "a usable real node", others[0].log_tail)
-        for program in others:
-            program.wait_ready()
+        wait_until(usable, READY_TIMEOUT_SECONDS, "the node", partial(self.log, "kubelet"))
 
     def load(self, archive: Path) -> None:
         """Brings the images of an archive, in OCI's or Docker's format, onto the node.
