@@ -19,8 +19,9 @@ for name, module in sorted(sys.modules.items()):
 """
 WRITABLE: Final = """
 import os
+open_to_all = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run")  # by Linux and Debian
 for folder, _, names in os.walk("/"):
-    if folder.startswith(("/proc", "/sys", "/dev", "/tmp", "/run", "/var/run")):
+    if folder.startswith(open_to_all):
         continue
     for name in ["", *names]:
         path = os.path.join(folder, name)
