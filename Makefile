@@ -67,7 +67,7 @@ reference: install ## write docs/reference and the chart's README from the code
 docs: install ## the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-images: controlplane ## container images without Docker, as OCI archives (root, Debian or Ubuntu)
+images: controlplane ## container images without Docker, as OCI archives (root on Debian)
 	@$(RUN) images
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)

@@ -13,6 +13,7 @@ from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.realnode.obstacle import obstacle
 from images import Images, base, build
+from images import obstacle as images_obstacle
 from scenario.helm import Helm
 from scenario.installed import NAMESPACE, install, uninstall
 from scenario.tenant import Tenant
@@ -26,7 +27,7 @@ def unique_name(prefix: str) -> str:
 @pytest.fixture(scope="session")
 def able() -> None:
     """Skips unless this machine can have a real node."""
-    if reason := obstacle():
+    if reason := obstacle() or images_obstacle():
         pytest.skip(reason)
 
 

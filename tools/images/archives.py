@@ -65,6 +65,8 @@ def obstacle() -> str | None:
     """Why images cannot be built on this machine, in words; None when they can."""
     if os.geteuid() != 0:
         return "images are built by buildah and debootstrap, which need root here"
+    if not debian.is_here():
+        return "images are built here of Debian's packages: use Debian, or the Dockerfile elsewhere"
     return packages.obstacle(*PACKAGES)
 
 

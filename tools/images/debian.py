@@ -4,6 +4,7 @@ It is what ``python:3.N-slim`` is as far as the Dockerfile can tell: Debian with
 ``python`` with pip on PATH, whose standard library has no bytecode. Its Python is Debian's.
 """
 
+import platform
 import shutil
 from pathlib import Path
 from typing import Final
@@ -12,11 +13,18 @@ from images.tool import Buildah, ImageError, run
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = ("ca-certificates", "python3", "python3-pip")
-MIRROR: Final = "http://mirror.example.org/debian"
 _CLEARED: Final = (
     *("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale"),
     *("var/cache/apt", "var/cache/debconf", "var/lib/apt/lists", "var/log"),
 )
+
+
+def is_here() -> bool:
+    """Whether this machine is a Debian, whose apt knows where packages come from."""
+    try:
+        return platform.freedesktop_os_release()["ID"] == "debian"
+    except (OSError, KeyError):
+        return False
 
 
 def make(buildah: Buildah, name: str) -> None:
@@ -41,15 +49,20 @@ def make(buildah: Buildah, name: str) -> None:
 
 
 def mirror() -> str:
-    """Where apt of this machine takes ``SUITE`` from; Debian's own address where it does not."""
-    if shutil.which("apt-get"):
-        listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
-        wanted = ["Identifier: Packages", "Origin: Debian", f"Codename: {SUITE}"]
-        try:
-            return run([*listed, *wanted]).split()[0]
-        except (ImageError, IndexError):
-            pass
-    return MIRROR
+    """Where apt of this machine takes ``SUITE`` from.
+
+    Raises:
+        ImageError: from nowhere, or there is no apt.
+    """
+    wanted = ["Identifier: Packages", "Origin: Debian", f"Codename: {SUITE}"]
+    listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]
+    found = run(listed).split()
+    if not found:
+        run(["apt-get", "--quiet", "update"])  # the lists of a fresh image are empty
+        found = run(listed).split()
+    if not found:
+        raise ImageError(f"apt of this machine knows no Debian {SUITE}: build where it does")
+    return found[0]
 
 
 def _clear(root: Path) -> None:

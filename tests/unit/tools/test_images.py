@@ -11,7 +11,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from images import archives, materials, sizes, tool
+from images import archives, debian, materials, sizes, tool
 from images.tool import ImageError, pip_configuration
 
 REPOSITORY = Path(__file__).parents[3]
@@ -100,6 +100,18 @@ def test_only_root_builds_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(ImageError, match="need root"):
         archives.base()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_images_are_built_where_the_base_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "ubuntu"})
+    assert "use Debian" in str(archives.obstacle())
+
+
+def test_an_apt_that_knows_no_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "run", lambda command: "")
+    with pytest.raises(ImageError, match=debian.SUITE):
+        debian.mirror()
 
 
 def test_pip_of_a_build_is_told_what_pip_here_is(
