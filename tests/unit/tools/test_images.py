@@ -109,7 +109,7 @@ def test_images_are_built_where_the_base_comes_from(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_apt_that_knows_no_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debian, "run", lambda command: "")
+    monkeypatch.setattr(debian, "run", lambda _: "")
     with pytest.raises(ImageError, match=debian.SUITE):
         debian.mirror()
 
