@@ -33,7 +33,7 @@ test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) controlplane build --karpenter --kubeflow
 	@$(RUN) controlplane build --node --where-possible
 	@$(RUN) images --where-possible
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --maxschedchunk 1
 
 test-fast: install ## the tiers that need no cluster
 	$(BIN)/python -m pytest -m 'not cluster'
