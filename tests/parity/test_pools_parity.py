@@ -91,7 +91,10 @@ class Twin:
         there = [node for node in snapshot.nodes.nodes if node.name not in away]
         table = NodeTable(there, snapshot.nodes.topology_levels)
         nodes = PoolNodes.of("pool-0", self._spec, table, lambda _: None)
-        own = self._pool = self._pool or Pool(self._facts, self._spec, nodes)
+        if self._pool is None:  # nobody had a look yet, and what is there was empty from the start
+            since = dict.fromkeys(table.names, 0.0)
+            self._pool = Pool(self._facts, self._spec, nodes, _empty_since=since)
+        own = self._pool
         own.nodes, own.facts = nodes, replace(self._facts, status=_status(pool))
         own.target = cast("Target", self._target)
         own.is_shrinking(now)
