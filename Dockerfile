@@ -8,8 +8,8 @@ ARG BASE=docker.io/library/python:3.13-slim
 FROM ${BASE} AS wheel
 RUN python -m venv --without-pip /opt/build
 COPY image/build.txt /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/build/bin/python install --require-hashes -r /tmp/build.txt
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/var/cache/pip \
+    pip --cache-dir /var/cache/pip --python /opt/build/bin/python install --require-hashes -r /tmp/build.txt
 COPY . /source
 RUN pip --python /opt/build/bin/python wheel --no-build-isolation --no-deps --no-index -w /wheel /source
 
@@ -17,8 +17,8 @@ RUN pip --python /opt/build/bin/python wheel --no-build-isolation --no-deps --no
 FROM ${BASE} AS packages
 RUN python -m venv --without-pip /opt/bireme
 COPY image/bireme.txt tools/images/installed.py /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/bireme/bin/python install --no-compile --only-binary :all: \
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/var/cache/pip \
+    pip --cache-dir /var/cache/pip --python /opt/bireme/bin/python install --no-compile --only-binary :all: \
         --require-hashes -r /tmp/bireme.txt \
     && python /tmp/installed.py remove /opt/bireme
 
@@ -33,8 +33,8 @@ RUN pip --python /opt/bireme/bin/python install --no-compile --no-deps --no-inde
 # The same two for the forecast: what it needs beyond the packages of all, and its bytecode.
 FROM packages AS forecast-packages
 COPY image/forecast.txt /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
-    pip --python /opt/bireme/bin/python install --no-compile --only-binary :all: --root /layer \
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/var/cache/pip \
+    pip --cache-dir /var/cache/pip --python /opt/bireme/bin/python install --no-compile --only-binary :all: --root /layer \
         --require-hashes -r /tmp/forecast.txt \
     && python /tmp/installed.py remove /layer/opt/bireme
 
