@@ -40,15 +40,6 @@ def tenant(stack: BiremeStack) -> Iterator[Tenant]:
         yield tenant
 
 
-def await_group(tenant: Tenant, name: str, **fields: str) -> Manifest:
-    """The status of a PodGroup once it has these values."""
-    found: Manifest = tenant.eventually(
-        lambda: tenant.status(name, "PodGroup"),
-        lambda said: all(said.get(key) == value for key, value in fields.items()),
-    )
-    return found
-
-
 def gates(pods: list[Manifest]) -> list[bool]:
     return ["schedulingGates" in p["spec"] for p in pods]
 
@@ -67,7 +58,7 @@ def pinned_to(pod_: Manifest) -> list[str]:
 
 def test_batch_job_runs_as_a_gang_and_completes(tenant: Tenant) -> None:
     tenant.create(pod_group("prep", 4), batch_job("prep", 4, member_template("prep", 2, fake=SEEN)))
-    await_group(tenant, "prep", phase="Running")
+    tenant.await_group("prep", phase="Running")
     pods = tenant.pods("prep")
     bound = nodes_of(pods)
     assert len(bound) == 4
@@ -75,25 +66,18 @@ def test_batch_job_runs_as_a_gang_and_completes(tenant: Tenant) -> None:
     assert not any(gates(pods))
     assert [pinned_to(p) for p in pods] == [[bound[p["metadata"]["name"]]] for p in pods]
     tenant.eventually(lambda: tenant.get("Job", "prep")["status"].get("succeeded") == 4)
-    assert "plan" not in await_group(tenant, "prep", phase="Completed")
-
-
-def await_words(tenant: Tenant, name: str, reason: str, words: str) -> Manifest:
-    """The status of a PodGroup once its reason and a part of its message are these."""
-    found: Manifest = tenant.eventually(
-        lambda: tenant.status(name, "PodGroup"),
-        lambda said: said.get("reason") == reason and words in said["message"],
-    )
-    return found
+    assert "plan" not in tenant.await_group("prep", phase="Completed")
 
 
 def test_gang_waits_gated_until_min_member_pods_exist(tenant: Tenant) -> None:
     template = member_template("few")
     tenant.create(pod_group("few", 3), batch_job("few", 2, template))
-    await_words(tenant, "few", "WaitingForPods", "2 of minMember 3 pods exist with label ")
+    tenant.await_group(
+        "few", reason="WaitingForPods", message="2 of minMember 3 pods exist with label "
+    )
     always(lambda: gates(tenant.pods("few")), all, 1.0, what="all gated")
     tenant.create(batch_job("one-more", 1, template))
-    await_group(tenant, "few", phase="Running")
+    tenant.await_group("few", phase="Running")
     assert len(nodes_of(tenant.pods("few"))) == 3
 
 
@@ -105,9 +89,9 @@ def test_pods_that_only_carry_the_label_do_not_count(tenant: Tenant) -> None:
         impostor["metadata"]["labels"] = labelled
     tenant.create(pod_group("picky", 3), without_gate, other_scheduler)
     tenant.create(batch_job("picky", 2, member_template("picky")))
-    await_words(tenant, "picky", "WaitingForPods", "2 of minMember 3 pods exist")
+    tenant.await_group("picky", reason="WaitingForPods", message="2 of minMember 3 pods exist")
     tenant.create(batch_job("third", 1, member_template("picky")))
-    await_group(tenant, "picky", phase="Running")
+    tenant.await_group("picky", phase="Running")
     names = set(nodes_of(tenant.pods("picky")))
     assert len(names) == 3
     assert names.isdisjoint({"without-gate", "other-scheduler"}), "no plan, no node"
@@ -118,7 +102,7 @@ def test_stateful_set_runs_as_a_gang_and_its_replaced_pod_is_planned_again(
     tenant: Tenant,
 ) -> None:
     tenant.create(pod_group("ring", 3), stateful_set("ring", 3, member_template("ring", 2)))
-    await_group(tenant, "ring", phase="Running")
+    tenant.await_group("ring", phase="Running")
     first = uids_of(tenant.pods("ring"))
     assert set(first) == set(nodes_of(tenant.pods("ring"))) == {"ring-0", "ring-1", "ring-2"}
     tenant.delete("Pod", "ring-1")
@@ -144,7 +128,7 @@ def test_pods_keep_the_node_affinity_of_their_template(tenant: Tenant) -> None:
     }
     template = member_template("choosy", affinity={"nodeAffinity": node_affinity})
     tenant.create(pod_group("choosy", 2), batch_job("choosy", 2, template))
-    await_group(tenant, "choosy", phase="Running")
+    tenant.await_group("choosy", phase="Running")
     for member in tenant.pods("choosy"):
         assert member["spec"]["nodeName"] == "gpu-01"
         kept = member["spec"]["affinity"]["nodeAffinity"]
@@ -160,12 +144,12 @@ def test_gang_larger_than_what_is_free_waits_whole(tenant: Tenant) -> None:
     template = member_template("patient", 2, fake=SEEN)
     tenant.create(pod_group("patient", 4), batch_job("patient", 4, template))
     words = "asks 8 nvidia.com/gpu as 4 pod; 4 nvidia.com/gpu free"
-    said = await_words(tenant, "patient", "WaitingForCapacity", words)
+    said = tenant.await_group("patient", reason="WaitingForCapacity", message=words)
     assert (said["queuePosition"], said["phase"]) == (1, "Pending")
     always(lambda: gates(tenant.pods("patient")), all, 1.0, what="all gated")
     assert tenant.plan("patient") is None
     tenant.delete("TrainingJob", "holder")
-    await_group(tenant, "patient", phase="Running")
+    tenant.await_group("patient", phase="Running")
     tenant.eventually(lambda: tenant.get("Job", "patient")["status"].get("succeeded") == 4)
 
 
@@ -189,14 +173,14 @@ def test_gang_whose_node_is_cordoned_before_it_is_bound_is_planned_elsewhere(
     finally:
         tenant.cluster.kubectl("uncordon", node)
         stack.scheduler.resume()
-    await_group(tenant, "early", phase="Running")
+    tenant.await_group("early", phase="Running")
     assert list(nodes_of(tenant.pods("early")).values()) == [other] * 3
 
 
 def test_foreign_gang_obeys_queue_and_priority_class_like_any_job(tenant: Tenant) -> None:
     tenant.create(pod_group("who", 1, queue="nobody"), batch_job("who", 1, member_template("who")))
-    assert "queue 'nobody'" in await_group(tenant, "who", reason="QueueNotFound")["message"]
+    assert "queue 'nobody'" in tenant.await_group("who", reason="QueueNotFound")["message"]
     tenant.create(pod_group("vip", 1, priorityClassName="nobody"))
     tenant.create(batch_job("vip", 1, member_template("vip")))
-    await_group(tenant, "vip", reason="PriorityClassNotFound")
+    tenant.await_group("vip", reason="PriorityClassNotFound")
     assert all(gates(tenant.pods()))

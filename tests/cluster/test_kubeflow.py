@@ -39,23 +39,6 @@ def tenant(stack: BiremeStack) -> Iterator[Tenant]:
         yield tenant
 
 
-def await_group(tenant: Tenant, name: str, **fields: str) -> Manifest:
-    """The status of a PodGroup once it has these values."""
-    found: Manifest = tenant.eventually(
-        lambda: tenant.status(name, "PodGroup"),
-        lambda said: all(said.get(key) == value for key, value in fields.items()),
-    )
-    return found
-
-
-def await_words(tenant: Tenant, name: str, words: str) -> Manifest:
-    """The status of a PodGroup once its message has these words."""
-    found: Manifest = tenant.eventually(
-        lambda: tenant.status(name, "PodGroup"), lambda said: words in said.get("message", "")
-    )
-    return found
-
-
 def await_job(tenant: Tenant, kind: str, name: str, condition: str) -> None:
     tenant.eventually(lambda: tenant.get(kind, name), lambda job: holds(job, condition))
 
@@ -90,7 +73,7 @@ def why(tenant: Tenant, name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_pytorch_job_starts_whole_where_it_was_planned_and_succeeds(tenant: Tenant) -> None:
     tenant.create(pod_group("resnet", 4), pytorch_job("resnet", 3, fake=SEEN))
-    await_group(tenant, "resnet", phase="Running")
+    tenant.await_group("resnet", phase="Running")
     bound = nodes_of(tenant.pods("resnet"))
     assert set(bound) == {"resnet-master-0", *(f"resnet-worker-{n}" for n in range(3))}
     assert len(set(bound.values())) == 1, "eight GPUs fit one node, the smallest domain"
@@ -98,25 +81,25 @@ def test_pytorch_job_starts_whole_where_it_was_planned_and_succeeds(tenant: Tena
     assert {p["node"] for p in plan["placements"]} == set(bound.values())
     assert {t["role"] for t in plan["tasks"]} == {"master", "worker"}
     await_job(tenant, "PyTorchJob", "resnet", "Succeeded")
-    await_group(tenant, "resnet", phase="Completed")
+    tenant.await_group("resnet", phase="Completed")
 
 
 def test_example_runs(tenant: Tenant) -> None:
     group, job = documents("13-kubeflow-pytorch.yaml")
     tenant.create(group, job)
-    await_group(tenant, "resnet", phase="Running")
+    tenant.await_group("resnet", phase="Running")
     await_job(tenant, "PyTorchJob", "resnet", "Running")
     assert len(nodes_of(tenant.pods("resnet"))) == group["spec"]["minMember"] == 4
 
 
 def test_nothing_starts_before_every_replica_type_is_there(tenant: Tenant) -> None:
     tenant.create(pod_group("late", 5), pytorch_job("late", 3))
-    await_words(tenant, "late", "4 of minMember 5 pods exist")
+    tenant.await_group("late", message="4 of minMember 5 pods exist")
     always(lambda: len(gated(tenant, "late")), lambda n: n == 4, 1.0, what="all gated")
     tenant.patch(
         "PyTorchJob", "late", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}}
     )
-    await_group(tenant, "late", phase="Running")
+    tenant.await_group("late", phase="Running")
     assert len(nodes_of(tenant.pods("late"))) == 5
 
 
@@ -131,16 +114,16 @@ def test_of_two_jobs_that_do_not_both_fit_one_waits_whole_and_then_runs(
         lambda found: sorted(map(str, found.values())) == ["Pending", "Running"],
     )
     winner, loser = sorted(pair, key=phases.__getitem__, reverse=True)
-    await_words(tenant, loser, "asks 12 nvidia.com/gpu")
+    tenant.await_group(loser, message="asks 12 nvidia.com/gpu")
     always(lambda: len(gated(tenant, loser)), lambda n: n == 6, 1.0, what="all gated")
     told = why(tenant, loser, capsys)
     assert f"PodGroup {tenant.namespace}/{loser}: Pending, queue default" in told
     assert "WaitingForCapacity" in told
     assert "position 1 of 1" in told
     tenant.delete("PyTorchJob", winner)
-    await_group(tenant, loser, phase="Running")
+    tenant.await_group(loser, phase="Running")
     assert len(nodes_of(tenant.pods(loser))) == 6
-    await_group(tenant, winner, phase="Completed")
+    tenant.await_group(winner, phase="Completed")
 
 
 def test_parameter_servers_lie_beside_the_workers_of_their_tf_job(tenant: Tenant) -> None:
@@ -149,7 +132,7 @@ def test_parameter_servers_lie_beside_the_workers_of_their_tf_job(tenant: Tenant
     cleaning = {"cleanPodPolicy": "Running"}
     specs = {"PS": servers, "Worker": workers}
     tenant.create(pod_group("wide", 8), kubeflow_job("TFJob", "wide", specs, runPolicy=cleaning))
-    await_group(tenant, "wide", phase="Running")
+    tenant.await_group("wide", phase="Running")
     bound = nodes_of(tenant.pods("wide"))
     beside = {role: {bound[n] for n in bound if f"-{role}-" in n} for role in ("ps", "worker")}
     assert beside["ps"] == beside["worker"]
@@ -157,12 +140,12 @@ def test_parameter_servers_lie_beside_the_workers_of_their_tf_job(tenant: Tenant
     cluster = json.loads(environment(tenant.get("Pod", "wide-worker-0"))["TF_CONFIG"])["cluster"]
     assert (len(cluster["ps"]), len(cluster["worker"])) == (2, 6)
     await_job(tenant, "TFJob", "wide", "Succeeded")
-    await_group(tenant, "wide", phase="Completed")
+    tenant.await_group("wide", phase="Completed")
 
 
 def test_workers_that_kubeflow_makes_again_get_places_of_their_own(tenant: Tenant) -> None:
     tenant.create(pod_group("ring", 4), pytorch_job("ring", 3, restart="ExitCode"))
-    await_group(tenant, "ring", phase="Running")
+    tenant.await_group("ring", phase="Running")
     first = uids_of(tenant.pods("ring"))
     fail(tenant, "ring-worker-1", exit_code=137)
     tenant.delete("Pod", "ring-worker-2")
@@ -178,19 +161,19 @@ def test_workers_that_kubeflow_makes_again_get_places_of_their_own(tenant: Tenan
         "ring-master-0",
         "ring-worker-0",
     }
-    await_group(tenant, "ring", phase="Running", reason="GangBound")
+    tenant.await_group("ring", phase="Running", reason="GangBound")
     assert planned_uids(tenant, "ring") == sorted(second.values())
 
 
 def test_job_that_kubeflow_gives_up_frees_the_room(tenant: Tenant) -> None:
     tenant.create(pod_group("doomed", 4), pytorch_job("doomed", 3, 4, restart="ExitCode"))
-    await_group(tenant, "doomed", phase="Running")
+    tenant.await_group("doomed", phase="Running")
     tenant.create(pod_group("next", 4), pytorch_job("next", 3, 4))
-    await_group(tenant, "next", reason="WaitingForCapacity")
+    tenant.await_group("next", reason="WaitingForCapacity")
     tenant.patch("PyTorchJob", "doomed", {"spec": {"runPolicy": {"cleanPodPolicy": "All"}}})
     fail(tenant, "doomed-master-0", exit_code=1)
     await_job(tenant, "PyTorchJob", "doomed", "Failed")
-    await_group(tenant, "next", phase="Running")
+    tenant.await_group("next", phase="Running")
 
 
 def test_suspended_job_gives_its_room_back_and_comes_again_whole(tenant: Tenant) -> None:
@@ -198,16 +181,16 @@ def test_suspended_job_gives_its_room_back_and_comes_again_whole(tenant: Tenant)
         tenant.patch("PyTorchJob", "paused", {"spec": {"runPolicy": {"suspend": value}}})
 
     tenant.create(pod_group("paused", 4), pytorch_job("paused", 3, 4))
-    await_group(tenant, "paused", phase="Running")
+    tenant.await_group("paused", phase="Running")
     suspend(True)
-    await_group(tenant, "paused", phase="Completed")
+    tenant.await_group("paused", phase="Completed")
     tenant.create(training_job("between", task(gpus=8)))
     tenant.await_phase("between", "Running")
     suspend(False)
-    await_group(tenant, "paused", reason="WaitingForCapacity")
+    tenant.await_group("paused", reason="WaitingForCapacity")
     always(lambda: len(gated(tenant, "paused")), lambda n: n == 4, 1.0, what="all gated")
     tenant.delete("TrainingJob", "between")
-    await_group(tenant, "paused", phase="Running")
+    tenant.await_group("paused", phase="Running")
 
 
 def test_elastic_job_grows_as_far_as_there_is_room_and_shrinks(
@@ -226,17 +209,17 @@ def test_elastic_job_grows_as_far_as_there_is_room_and_shrinks(
     workers = {"Worker": replicas(2, "stretch", 4)}
     job = kubeflow_job("PyTorchJob", "stretch", workers, elasticPolicy=elastic)
     tenant.create(pod_group("stretch", 2), job)
-    await_group(tenant, "stretch", phase="Running")
+    tenant.await_group("stretch", phase="Running")
     scale(6)
     tenant.eventually(bound, lambda found: len(found) == 4)
-    await_words(tenant, "stretch", "2 more wait to join: asks ")
+    tenant.await_group("stretch", message="2 more wait to join: asks ")
     assert sorted([*bound(), *gated(tenant, "stretch")]) == names
     told = why(tenant, "stretch", capsys)
     assert f"PodGroup {tenant.namespace}/stretch: Running, queue default" in told
     assert "position 1 of 1" in told
     scale(2)
     tenant.eventually(bound, lambda found: found == names[:2])
-    said = await_group(tenant, "stretch", phase="Running", reason="GangBound")
+    said = tenant.await_group("stretch", phase="Running", reason="GangBound")
     assert "queuePosition" not in said
 
 
@@ -264,7 +247,7 @@ def test_replica_type_without_the_lines_is_named_by_what_is_missing(
         "spec": {**pod_spec(2), "containers": [{"name": "pytorch", "image": "trainer"}]}
     }
     tenant.create(pod_group("half", 4), job)
-    said = await_words(tenant, "half", "1 of minMember 4 pods exist")
+    said = tenant.await_group("half", message="1 of minMember 4 pods exist")
     assert said["reason"] == "WaitingForPods"
     assert gated(tenant, "half") == ["half-master-0"]
     assert "1 of minMember 4 pods exist" in why(tenant, "half", capsys)

@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from controlplane.errors import ControlPlaneError, tail
+from controlplane.commands import output
+from controlplane.errors import ControlPlaneError
 from controlplane.packages import require
 from controlplane.toolchain import find_go, go_environment
 
@@ -245,30 +245,21 @@ def _build_one(binary: Binary, go: Path, folder: Path) -> None:
 
 def _copy_manifests(bundle: Bundle, manifests: str, go: Path, folder: Path) -> None:
     command = [str(go), "list", "-m", "-f", "{{.Dir}}", bundle.source]
-    # After what it may say about downloads.
-    source = Path(_run_go(command, bundle.binaries[0]).splitlines()[-1]) / manifests
+    source = Path(_run_go(command, bundle.binaries[0]).strip()) / manifests
     (folder / "manifests").mkdir(exist_ok=True)
     for file in sorted(source.iterdir()):
         shutil.copyfile(file, folder / "manifests" / file.name)
 
 
 def _run_go(command: list[str], binary: Binary) -> str:
-    result = subprocess.run(
+    folder = MODULES / binary.module
+    return output(
         command,
-        cwd=MODULES / binary.module,
-        env=binary.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=BUILD_TIMEOUT_SECONDS,
-        check=False,
+        timeout_seconds=BUILD_TIMEOUT_SECONDS,
+        folder=folder,
+        environment=binary.environment(),
+        remedy=f"run it in {folder} to repeat it",
     )
-    if result.returncode != 0:
-        raise ControlPlaneError(
-            f"go {command[1]} of {binary.package} in {MODULES / binary.module} ended with status "
-            f"{result.returncode}; run the same command there to repeat it\n{tail(result.stdout)}"
-        )
-    return result.stdout
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from controlplane.errors import ControlPlaneError
-from images import ImageError, build, obstacle, sizes
+from images import build, obstacle, sizes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         images = build()
-    except (ImageError, ControlPlaneError) as error:
+    except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if options.sizes:

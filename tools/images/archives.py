@@ -16,8 +16,9 @@ import yaml
 
 from controlplane import binaries, packages
 from controlplane.binaries import KUBERNETES_VERSION, Report
+from controlplane.errors import ControlPlaneError
 from images import debian, materials
-from images.tool import Buildah, ImageError, pip_configuration
+from images.tool import Buildah, pip_configuration
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TOOLS: Final = Path(__file__).parent
@@ -74,8 +75,8 @@ def build(report: Report = print) -> Images:
     """The images of this checkout; made where the cache lacks them, which takes minutes once.
 
     Raises:
-        ImageError: this machine has an ``obstacle``, or a step failed.
-        ControlPlaneError: a package cannot be installed, or kube-scheduler not be built.
+        ControlPlaneError: this machine has an ``obstacle``, a package cannot be installed,
+            kube-scheduler not be built, or a step failed.
     """
     folder = cache() / f"images-{_hash(*_inputs(), KUBERNETES_VERSION.encode())}"
     if not folder.is_dir():
@@ -88,8 +89,8 @@ def base(report: Report = print) -> Archive:
     """The base that ``build`` gives the Dockerfile: Debian with Python, runs as any user.
 
     Raises:
-        ImageError: this machine has an ``obstacle``, or a step failed.
-        ControlPlaneError: a package cannot be installed.
+        ControlPlaneError: this machine has an ``obstacle``, a package cannot be installed, or a
+            step failed.
     """
     folder = cache() / f"base-{_hash((TOOLS / 'debian.py').read_bytes())}"
     if not folder.is_dir():
@@ -126,7 +127,7 @@ def chart(file: str) -> dict[str, Any]:
 def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: Report) -> None:
     """Lets ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
     if reason := obstacle():
-        raise ImageError(reason)
+        raise ControlPlaneError(reason)
     packages.require(*PACKAGES)
     cache().mkdir(parents=True, exist_ok=True)
     kind, _, _ = folder.name.partition("-")

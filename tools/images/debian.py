@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from images.tool import Buildah, ImageError, run
+from controlplane.errors import ControlPlaneError
+from images.tool import Buildah, run
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = ("ca-certificates", "python3", "python3-pip")
@@ -31,7 +32,7 @@ def make(buildah: Buildah, name: str) -> None:
     """Installs Debian into an empty image and names it ``name``.
 
     Raises:
-        ImageError: debootstrap or buildah failed.
+        ControlPlaneError: debootstrap or buildah failed.
     """
     container = buildah.run("from", "scratch").strip()
     try:
@@ -52,7 +53,7 @@ def mirror() -> str:
     """Where apt of this machine takes ``SUITE`` from.
 
     Raises:
-        ImageError: from nowhere, or there is no apt.
+        ControlPlaneError: from nowhere, or there is no apt.
     """
     wanted = ["Identifier: Packages", "Origin: Debian", f"Codename: {SUITE}"]
     listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]
@@ -61,7 +62,7 @@ def mirror() -> str:
         run(["apt-get", "--quiet", "update"])  # the lists of a fresh image are empty
         found = run(listed).split()
     if not found:
-        raise ImageError(f"apt of this machine knows no Debian {SUITE}: build where it does")
+        raise ControlPlaneError(f"apt of this machine knows no Debian {SUITE}: build where it does")
     return found[0]
 
 

@@ -24,7 +24,7 @@ def describe(image: str, root: Path) -> str:
     """The bill of materials of the image whose file system is at ``root``, as JSON.
 
     Raises:
-        ImageError: its Debian packages cannot be listed.
+        ControlPlaneError: its Debian packages cannot be listed.
     """
     name, _, version = image.rpartition(":")
     bom = Bom()

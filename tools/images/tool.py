@@ -1,43 +1,24 @@
 """Runs buildah with a storage of its own, below the cache: what it keeps goes with that folder."""
 
 import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from controlplane.errors import tail
+from controlplane.commands import output
 
 COMMAND_TIMEOUT_SECONDS: Final = 1200.0
 
 
-class ImageError(RuntimeError):
-    """An image cannot be built here; says what failed and what to do."""
-
-
-def run(command: Sequence[str], folder: Path | None = None, given: str = "") -> str:
+def run(command: Sequence[str], given: str = "") -> str:
     """What a program writes to standard output.
 
     Raises:
-        ImageError: it is not there, failed or took longer than 20 minutes.
+        ControlPlaneError: it is not there, failed or took longer than 20 minutes.
     """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ImageError(f"{command[0]} does not work here: {error}") from error
-    if done.returncode:
-        raise ImageError(f"{' '.join(command)} failed:\n{tail(done.stdout + done.stderr)}")
-    return done.stdout
+    return output(command, timeout_seconds=COMMAND_TIMEOUT_SECONDS, given=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +31,7 @@ class Buildah:
         """One command of buildah; its standard output.
 
         Raises:
-            ImageError: it failed.
+            ControlPlaneError: it failed.
         """
         storage = [f"--root={self.folder / 'storage'}", f"--runroot={self.folder / 'run'}"]
         return run(["buildah", *storage, *arguments], given=given)

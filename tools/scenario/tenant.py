@@ -179,6 +179,18 @@ class Tenant:
         )
         return found
 
+    def await_group(self, name: str, **fields: str) -> Manifest:
+        """The status of a PodGroup once it has these values; ``message`` may be a part."""
+        words = fields.pop("message", "")
+        found: Manifest = self.eventually(
+            lambda: self.status(name, "PodGroup"),
+            lambda said: (
+                words in said.get("message", "")
+                and all(said.get(key) == value for key, value in fields.items())
+            ),
+        )
+        return found
+
     def await_gone(self, kind: str, name: str, timeout_seconds: float = 90.0) -> None:
         """Returns when the object does not exist.
 

@@ -42,7 +42,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     go = tmp_path / "go"
     go.write_text(
         "#!/bin/sh\n"
-        f'if [ "$1" = list ]; then echo "go: downloading"; echo {tmp_path}/module; exit; fi\n'
+        f'if [ "$1" = list ]; then echo "go: downloading" >&2; echo {tmp_path}/module; exit; fi\n'
         f'for last; do :; done; echo "$last" >> {tmp_path}/calls\n'
         f'if grep -qxF "$last" {tmp_path}/broken; then echo "cannot find it"; exit 1; fi\n'
         'while [ "$1" != -o ]; do shift; done; sleep 0.05; echo built > "$2"\n'

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from controlplane.errors import ControlPlaneError
 from images import archives, debian, materials, sizes, tool
-from images.tool import ImageError, pip_configuration
+from images.tool import pip_configuration
 
 REPOSITORY = Path(__file__).parents[3]
 PIN = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]*)? \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE)
@@ -97,7 +98,7 @@ def test_only_root_builds_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("BIREME_CACHE", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "need root" in str(archives.obstacle())
-    with pytest.raises(ImageError, match="need root"):
+    with pytest.raises(ControlPlaneError, match="need root"):
         archives.base()
     assert list(tmp_path.iterdir()) == []
 
@@ -110,7 +111,7 @@ def test_images_are_built_where_the_base_comes_from(monkeypatch: pytest.MonkeyPa
 
 def test_an_apt_that_knows_no_debian_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debian, "run", lambda _: "")
-    with pytest.raises(ImageError, match=debian.SUITE):
+    with pytest.raises(ControlPlaneError, match=debian.SUITE):
         debian.mirror()
 
 
@@ -137,9 +138,9 @@ def test_pip_of_a_build_is_told_what_pip_here_is(
 
 
 def test_a_step_that_fails_is_told_with_its_last_words() -> None:
-    with pytest.raises(ImageError, match=r"sh -c .* failed:\nno room left"):
+    with pytest.raises(ControlPlaneError, match=r"sh -c .* failed with status 3\nno room left"):
         tool.run(["sh", "-c", "echo no room left >&2; exit 3"])
-    with pytest.raises(ImageError, match="no-such-program does not work here"):
+    with pytest.raises(ControlPlaneError, match="no-such-program does not work here"):
         tool.run(["no-such-program"])
 
 

@@ -1,13 +1,12 @@
 """Client certificates of a node's programs, signed by the cluster's own authority."""
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from controlplane.errors import ControlPlaneError, tail
+from controlplane.commands import output
 
 VALID_DAYS: Final = 30
 OPENSSL_TIMEOUT_SECONDS: Final = 60.0
@@ -53,17 +52,6 @@ class Authority:
             *("-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key")),
             *("-keyout", str(key), "-out", str(certificate)),
         ]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=OPENSSL_TIMEOUT_SECONDS,
-            check=False,
+        output(
+            command, timeout_seconds=OPENSSL_TIMEOUT_SECONDS, remedy="it must be version 3 or newer"
         )
-        if done.returncode != 0:
-            raise ControlPlaneError(
-                f"openssl could not sign a certificate for {subject}; version 3 or newer is needed"
-                f"\n{tail(done.stdout)}"
-            )

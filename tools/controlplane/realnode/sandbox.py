@@ -8,14 +8,14 @@ Programs find their usual folders: ``/var/lib`` and ``/var/log`` lie in the node
 
 import os
 import signal
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from controlplane.errors import ControlPlaneError, tail
+from controlplane.commands import output
+from controlplane.errors import ControlPlaneError
 from controlplane.process import Process, ended, processes
 from controlplane.waiting import wait_until
 
@@ -67,7 +67,7 @@ class Sandbox:
             if not holder.running:
                 raise ControlPlaneError(f"no namespaces for a node: {holder.log_tail()}")
             pid = self.pid
-            return pid is not None and Path(f"/proc/{pid}/root/run/held").exists()
+            return pid is not None and Path("/proc", str(pid), "root/run/held").exists()
 
         wait_until(held, START_TIMEOUT_SECONDS, "a node's namespaces", holder.log_tail)
         return self._inside()
@@ -103,18 +103,7 @@ class Sandbox:
         Raises:
             ControlPlaneError: it failed; carries what it said.
         """
-        done = subprocess.run(
-            [*self._entry(), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ControlPlaneError(f"{' '.join(command)} failed: {tail(done.stdout)}")
-        return done.stdout
+        return output([*self._entry(), *command], timeout_seconds=timeout_seconds)
 
     def processes(self) -> dict[int, list[str]]:
         """Command lines by pid of all programs inside, those in containers left out."""
