@@ -128,8 +128,8 @@ async def test_a_growth_that_does_not_bind_is_taken_back_and_the_gang_runs_on(
         before = uids_of(pods(api))
         kubelets.binds = False
         furnish(api, 1, gpus=8)
-        async with leading(api, tmp_path, epoch=2, scheduling=SLOW, bind_timeout_seconds=1.0):
-            await until(lambda: len(pods(api)) == 6)
+        async with leading(api, tmp_path, epoch=2, scheduling=SLOW, bind_timeout_seconds=5.0):
+            await until(lambda: kubelets.created["elastic-worker-5"] == 1)
             await until(lambda: is_whole(api, 4))
     assert (status(api, "elastic")["attempt"], uids_of(pods(api))) == (0, before)
 
