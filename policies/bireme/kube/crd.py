@@ -8,13 +8,20 @@ guard against forgetting it.
 """
 
 import argparse
+import ast
 import difflib
+import inspect
+import itertools
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from bireme.kube import names
 from bireme.kube.kinds import KINDS, Kind, Schema
@@ -37,6 +44,38 @@ class _Plain(yaml.SafeDumper):
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
+
+
+class Documented(GenerateJsonSchema):
+    """JSON schema whose fields are described by the docstrings below them.
+
+    pydantic can do so itself (``use_attribute_docstrings``), but does it wherever the models are
+    imported: reading their source took a program as long to start as building them.
+    """
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """The schema of one model, with what is said of its fields."""
+        result = super().model_schema(schema)
+        model: type[BaseModel] = schema["cls"]
+        for name, text in _attribute_docstrings(model).items():
+            result["properties"][model.model_fields[name].alias or name]["description"] = text
+        return result
+
+
+def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Field to docstring, own and inherited."""
+    found: dict[str, str] = {}
+    for owner in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        source = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+        (written,) = (node for node in source.body if isinstance(node, ast.ClassDef))
+        for field, below in itertools.pairwise(written.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ) if name in model.model_fields:
+                    found[name] = inspect.cleandoc(text)
+    return found
 
 
 class SchemaError(ValueError):
@@ -118,7 +157,7 @@ def _default(value: object, schema: Schema) -> Schema:
 
 def definition(kind: Kind) -> Schema:
     """The CustomResourceDefinition of ``kind``, as a manifest."""
-    source = kind.model.model_json_schema(mode="validation")
+    source = kind.model.model_json_schema(mode="validation", schema_generator=Documented)
     definitions = source.pop("$defs", {})
     source["properties"] = {**source["properties"], "metadata": {"type": "object"}}
     for name in ("apiVersion", "kind"):  # the API server checks these two itself

@@ -41,7 +41,7 @@ class Endless(Model):
 
 
 def structural(model: type[Model]) -> Schema:
-    source = model.model_json_schema()
+    source = model.model_json_schema(schema_generator=crd.Documented)
     return crd.structural(source, source.pop("$defs", {}))
 
 

@@ -15,7 +15,10 @@ from pydantic.alias_generators import to_camel
 
 
 class Model(BaseModel):
-    """Base of every API model: frozen, strict about unknown fields, documented by docstrings."""
+    """Base of every API model: frozen, strict about unknown fields.
+
+    The docstring below a field describes it in the CustomResourceDefinition.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -24,7 +27,6 @@ class Model(BaseModel):
         serialize_by_alias=True,
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
     )
 
     def to_manifest(self) -> dict[str, Any]:

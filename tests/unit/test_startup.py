@@ -1,0 +1,30 @@
+"""What programs do to start sooner."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from bireme.startup import importing
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    """What a test froze is collected again after it."""
+    yield
+    gc.unfreeze()
+
+
+def test_nothing_is_collected_while_programs_import_and_what_they_did_never_again() -> None:
+    before = gc.get_freeze_count()
+    with importing():
+        assert not gc.isenabled()
+        kept: list[list[int]] = [[] for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(kept)
+
+
+def test_a_module_that_is_missing_leaves_the_collector_at_work() -> None:
+    with pytest.raises(ModuleNotFoundError), importing():
+        import bireme.no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    assert gc.isenabled()
