@@ -9,33 +9,53 @@ that cannot be verified gets no node.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bireme.core.gangs import Key
 from bireme.core.resources import Request
 from bireme.kube import names, pods, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.gang_views import pod_name
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import Key
 
 _REMEMBERED_TASKS = 4096
 _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
 
 
 class RefusalReason(StrEnum):
-    """Why a pod gets no node; also a metric label."""
+    """Why a pod gets no node, and what helps; also a metric label."""
 
     NODES_NOT_NAMES = "NodesNotNames"
+    """The scheduler sends whole nodes. Set nodeCacheCapable: true for this extender in its
+    configuration."""
     NO_POD_GROUP = "NoPodGroup"
+    """The pod names Bireme's scheduler and no PodGroup. Label it, or use another scheduler."""
     UNKNOWN_POD_GROUP = "UnknownPodGroup"
+    """There is no PodGroup of the name on its label. Create it in the pod's own namespace."""
     NO_PLAN = "NoPlan"
+    """Its PodGroup is not planned yet: somebody lifted the gate by hand, or left it out."""
     FOREIGN_POD = "ForeignPod"
+    """The pod says that it is a replica of a TrainingJob, and has another owner or name. Delete
+    it."""
     STALE_PLAN = "StalePlan"
+    """The gang has been planned again since the pod was made. Nothing is to be done: the operator
+    deletes it."""
     NOT_IN_PLAN = "NotInPlan"
+    """The plan does not name the pod: it came after the gang was planned, or its gate was lifted by
+    hand. A gated one joins when there is room."""
     REQUEST_ABOVE_PLAN = "RequestAbovePlan"
+    """The pod asks for more than was planned for it: a webhook or a LimitRange may have added some.
+    Ask for as much in the template."""
     PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
+    """Its node did not pass the scheduler's own filters, of which other words in the event tell
+    (a taint, a volume, a port). Without a change the gang is planned again after
+    bindTimeoutSeconds."""
     CONSTRAINTS_UNREADABLE = "ConstraintsUnreadable"
+    """In score mode: its node affinity cannot be read. Correct the template as the words say."""
     NO_FEASIBLE_NODE = "NoFeasibleNode"
+    """In score mode: no node has room for it beside what is bound and planned. The gang is planned
+    again after bindTimeoutSeconds."""
     INTERNAL_ERROR = "InternalError"
+    """A fault of the extender, whose log has it. Please report it."""
 
 
 @dataclass(frozen=True, slots=True)

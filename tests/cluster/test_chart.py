@@ -15,7 +15,7 @@ import yaml
 
 from controlplane.api import Manifest
 from controlplane.cluster import Cluster
-from scenario.helm import CHART, Helm
+from scenario.helm import CHART, Helm, pods_of
 from scenario.manifests import queue
 
 pytestmark = pytest.mark.cluster
@@ -39,6 +39,7 @@ EVERY_VALUE: Manifest = {
         "replicas": 2,
         "settings": {"logLevel": "debug"},
         "progress": {"enabled": True, "certificateSecret": "tls", "caConfigMap": "ca"},
+        "records": {"volume": {"persistentVolumeClaim": {"claimName": "records"}}},
         "scaleTargets": [{"group": "karpenter.sh", "resource": "nodepools", "names": ["h200"]}],
     },
     "scheduler": {
@@ -172,22 +173,6 @@ def test_budgets_are_made_for_more_than_one_replica(helm: Helm) -> None:
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_settings_of_the_values_reach_the_programs_and_what_the_chart_needs_wins(
-    helm: Helm,
-) -> None:
-    text = helm.template(
-        WITHOUT_CRDS, "--set=operator.settings.metricsPort=1,scheduling.orderer=fifo"
-    )
-    (data,) = (
-        m["data"] for m in yaml.safe_load_all(text) if m and "settings.yaml" in m.get("data", {})
-    )
-    settings = yaml.safe_load(data["settings.yaml"])
-    assert settings["operator"]["metricsPort"] == 8080
-    assert settings["operator"]["leaseNamespace"] == "bireme-system"
-    assert settings["scheduling"] == {"orderer": "fifo"}
-    assert settings["extender"]["extenderHost"] == "127.0.0.1"
-
-
 def test_no_role_asks_for_everything_or_for_what_would_be_more(helm: Helm) -> None:
     roles = [m for m in yaml.safe_load_all(helm.template(WITHOUT_CRDS)) if "rules" in m]
     rules = [rule for role in roles for rule in role["rules"]]
@@ -211,22 +196,6 @@ def test_api_server_takes_every_object_with_every_value_set(
     assert container["image"] == "registry.example.com/team/bireme-forecast:1.2"
     assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["metadata"]["annotations"] == {"note": "first"}
-
-
-def pods_of(text: str) -> list[Manifest]:
-    """The pod spec of everything that makes pods, and those of the job that helm test submits."""
-    found = []
-    for manifest in yaml.safe_load_all(text):
-        if manifest["kind"] == "CronJob":
-            manifest = manifest["spec"]["jobTemplate"]
-        if "template" in manifest.get("spec", {}):
-            found.append(manifest["spec"]["template"]["spec"])
-        elif manifest["kind"] == "Pod":
-            found.append(manifest["spec"])
-        elif "job.yaml" in manifest.get("data", {}):
-            job = yaml.safe_load(manifest["data"]["job.yaml"])
-            found += [task["template"]["spec"] for task in job["spec"]["tasks"]]
-    return found
 
 
 def test_every_pod_starts_where_pod_security_is_restricted(

@@ -1,6 +1,8 @@
 """Every reason a job can wait or stop for, in its own words on the object, and how it ends."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,17 +22,13 @@ from scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
+
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     with gpu_stack("reasons", tmp_path_factory.mktemp("stack")) as stack:
         yield stack
-
-
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
 
 
 def test_job_of_an_unknown_queue_runs_once_the_queue_exists(tenant: Tenant) -> None:
@@ -196,3 +194,13 @@ def test_messages_repeat_as_one_event_with_a_count(tenant: Tenant) -> None:
     assert tenant.await_phase("loops", "Failed")["restarts"] == 4
     reasons = [reason for _, reason, _ in tenant.events("loops")]
     assert reasons.count("PodFailed") == 1
+
+
+def test_a_script_waits_for_the_end_as_the_page_of_reasons_says(tenant: Tenant) -> None:
+    tenant.create(training_job("short", task(fake=annotations(duration="1s"))))
+    (command,) = re.findall(r"^kubectl (wait .*)$", PAGE.read_text(), re.MULTILINE)
+    words = command.replace("NAME", "short").replace("24h", "60s").split()
+    for condition in ("Finished", "Succeeded"):
+        asked = [word.replace("Finished", condition) for word in words]
+        said = tenant.cluster.kubectl(*asked, f"--namespace={tenant.namespace}")
+        assert said == "trainingjob.bireme.dev/short condition met\n"

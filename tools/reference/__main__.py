@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from reference import api, settings, values
+from reference import api, reasons, settings, values
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = {
     ROOT / "docs" / "reference" / "api.md": api.page,
+    ROOT / "docs" / "reference" / "reasons.md": reasons.page,
     ROOT / "docs" / "reference" / "settings.md": settings.page,
     values.CHART / "README.md": values.page,
 }

@@ -3,12 +3,8 @@
 A field's docstring is the meaning of the setting; one without is an error here.
 """
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, Final, get_type_hints
 
 from pydantic.alias_generators import to_camel
@@ -17,6 +13,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.settings_source import CONFIG_VARIABLE, section_of, variable_of
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
+from reference.docstrings import docstrings
 from reference.tables import code, table
 
 _HEAD: Final = f"""# Settings
@@ -62,17 +59,5 @@ def rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
             code(variable_of(field.name)),
             _TYPES.get(types[field.name], "list of texts"),
             code(field.default),
-            meanings[field.name].replace("``", "`"),
+            meanings[field.name],
         )
-
-
-def docstrings(cls: type[Any]) -> dict[str, str]:
-    """The text under each field of a dataclass, by its name."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    return {
-        field.target.id: ast.literal_eval(text.value)
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr)
-    }

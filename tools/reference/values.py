@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from controlplane.binaries import KUBERNETES_VERSION, module_version
 from reference.tables import code, table
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "bireme"
@@ -21,7 +22,12 @@ def page() -> str:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     text = (CHART / "values.yaml").read_text()
     rows = list(_rows(yaml.safe_load(text), comments(text), ""))
-    return _HEAD.format(**chart) + table(("value", "default", "meaning"), rows)
+    versions = {
+        "oldest": chart["kubeVersion"].removeprefix(">=").removesuffix(".0-0"),
+        "kubernetes": KUBERNETES_VERSION.removeprefix("v"),
+        "helm": module_version("helm", "helm.sh/helm/v4").removeprefix("v"),
+    }
+    return _HEAD.format(**chart, **versions) + table(("value", "default", "meaning"), rows)
 
 
 def comments(text: str) -> dict[str, str]:
@@ -74,8 +80,14 @@ _HEAD: Final = """# Chart {name}
 
 {description}. Version {version}; written by `make reference` from `values.yaml`.
 
+Needs Kubernetes {oldest} or newer (tested with {kubernetes}), Helm (tested with {helm}) and the
+rights of a cluster administrator: it makes CustomResourceDefinitions, ClusterRoles and bindings, a
+RoleBinding in kube-system, and ValidatingAdmissionPolicies. No image is published:
+[images](../../docs/images.md) says how they come into your registry.
+
 ```sh
-helm install bireme charts/bireme -n bireme-system --create-namespace
+helm install bireme charts/bireme -n bireme-system --create-namespace \\
+  --set image.registry=registry.example.com/team
 ```
 
 `values.schema.json` refuses a value it does not know. The

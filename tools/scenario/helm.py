@@ -6,6 +6,7 @@ from typing import Final
 
 import yaml
 
+from controlplane.api import Manifest
 from controlplane.binaries import build
 from controlplane.cluster import Cluster
 
@@ -58,3 +59,19 @@ def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Pat
     }
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def pods_of(text: str) -> list[Manifest]:
+    """The pod spec of everything that makes pods, and those of the job that helm test submits."""
+    found = []
+    for manifest in yaml.safe_load_all(text):
+        if manifest["kind"] == "CronJob":
+            manifest = manifest["spec"]["jobTemplate"]
+        if "template" in manifest.get("spec", {}):
+            found.append(manifest["spec"]["template"]["spec"])
+        elif manifest["kind"] == "Pod":
+            found.append(manifest["spec"])
+        elif "job.yaml" in manifest.get("data", {}):
+            job = yaml.safe_load(manifest["data"]["job.yaml"])
+            found += [task["template"]["spec"] for task in job["spec"]["tasks"]]
+    return found

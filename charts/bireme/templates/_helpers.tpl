@@ -108,11 +108,13 @@ affinity:
 {{- $operator = merge (dict "progressCaConfigMap" .) $operator -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.operator.records.volume -}}
+{{- $operator = merge (dict "recordDirectory" "/var/lib/bireme/records") $operator -}}
+{{- end -}}
 {{- $extender := dict "extenderHost" "127.0.0.1" "extenderPort" 8888 "metricsHost" "0.0.0.0" "metricsPort" 8889 -}}
 {{- if .Values.checkpoints.volume -}}
-{{- $folder := dict "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
-{{- $operator = merge $folder $operator -}}
-{{- $extender = merge (deepCopy $folder) $extender -}}
+{{- $_ := set $operator "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
+{{- $_ := set $extender "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
 {{- end -}}
 {{- $all := dict "operator" (merge $operator (deepCopy .Values.operator.settings)) "extender" (merge $extender (deepCopy .Values.scheduler.extender.settings)) -}}
 {{- with .Values.scheduling -}}

@@ -13,69 +13,140 @@ class Reason(StrEnum):
 
     # Configuration faults: waiting longer does not help.
     QUEUE_NOT_FOUND = "QueueNotFound"
+    """There is no Queue of the name in spec.queue."""
     QUEUE_CLOSED = "QueueClosed"
+    """The queue's spec.state is Closed, or its spec cannot be read: it admits nothing new, and what
+    runs goes on."""
     QUEUE_FORBIDDEN = "QueueForbidden"
+    """The queue's namespaceSelector does not select the gang's namespace."""
     QUEUE_INVALID = "QueueInvalid"
+    """The queue's parents lead to a missing queue, in a circle, or through too many levels."""
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    """There is no PriorityClass of the name in spec.priorityClassName."""
     SPEC_INVALID = "SpecInvalid"
+    """The spec cannot be carried out; the message names the field. Of gangs and of
+    NodePoolScalers."""
     TEMPLATE_INVALID = "TemplateInvalid"
+    """A pod template cannot be read, or the API server finds pods made from it invalid."""
     NEVER_FITS = "NeverFits"
+    """Not even on empty nodes is there room for the gang."""
 
     # Waiting: time or capacity helps.
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    """Too little of what it asks for is free on nodes that it may use."""
     WAITING_BEHIND = "WaitingBehind"
+    """It would delay a gang before it, for which places are kept or which is past its wait
+    bound."""
     OVER_QUEUE_LIMIT = "OverQueueLimit"
+    """With it the queue, or one above it, would hold more than its limit."""
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
+    """Gangs are being stopped or shrunk for it, and the places are kept."""
     SCALING_UP = "ScalingUp"
+    """Its node pool was asked for the nodes that it lacks."""
     WAITING_FOR_PODS = "WaitingForPods"
+    """Of a PodGroup: fewer of its pods exist than spec.minMember."""
     STOPPING = "Stopping"
+    """Something of its last run, or of an earlier job of its name, is still ending."""
     PODS_REFUSED = "PodsRefused"
+    """The API server refuses its pods, their Service or its PodGroup as things stand, or something
+    of a stranger has one of their names. It is tried again."""
+    OPERATOR_FAILED = "OperatorFailed"
+    """The operator's own code failed on this object; its log has the error. It is tried again,
+    ever later, and nothing else stops. Of what holds places, an event alone."""
 
     # Progress.
     ADMITTED = "Admitted"
+    """It has its places; pods are created, released and bound."""
     PREEMPTED = "Preempted"
+    """It was stopped to make room for another gang, and waits again."""
     GROWN = "Grown"
+    """An elastic gang got replicas, in room that nobody waits for."""
     SHRUNK = "Shrunk"
+    """An elastic gang gave replicas up: for another gang, with what they ran on, or because the
+    sizer wants it smaller."""
     GANG_BOUND = "GangBound"
+    """Of a PodGroup: its pods are on their nodes, minMember of them at least."""
     GANG_RUNNING = "GangRunning"
+    """All replicas are ready."""
     GANG_NOT_BOUND_IN_TIME = "GangNotBoundInTime"
+    """Pods were not on their nodes bindTimeoutSeconds after the plan, or can no longer get there;
+    or those that replace lost ones of a PodGroup found no places for as long. The whole gang is
+    planned again."""
     NODE_LOST = "NodeLost"
+    """A node of its plan is gone or has not been ready for nodeLostSeconds, or was cordoned or
+    filled before the replica was bound. The whole gang starts again."""
     POD_LOST = "PodLost"
+    """A replica was deleted, evicted or disrupted from outside. The whole gang starts again."""
     POD_FAILED = "PodFailed"
+    """A replica failed by itself; the message has its exit code. The whole gang starts again, which
+    counts against backoffLimit."""
+    TASKS_EDITED = "TasksEdited"
+    """spec.tasks was edited before all replicas ran. The whole gang starts again as edited."""
     SUSPENDED = "Suspended"
+    """spec.runPolicy.suspend is true: it holds no places and stands in no line."""
     SUCCEEDED = "Succeeded"
+    """All replicas that train have ended well, of an elastic job the first; of a PodGroup, all
+    members have ended."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    """A replica failed after backoffLimit restarts. The job has failed."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The job held its places for activeDeadlineSeconds. It has failed."""
 
     # Policies, not gangs: whether a SchedulingPolicy decides, and how well.
     POLICY_LOADED = "PolicyLoaded"
+    """It decides, or is compared as a shadow."""
     LOAD_FAILED = "LoadFailed"
+    """It cannot be loaded; the message says why, and what decides meanwhile."""
     SUPERSEDED = "Superseded"
+    """An older SchedulingPolicy is Active too, and decides."""
     TOO_MANY_SHADOWS = "TooManyShadows"
+    """Older shadows are as many as are loaded."""
     POLICY_OVERRULED = "PolicyOverruled"
+    """Its answers were lately invalid or late, and the rules decided in its place."""
     ANSWERS_VALID = "AnswersValid"
+    """It has lately not been overruled."""
 
     # Node pools: what becomes of the floor of a NodePoolScaler.
     FORECAST_ONLY = "ForecastOnly"
+    """In this mode the floor is told and nothing is asked for."""
     AT_FLOOR = "AtFloor"
+    """The target asks for as many nodes as the floor, or for more that may not go yet."""
     RAISED = "Raised"
+    """The target was asked for more nodes, or they are still coming."""
     LOWERED = "Lowered"
+    """The target was asked for fewer nodes, or empty ones are still going."""
     AT_MAX = "AtMax"
+    """More nodes are wanted than spec.max allows."""
     ABOVE_MAX = "AboveMax"
+    """The target asks for more than spec.max already; it is left alone."""
     TARGET_NOT_FOUND = "TargetNotFound"
+    """The scaleTargetRef leads to no object that has a scale."""
     TARGET_FORBIDDEN = "TargetForbidden"
+    """The operator may not read or write the target's scale."""
     TARGET_SHARED = "TargetShared"
+    """An older NodePoolScaler scales the same target."""
     TARGET_UNAVAILABLE = "TargetUnavailable"
+    """The API server gave no answer about the target, or an error. It is asked again, ever
+    later."""
     REPLICAS_OWNED_BY_ANOTHER = "ReplicasOwnedByAnother"
+    """Somebody else looks after the target's replicas, and is left to."""
 
     # And what its forecast is.
     FORECAST_MADE = "Forecast"
+    """The model that did best lately made it."""
     SEASONAL_NAIVE_USED = "SeasonalNaiveUsed"
+    """No model did better lately than repeating earlier days, which is the forecast."""
     TOO_LITTLE_HISTORY = "TooLittleHistory"
+    """Too few hours are recorded: earlier days are repeated, or with fewer still nothing is
+    forecast."""
     HISTORY_HAS_GAPS = "HistoryHasGaps"
+    """The same, because what lies before a gap is not used."""
     HISTORY_UNAVAILABLE = "HistoryUnavailable"
+    """Prometheus gave no history tonight. The last forecast stays."""
     FORECAST_STALE = "Stale"
+    """The last forecast is older than 26 hours and not used."""
     FORECAST_FAILED = "Failed"
+    """The forecast failed, as the message says. The last one stays."""
 
     @property
     def is_configuration_fault(self) -> bool:

@@ -38,15 +38,8 @@ def test_own_stages_for_nodes_and_pods_are_included() -> None:
     assert len(names) == len(set(names)) == 9
 
 
-def test_scheduler_gates_and_api_versions_are_options() -> None:
-    options = documents(
-        kube_scheduler=False,
-        feature_gates={"GenericWorkload": True, "Other": False},
-        runtime_config={"scheduling.k8s.io/v1beta1": True},
-    )[0]["options"]
-    assert options["disable"] == ["kube-scheduler"]
-    assert options["kubeFeatureGates"] == "GenericWorkload=true,Other=false"
-    assert options["kubeRuntimeConfig"] == "scheduling.k8s.io/v1beta1=true"
+def test_the_scheduler_may_be_left_out() -> None:
+    assert documents(kube_scheduler=False)[0]["options"]["disable"] == ["kube-scheduler"]
     assert documents()[0]["options"]["disable"] == []
 
 

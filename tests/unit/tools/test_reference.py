@@ -1,12 +1,22 @@
 """Reference pages say what the code says, and what it says is found where a reader looks."""
 
+import ast
 import dataclasses
+import importlib
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
 
 import pytest
 
+from bireme.core.reasons import Reason
+from bireme_extender.membership import RefusalReason
 from bireme_operator.settings import OperatorSettings
-from reference import api, settings, values
+from reference import api, reasons, settings, values
+from reference.docstrings import docstrings
 from reference.tables import table
+
+SHIPPED = [Path(__file__).parents[3] / name for name in ("operator", "extender", "policies")]
 
 
 def row(page: str, name: str) -> list[str]:
@@ -35,7 +45,7 @@ def test_a_setting_has_all_its_spellings_and_the_default_of_the_code() -> None:
 
 
 def test_every_setting_has_its_own_docstring() -> None:
-    told = settings.docstrings(OperatorSettings)
+    told = docstrings(OperatorSettings)
     assert list(told) == [field.name for field in dataclasses.fields(OperatorSettings)]
     assert len(set(told.values())) == len(told)
 
@@ -47,6 +57,64 @@ def test_a_setting_without_a_docstring_is_refused() -> None:
 
     with pytest.raises(KeyError, match="quiet"):
         list(settings.rows(Silent))
+
+
+@pytest.mark.parametrize("words", [Reason, RefusalReason])
+def test_every_reason_says_in_its_own_words_what_it_means(words: type[Enum]) -> None:
+    told, page = docstrings(words), reasons.page()
+    assert list(told) == [each.name for each in words]
+    assert len(set(told.values())) == len(told)
+    assert [each.value for each in words if page.count(f"\n| `{each.value}` |") != 1] == []
+
+
+def test_reasons_tell_their_event_and_what_helps() -> None:
+    page = reasons.page()
+    assert row(page, "NodeLost")[1] == "Warning"
+    assert row(page, "WaitingForCapacity")[3].startswith("time, as others end")
+    assert row(page, "GangRunning")[1:] == ["", "All replicas are ready.", ""]
+
+
+def test_no_condition_and_no_reason_is_written_that_the_page_does_not_tell() -> None:
+    page, found = reasons.page(), set[tuple[str, str]]()
+    for folder in SHIPPED:
+        for path in folder.rglob("*.py"):
+            module = ".".join(path.relative_to(folder).with_suffix("").parts)
+            found |= set(written(path.read_text(), module))
+    assert {("Finished", CONDITION), ("Scaling", CONDITION)} < found
+    assert [word for word, told in found if told.format(word) not in page] == []
+
+
+@pytest.mark.parametrize(
+    "source", ['said = {"reason": "New"}', 'said["reason"] = "New"', 'with_condition(s, "New", 1)']
+)
+def test_a_word_that_is_spelt_out_is_seen(source: str) -> None:
+    assert [word for word, _ in written(source, "")] == ["New"]
+
+
+CONDITION, REASON = "{}: ", "| `{}` |"
+
+
+def written(source: str, module: str) -> Iterator[tuple[str, str]]:
+    """Conditions that a module sets and reasons that it spells out, and how the page has them."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="with_condition"), args=[_, ast.Constant(value=it), *_]):
+                yield str(it), CONDITION
+            case ast.Call(func=ast.Name(id="with_condition"), args=[_, ast.Name(id=name), *_]):
+                yield getattr(importlib.import_module(module), name), CONDITION
+            case ast.Call(func=ast.Name(id="with_condition")):
+                raise AssertionError(f"{module}: name the condition by a constant")
+            case ast.Dict(keys=keys, values=given):
+                for key, value in zip(keys, given, strict=True):
+                    if isinstance(value, ast.Constant) and is_reason(key):
+                        yield str(value.value), REASON
+            case ast.Assign(targets=[ast.Subscript(slice=key)], value=ast.Constant(value=it)):
+                if is_reason(key):
+                    yield str(it), REASON
+
+
+def is_reason(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and key.value == "reason"
 
 
 def test_a_comment_of_the_values_belongs_to_the_key_below_it() -> None:
