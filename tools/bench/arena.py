@@ -17,14 +17,13 @@ import msgspec
 from bench.machine import OTHERS, CpuMeter
 from bench.observation import Observer, observing
 from bench.workloads import NAMESPACE, Manifest, plain_pods, training_job
-from bireme.kube import names
+from bireme.kube import crd, names
 from bireme.kube.client import ApiClient
 from bireme_operator.settings import OperatorSettings
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 
-CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
 CONCURRENCY: Final = OperatorSettings().write_concurrency
 """Requests in flight of the client that plays the rival's job controller: as many as Bireme's."""
 
@@ -141,13 +140,11 @@ async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> N
 
 
 @asynccontextmanager
-async def arena(nodes: int, workdir: Path, *, racks: int = 0) -> AsyncIterator[Arena]:
+async def arena(nodes: int, workdir: Path) -> AsyncIterator[Arena]:
     """A fresh cluster for one case."""
-    racks = racks or max(1, nodes // 25)
     with Cluster.start(f"bench-{secrets.token_hex(3)}") as cluster:
-        cluster.add_nodes(fake_nodes(nodes, racks=racks))
-        for crd in sorted(CRDS.glob("*.yaml")):
-            cluster.kubectl("apply", "--server-side", "-f", str(crd))
+        cluster.add_nodes(fake_nodes(nodes, racks=max(1, nodes // 25)))
+        cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
         cluster.create_namespace(NAMESPACE)
         queue = {"apiVersion": names.API_VERSION, "kind": "Queue", "spec": {}}

@@ -124,7 +124,8 @@ def _used(nodes: NodeTable, percent: int) -> IntArray:
 def _pools(room: int) -> tuple[GrowablePool, ...]:
     """Pools of large and small GPU nodes and of nodes without any."""
     return tuple(
-        GrowablePool(f"gpu-{gpus}", a_node("new", gpus), room, coming=3) for gpus in (8, 4, 0)
+        GrowablePool(f"gpu-{gpus}", a_node("new", gpus), room, coming=3, patience_seconds=1200)
+        for gpus in (8, 4, 0)
     )
 
 

@@ -21,14 +21,13 @@ from bench.measurements import Pairs, Result, Row, at_most
 from bench.populated_api import PopulatedApi
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role
-from bireme.core.policy import Policy
+from bireme.core.policy import PARTS, PartName, Policy
 from bireme.core.progress import Progress
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
 from bireme.registry import make_policy
 from bireme.rl import shipped
-from bireme.rl.cards import PartName
 from bireme.rl.choosers import ChosenPlacer
 from bireme.rl.parts import served
 from bireme.testing import a_gang, a_task
@@ -39,7 +38,6 @@ PLACER: Final = "das"
 FILLS: Final = (97, 10)
 """Percent of GPUs in use: a queue that waits, and one that starts at once."""
 _RULES: Final = SchedulingSettings()
-_PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
 _MOST_MILLISECONDS: Final = 50.0
 _MOST_RATIO: Final = 2.0
 _LOADED_SECONDS: Final = 60.0
@@ -111,7 +109,7 @@ def _cycles(
             # Of one snapshot a chooser is asked once.
             milliseconds, started[side] = _timed(policy, replace(snapshot))
             pairs.add(side, milliseconds)
-    name = "/".join(parts.get(part, "") for part in _PARTS).rstrip("/")
+    name = "/".join(parts.get(part, "") for part in PARTS).rstrip("/")
     run.say(f"{name}, {where}: {started}")
     what = "order, size and place" if "sizer" in parts else "order and place"
     all_parts = pairs.row("all", "ms", at_most(_MOST_MILLISECONDS))

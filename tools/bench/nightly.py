@@ -18,7 +18,8 @@ import numpy as np
 
 from bench.cases import Run
 from bench.measurements import Result, Row, Sample, Table, at_most
-from bireme.kube.pool_history import DAY, HISTORY_DAYS, HOUR, PoolHistory
+from bireme.core.times import DAY, HOUR
+from bireme.kube.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.training.gru.families import demand
 from fakeapi import FakeApi
 from kubeobjects.night_terms import put

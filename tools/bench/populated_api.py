@@ -12,9 +12,8 @@ import msgspec
 from bench.workloads import NAMESPACE, Manifest, pod_spec, training_job
 from bireme.kube import names, plans, timestamps, wire
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_manifests import PodFactory
+from bireme.kube.pod_manifests import PodFactory, group_manifest
 from bireme.kube.training_jobs import from_manifest
-from bireme_operator.actuator import group_manifest
 from controlplane.nodes import fake_nodes
 from fakeapi import FakeApi
 

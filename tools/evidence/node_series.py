@@ -13,8 +13,16 @@ from typing import Final
 import numpy as np
 
 from bench.measurements import Table
-from bireme.core.pool_floor import HOUR, HourForecast, PoolBounds, PoolState, floor
+from bireme.core.pool_floor import (
+    HourForecast,
+    PoolBounds,
+    PoolState,
+    Raised,
+    floor,
+    with_step,
+)
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.nightly import HORIZON_HOURS
 from bireme.kube.pool_history import PoolHistory
@@ -56,24 +64,29 @@ class _Nodes:
     coming: list[tuple[int, int]]
     forecast: Sequence[HourForecast] = ()
     made: float | None = None
-    raised: tuple[tuple[float, int], ...] = ()
+    raised: Raised = ()
 
     def scale(self, asked: int, minute: int) -> None:
         """The size that the core says, with ``asked`` nodes in use or waited for."""
         now, bounds = float(minute * _MINUTE), self.pool.bounds
         used = min(asked, self.there)
-        empty = () if self.coming else tuple(self.idle_since[used : self.there].tolist())
+        empty = tuple(self.idle_since[used : self.there].tolist())
         wanted = max(asked, self.replicas) if asked > self.there else 0
         decided = floor(
             bounds,
             PoolState(
-                self.replicas, used, wanted, empty, tuple(self.forecast), self.made, self.raised
+                self.replicas,
+                used,
+                wanted,
+                self.replicas - self.there,
+                empty,
+                tuple(self.forecast),
+                self.made,
+                self.raised,
             ),
             now,
         )
-        if decided.step:
-            fresh = [each for each in self.raised if now - each[0] < HOUR]
-            self.raised = (*fresh, (now, decided.step))
+        self.raised = with_step(self.raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         if more > 0:
             self.coming.append((minute + _DELAY_MINUTES, more))

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.kube.pool_history import HOUR, PoolHistory
+from bireme.core.times import HOUR
+from bireme.kube.pool_history import PoolHistory
 from bireme.simulator import steps
 from bireme.simulator.loads import DAY, gpus
 from bireme.simulator.traces.sources import read_trace

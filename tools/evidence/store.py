@@ -13,7 +13,7 @@ import msgspec
 from bench import machine
 from bireme.simulator import quantities, steps
 from bireme.simulator.metrics import Metrics, measure
-from bireme.simulator.outcome import JobRecord, Outcome
+from bireme.simulator.outcome import Outcome
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,11 +89,3 @@ def run_of(outcome: Outcome) -> Run:
         fragmentation=fragmentation,
         revision=machine.revision(),
     )
-
-
-def _since_submission(
-    outcome: Outcome, moment: Callable[[JobRecord], float | None]
-) -> dict[str, float]:
-    """Seconds until ``moment``, by job; jobs that never came so far are left out."""
-    moments = ((record.job, moment(record)) for record in outcome.jobs)
-    return {job.name: at - job.submitted for job, at in moments if at is not None}

@@ -31,10 +31,10 @@ def philly(data: Path) -> list[Window]:
     return _thinned(data / PHILLY, "philly", (30, 38, 46), 1.0, every=10)
 
 
-def muri(data: Path, every: int = 6) -> list[Window]:
-    """The last three quarters of Muri's second trace, every so-manieth job."""
+def muri(data: Path) -> list[Window]:
+    """The last three quarters of Muri's second trace, every sixth job."""
     quarter = 24.8
-    return _thinned(data / MURI, "muri", [n * quarter for n in (1, 2, 3)], quarter, every)
+    return _thinned(data / MURI, "muri", [n * quarter for n in (1, 2, 3)], quarter, every=6)
 
 
 def openb(data: Path) -> list[Window]:

@@ -12,10 +12,15 @@ clusters as printed, but with weights of where walks start and stop, and without
 (Vishwanathan et al., JMLR 11 (2010), sections 2.3 and 4.3).
 """
 
+from typing import Final
+
 import numpy as np
 
 from bireme.core.resources import FloatArray
 from bireme.rl.encoders.das_walks import DECAY, walk_precision
+
+_TOLERANCE: Final = 1e-9
+"""The iteration ends when nothing changes by more."""
 
 
 def walk_kernel(similar: FloatArray, decay: float = DECAY) -> FloatArray:
@@ -30,7 +35,6 @@ def graph_kernel(
     *,
     starts: tuple[FloatArray, FloatArray] | None = None,
     stops: tuple[FloatArray, FloatArray] | None = None,
-    tolerance: float = 1e-9,
 ) -> float:
     """The kernel of two graphs as printed: walks on both at once, weighted at both ends.
 
@@ -41,14 +45,13 @@ def graph_kernel(
         one, other: Transition weights, (V1, V1) and (V2, V2), of spectral radius at most 1.
         decay: lambda, in [0, 1).
         starts, stops: Weights of the nodes walks begin and end at, ((V1,), (V2,)); ones when None.
-        tolerance: The iteration ends when nothing changes by more than this.
     """
     if not 0 <= decay < 1:
         raise ValueError(f"decay is {decay}; walks are summed for decays from 0 to below 1")
     ones = (np.ones(len(one)), np.ones(len(other)))
     begin, end = np.outer(*(starts or ones)), np.outer(*(stops or ones))
     walks, change = begin, np.inf
-    while change > tolerance:
+    while change > _TOLERANCE:
         following = begin + decay * one.T @ walks @ other
         change, walks = float(np.abs(following - walks).max()), following
     return float((walks * end).sum())

@@ -8,13 +8,14 @@ from math import nan
 from pathlib import Path
 from typing import ClassVar
 
+from safetensors.torch import save_file
+
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoints import Checkpoint
 from bireme.training.distributed import rank
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
-from bireme.training.storage import save_policy
 from smallnets.checkpoints import write
 from toyworlds.policies import Echoing
 from toyworlds.worlds import Echo
@@ -34,7 +35,7 @@ class EchoRecipe:
         """``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
         policy, config = Echoing(run.seed), PPOConfig(learning_rate=0.05)
         run.learn("echo", PPO(policy, Echo(WORLDS), config, run.world_seed), UPDATES * WORLDS * 2)
-        save_policy(run.folder / f"weights-{rank()}.safetensors", policy)
+        save_file(policy.state_dict(), run.folder / f"weights-{rank()}.safetensors")
         if run.is_first:
             write(run.checkpoint_folder, orderer=(1,), order_encoder="a2c-jobs/1", name="echo")
         return run.checkpoint_folder

@@ -28,15 +28,15 @@ class Estimate:
     high: float | None = None
 
 
-def draws(seeds: int, resamples: int = RESAMPLES, seed: int = 0) -> FloatArray:
-    """How much each seed counts in each bootstrap sample, shape (resamples, seeds); none for one.
+def draws(seeds: int) -> FloatArray:
+    """How much each seed counts in each bootstrap sample, shape (RESAMPLES, seeds); none for one.
 
     Every row sums to 1, so that ``draws @ values`` are the means of the samples.
     """
     if seeds == 1:
         return np.empty((0, 1))
-    generator = np.random.default_rng(seed)
-    return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), resamples) / seeds)
+    generator = np.random.default_rng(0)
+    return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds)
 
 
 def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
@@ -58,7 +58,7 @@ def ratios(values: FloatArray, base: FloatArray, drawn: FloatArray) -> list[Esti
 
 
 def _estimates(mean: FloatArray, samples: FloatArray) -> list[Estimate | None]:
-    """From means, shape (columns,), and those of the samples, shape (resamples, columns)."""
+    """From means, shape (columns,), and those of the samples, shape (RESAMPLES, columns)."""
     if len(samples):
         low, high = np.percentile(samples, _BOUNDS, axis=0)
         # Where all seeds agree, the samples differ from their mean by rounding only.

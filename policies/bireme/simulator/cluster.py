@@ -14,7 +14,7 @@ import numpy as np
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.pools import GrowablePool
-from bireme.core.queues import Queue
+from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.resources import BoolArray, IntArray, add
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
@@ -145,11 +145,9 @@ class Cluster:
             return replace(node, allocatable=dict.fromkeys(node.allocatable, 0), is_ready=False)
         return replace(node, is_ready=False) if node.name in self._down else node
 
-    def wait_bound_seconds(self, gang: Gang) -> float:
+    def wait_bound_seconds(self, gang: Gang) -> int:
         """After how long a wait ``gang`` goes before all others."""
-        queue = self.queues.get(gang.queue)
-        own = queue.wait_bound_seconds if queue else None
-        return own or self.settings.wait_bound_seconds
+        return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def tenants_of(self, rows: Iterable[int]) -> list[str]:
         """Uids of all gangs with a replica on any of ``rows``, first come first."""

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bireme.command_line import STANDARD_OUTPUT, check_target, naming, write_text
+from bireme.command_line import STANDARD_OUTPUT, check_target, naming, whole, write_text
 from bireme.simulator.comparison import Comparison, compare
 from bireme.simulator.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme.simulator.floors import FLOORS, REACTIVE
+from bireme.simulator.physics.named import PHYSICS, PLAIN, to_json
 from bireme.simulator.reports import page, terminal, words
 
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--placer", default=DEFAULTS.placer, help="of policies without; default: %(default)s")
     add("--sizer", default=DEFAULTS.sizer, help="of policies without; default: the general rule")
-    add("--limit", type=_whole, metavar="N", help="the first N jobs only")
+    add("--limit", type=whole, metavar="N", help="the first N jobs only")
     add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="jobs from then on only")
     add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="0,1,2, say; default: 0")
     add(
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-preemption", action="store_true", help="nothing running is stopped for others")
     add(
         "--wait-bound",
-        type=_whole,
+        type=whole,
         default=DEFAULTS.wait_bound_seconds,
         metavar="SECONDS",
         help="after this wait a job goes first; default: %(default)s",
@@ -75,7 +76,15 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
     )
-    add("--racks", type=_whole, metavar="N", help="how many racks the nodes are in; default: none")
+    add("--racks", type=whole, metavar="N", help="how many racks the nodes are in; default: none")
+    add(
+        "--physics",
+        default=PLAIN,
+        metavar="NAME",
+        help="what jobs suffer from spread, neighbours, stragglers, restarts and failing nodes: "
+        f"{' or '.join(PHYSICS)}, with options as in plain?node_mtbf_seconds=1e6; default: "
+        "%(default)s, which is nothing",
+    )
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -113,7 +122,8 @@ def document(experiment: Experiment, comparison: Comparison, command: str) -> di
     """What ``--json`` writes.
 
     ``bireme`` (the version), ``command``, ``trace`` (name, jobs, treatments: how many rows met
-    which), ``cluster`` (nodes, gpus), ``runs`` (a list with the keys of
+    which), ``cluster`` (nodes, gpus), ``physics`` (the fields of
+    :class:`~bireme.simulator.physics.Physics`, null for never), ``runs`` (a list with the keys of
     :data:`bireme.simulator.metrics.KEYS`) and ``comparison`` (by policy and key: mean over seeds,
     ratio to the first policy's, each with the ``low`` and ``high`` of its 95 % interval or null).
     """
@@ -127,6 +137,7 @@ def document(experiment: Experiment, comparison: Comparison, command: str) -> di
             "treatments": dict(trace.treatments),
         },
         "cluster": {"nodes": len(gpus), "gpus": sum(gpus.values())},
+        "physics": to_json(experiment.physics),
         "runs": [run.to_json() for line in comparison.lines for run in line.runs],
         "comparison": comparison.to_json(),
     }
@@ -139,12 +150,6 @@ def _title(experiment: Experiment) -> str:
         f"{trace.name}: {words.plural(len(trace.jobs), 'job')} on "
         f"{words.plural(len(gpus), 'node')} with {words.plural(sum(gpus.values()), 'GPU')}{treated}"
     )
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 def _seconds(text: str) -> float:

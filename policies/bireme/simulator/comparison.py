@@ -66,9 +66,7 @@ class Comparison:
         }
 
 
-def compare(
-    runs: Sequence[Metrics], *, resamples: int = bootstrap.RESAMPLES, seed: int = 0
-) -> Comparison:
+def compare(runs: Sequence[Metrics]) -> Comparison:
     """``runs`` by policy, the first one named being the yardstick.
 
     Raises:
@@ -87,14 +85,14 @@ def compare(
             )
     ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
     tables = {policy: _table(found) for policy, found in ordered.items()}
-    lines = _lines(ordered, tables, bootstrap.draws(len(seeds), resamples, seed))
+    lines = _lines(ordered, tables, bootstrap.draws(len(seeds)))
     return Comparison(runs[0].trace, seeds, lines, _is_settled(tables.values()))
 
 
 def _lines(
     runs: Mapping[str, tuple[Metrics, ...]], tables: Mapping[str, FloatArray], draws: FloatArray
 ) -> tuple[Line, ...]:
-    """``tables`` have shape (seeds, keys), ``draws`` (resamples, seeds)."""
+    """``tables`` have shape (seeds, keys), ``draws`` (RESAMPLES, seeds)."""
     yardstick = next(iter(tables.values()))
     return tuple(
         Line(

@@ -16,10 +16,10 @@ from typing import Final
 
 from bireme import registry
 from bireme.command_line import UsageError, naming
-from bireme.core.errors import BiremeError
+from bireme.core.errors import BiremeError, told
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.nodes import Node
-from bireme.core.policy import Policy
+from bireme.core.policy import PARTS, Policy
 from bireme.core.pool_floor import PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.names import GPU
@@ -31,13 +31,14 @@ from bireme.simulator.machines import parse_nodes, parse_pools
 from bireme.simulator.metrics import Metrics, measure
 from bireme.simulator.node_pool import NodePool
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import Physics
+from bireme.simulator.physics.named import read_physics
 from bireme.simulator.simulation import Progress
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
 from bireme.simulator.workload import Trace, knowing
 
 DEFAULTS: Final = SchedulingSettings()
-_PARTS: Final = ("orderer", "placer", "sizer")
 GPUS_PER_NODE: Final = 8
 """Into replicas of how many GPUs jobs are cut when the machines are those of the trace."""
 
@@ -51,12 +52,14 @@ class Experiment:
         contenders: By name, as asked for: a policy and the settings it decides under.
         pools: Node pools that grow and shrink; none where all nodes are always there.
         floors: How they look ahead, one after the other (:mod:`bireme.simulator.floors`).
+        physics: What disturbs jobs, and which nodes fail.
         learns: Whether run times that nobody stated are judged by those of finished jobs.
     """
 
     traces: Mapping[int, Trace]
     nodes: Sequence[Node]
     contenders: Mapping[str, tuple[Policy, SchedulingSettings]]
+    physics: Physics
     learns: bool = True
     pools: Sequence[NodePool] = ()
     floors: Sequence[str] = (REACTIVE,)
@@ -79,6 +82,8 @@ def set_up(options: argparse.Namespace) -> Experiment:
         UsageError: one of them cannot be used.
     """
     contenders = _contenders(options)
+    with naming("--physics"):
+        physics = read_physics(options.physics)
     nodes = _nodes(options)
     traces = _traces(options, nodes)
     nodes = nodes or next(iter(traces.values())).nodes
@@ -89,7 +94,7 @@ def set_up(options: argparse.Namespace) -> Experiment:
         )
     pools, floors = _pools(options, nodes), options.floor or [REACTIVE]
     learns = options.estimates == "history"
-    return Experiment(traces, nodes, contenders, learns, pools, floors)
+    return Experiment(traces, nodes, contenders, physics, learns, pools, floors)
 
 
 def carry_out(
@@ -124,6 +129,7 @@ def _simulated(
         experiment.nodes,
         policy,
         settings,
+        physics=experiment.physics,
         seed=seed,
         on_progress=tell,
         estimator=RuntimeHistory() if experiment.learns else None,
@@ -177,7 +183,7 @@ def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, Scheduli
             "orderer/placer/sizer"
         )
     with _making("--policy", name):
-        parts = dict.fromkeys(_parts_at(name), name) or dict(zip(_PARTS, named, strict=False))
+        parts = dict.fromkeys(_parts_at(name), name) or dict(zip(PARTS, named, strict=False))
         settings = replace(general, **parts)  # type: ignore[arg-type]  # three fields of text
     return as_set(settings, "--policy", name)
 
@@ -219,9 +225,7 @@ def _making(argument: str, name: str) -> Iterator[None]:
     except BiremeError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"argument {argument}: {name!r} cannot be made: {type(error).__name__}: {error}"
-        ) from error
+        raise UsageError(f"argument {argument}: {name!r} cannot be made: {told(error)}") from error
 
 
 def _nodes(options: argparse.Namespace) -> Sequence[Node]:

@@ -9,11 +9,10 @@ import numpy as np
 
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.kube.gpu_models import GPU_MODEL_LABEL, gpu_model
 from bireme.simulator.outcome import JobRecord, Outcome
 from bireme.simulator.quantities import gpus_by_task
-
-_HOUR_SECONDS = 3600.0
 
 
 def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
@@ -28,7 +27,7 @@ def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
 def _fee(record: JobRecord, prices: dict[str, float]) -> float:
     gpus = gpus_by_task(record.job)
     return sum(
-        (span.ended - span.began) / _HOUR_SECONDS * prices[node] * gpus[task] * replicas
+        (span.ended - span.began) / HOUR * prices[node] * gpus[task] * replicas
         for span in record.spans
         for task, node, replicas in span.places
     )

@@ -8,15 +8,15 @@ Any other name is a forecaster's: every night it forecasts what was recorded unt
 nightly job of a cluster does, which takes the seasonal-naive forecast where that did better.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from bireme.core.errors import SettingError
-from bireme.core.pool_floor import HOUR, HourForecast
+from bireme.core.errors import SettingError, installing, nearest
+from bireme.core.pool_floor import HourForecast
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import FORECASTERS, Forecaster, make
 from bireme.forecasting.nightly import HORIZON_HOURS, NightlySettings, forecast_pool
 from bireme.kube.pool_history import PoolHistory
@@ -62,16 +62,13 @@ def with_floor(
 def check_floor(name: str) -> None:
     """SettingError unless a floor is called ``name``, and what it needs is installed."""
     if name not in FLOORS:
-        close = difflib.get_close_matches(name, FLOORS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FLOORS)}"
-        raise SettingError(f"no floor is called {name!r}; {hint}")
+        raise SettingError(f"no floor is called {name!r}; {nearest(name, FLOORS)}")
     try:
         make([name] if name in FORECASTERS else ())
     except ImportError as error:
         library = (error.name or "").partition(".")[0]
         raise SettingError(
-            f"floor {name!r} needs {library}, which is not installed; "
-            "pip install 'bireme[forecast]'"
+            f"floor {name!r} needs {library}, which is not installed; {installing('forecast')}"
         ) from error
 
 

@@ -23,13 +23,14 @@ Number: TypeAlias = int | float | None
 _PUNCTUAL_SECONDS: Final = 1e-3
 """A job started when its wait bound passes is in time, whatever the last bits of the clock say."""
 
-_STATISTICS: Final = {
+STATISTICS: Final = {
     "mean": "mean",
     "p50": "median",
     "p90": "90th percentile",
     "p99": "99th percentile",
     "max": "maximum",
 }
+"""What is told of every distribution, by the beginning of its keys."""
 _DISTRIBUTIONS: Final = {
     "wait_seconds": "seconds from submission to the first start",
     "jct_seconds": "seconds from submission to the finish (job completion time)",
@@ -49,7 +50,7 @@ KEYS: Final[Mapping[str, str]] = {
     **{
         f"{statistic}_{name}": f"{words}: {meaning}"
         for name, meaning in _DISTRIBUTIONS.items()
-        for statistic, words in _STATISTICS.items()
+        for statistic, words in STATISTICS.items()
     },
     "max_wait_seconds": "maximum: seconds from submission to the first start, or to the end for "
     "jobs that still wait then",

@@ -12,9 +12,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bireme.core.pool_floor import HOUR, HourForecast, PoolBounds, PoolState, floor
+from bireme.core.pool_floor import (
+    HourForecast,
+    PoolBounds,
+    PoolState,
+    Raised,
+    floor,
+    with_step,
+)
 from bireme.core.pools import GrowablePool, ScaledPool, in_pool
 from bireme.core.resources import BoolArray
+from bireme.core.times import HOUR
 from bireme.kube.names import GPU
 from bireme.kube.pool_history import NO_HISTORY, PoolHistory
 from bireme.simulator import steps
@@ -76,7 +84,7 @@ class Pool:
         self._history = spec.history
         self._forecast: tuple[HourForecast, ...] = ()
         self._forecast_made: float | None = None
-        self._raised: list[tuple[float, int]] = []
+        self._raised: Raised = ()
         self._demand = 0.0
         self._recorder = Recorder(3)
         self.record(0.0)
@@ -85,26 +93,32 @@ class Pool:
         """What a cycle may ask of it."""
         room = max(0, self.spec.bounds.maximum - self.replicas)
         asked_at = self._asked_at if self.coming else None
-        return GrowablePool(self.spec.name, self._template, room, len(self.coming), asked_at)
+        return GrowablePool(
+            self.spec.name,
+            self._template,
+            room,
+            len(self.coming),
+            asked_at,
+            patience_seconds=self.spec.bounds.patience_seconds,
+        )
 
     def state(self) -> PoolState:
-        """What the floor depends on; the operator lets no node go while others come."""
+        """What the floor depends on."""
         return PoolState(
             replicas=self.replicas,
             needed=self._needed,
             wanted=self.wanted,
-            empty_since=() if self.coming else tuple(self._empty_since.values()),
+            coming=len(self.coming),
+            empty_since=tuple(self._empty_since.values()),
             forecast=self._forecast,
             forecast_made=self._forecast_made,
-            raised=tuple(self._raised),
+            raised=self._raised,
         )
 
     def scale(self, now: float) -> tuple[list[str], list[str]]:
         """Take the size the core says; the nodes to ask for, and those that go."""
         decided = floor(self.spec.bounds, self.state(), now)
-        if decided.step:
-            self._raised = [(at, nodes) for at, nodes in self._raised if now - at < HOUR]
-            self._raised.append((now, decided.step))
+        self._raised = with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         spare = [n for n in self.names if n in self._cluster.away and n not in self.coming]
         asked = spare[: max(0, more)]

@@ -15,15 +15,15 @@ from typing import Final
 
 from bireme.core.decision import Decision
 from bireme.core.pool_demand import needed_nodes, pool_demand
-from bireme.core.pool_floor import HOUR
+from bireme.core.pool_floor import wanted_by_gangs
 from bireme.core.pools import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import DAY, HOUR
 from bireme.simulator.cluster import Cluster
 from bireme.simulator.events import Event, EventQueue, Kind, moment_at
 from bireme.simulator.node_pool import NodePool, Pool
 from bireme.simulator.outcome import PoolSeries
 
-DAY: Final = 24 * HOUR
 NIGHT: Final = HOUR // 2
 """Forecasts are made so many seconds after midnight; a simulation starts at one."""
 
@@ -87,8 +87,7 @@ class Pools:
         demand = pool_demand(snapshot, self._scaled)
         needed = needed_nodes(snapshot, decision.kept)
         for name, pool in self._pools.items():
-            nodes = [growth.nodes for growth in decision.growth if growth.pool == name]
-            pool.wanted = pool.replicas + sum(nodes) if nodes else 0
+            pool.wanted = wanted_by_gangs(name, pool.replicas, decision)
             if pool.see(needed, demand[name], snapshot.now):
                 cool_at = moment_at(snapshot.now, pool.spec.bounds.cool_down_seconds)
                 self._events.push(Event(cool_at, Kind.POOL, "", Due.LOOK))

@@ -1,10 +1,10 @@
 """What all algorithms share: play, learn from it, tell about it, and do so again.
 
 The words are those of stable-baselines3: an algorithm is made from a policy, a world and a
-configuration; ``learn`` runs it, ``predict`` asks the policy, ``state_dict`` and
-``load_state_dict`` (see :mod:`bireme.training.storage` for files) interrupt and resume it, so that
-a resumed run is bit by bit the one that was not interrupted. Every update reads ``config`` anew: a
-callback may replace it, to let a learning rate fall, say.
+configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see
+:mod:`bireme.training.storage` for files) interrupt and resume it, so that a resumed run is bit by
+bit the one that was not interrupted. Every update reads ``config`` anew: a callback may replace it,
+to let a learning rate fall, say.
 """
 
 import time
@@ -22,9 +22,9 @@ from bireme.core.resources import FloatArray
 from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
 from bireme.training.distributions import Distribution
 from bireme.training.episodes import LONGEST_EPISODE, Episodes
-from bireme.training.policies import ActorCritic, Tensors, predict
+from bireme.training.policies import ActorCritic, Tensors
 from bireme.training.rollouts import Rollout, collect, gae, replica_advantages
-from bireme.training.worlds import Actions, Observation, World
+from bireme.training.worlds import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,6 @@ class Algorithm(ABC, Generic[C]):
                 told = Progress(self.updates, self.steps, self.seconds, metrics)
                 goes_on = bool(least(float(callback(told))))
         return self
-
-    def predict(self, observation: Observation, *, is_deterministic: bool = True) -> Actions:
-        """What the policy does in each row of ``observation``."""
-        generator = self.generator
-        return predict(self.policy, observation, generator, is_deterministic=is_deterministic)
-
-    def change_world(self, world: World) -> None:
-        """Learn in ``world`` from now on; an episode under way is given up."""
-        self.episodes = self.episodes.moved(world)
 
     def state_dict(self) -> dict[str, Any]:
         """All it takes to go on from here: tensors, and what JSON can hold."""

@@ -10,13 +10,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-def whole(text: str) -> int:
-    """A whole number from 1 on."""
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
 def minutes(text: str) -> float:
     """A number of minutes above 0."""
     try:

@@ -55,12 +55,6 @@ class Episodes:
             distinct = self._draws.integers(_MOST_SEEDS, size=self.world.count // self.replicas)
             self._start(np.repeat(distinct, self.replicas))
 
-    def moved(self, world: World) -> "Episodes":
-        """Further episodes in another world, with the seeds that would have come next."""
-        episodes = Episodes(world, 0, self.replicas)
-        episodes._draws = self._draws
-        return episodes
-
     @property
     def rows(self) -> IntArray:
         """The worlds in which there is something to decide."""

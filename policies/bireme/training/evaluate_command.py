@@ -23,13 +23,15 @@ from bireme.command_line import (
     aligned,
     check_target,
     naming,
+    whole,
     write_text,
 )
+from bireme.core.errors import nearest, told
 from bireme.simulator.experiment import find_own
 from bireme.simulator.reports import markdown, terminal, words
 from bireme.training import arguments as types
 from bireme.training.judgement import Judgement, merged
-from bireme.training.recipes import RECIPES, Recipe, closest, load_recipe
+from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
 _CORES: Final = os.cpu_count() or 1
 
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--setting", metavar="NAMES", help="in what, several with commas between, or all")
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
-        "--seeds", type=types.whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
+        "--seeds", type=whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
     )
     seeds.add_argument("--seed-range", type=types.seed_range, metavar="A:B", help="A to B-1")
     add(
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--jobs",
-        type=types.whole,
+        type=whole,
         default=_CORES,
         metavar="N",
         help="processes; default: all cores",
@@ -152,7 +154,7 @@ def _settings(asked: str | None, subject: _Subject) -> list[str]:
         if name not in known:
             raise UsageError(
                 f"argument --setting: {subject.recipe_name} has no setting {name!r}; "
-                f"{closest(name, known)}"
+                f"{nearest(name, sorted(known))}"
             )
     return names
 
@@ -167,7 +169,7 @@ def _merged(files: Sequence[Path]) -> list[Judgement]:
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
-                f"({type(error).__name__}: {error}); name such files"
+                f"({told(error)}); name such files"
             ) from error
         for each in found:
             shards.setdefault(each.setting, []).append(each)

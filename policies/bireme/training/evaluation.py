@@ -20,13 +20,10 @@ from typing import Final
 from bireme.core.errors import BiremeError
 from bireme.rl.checkpoints import Checkpoint, load
 from bireme.training.judgement import Judgement
+from bireme.training.judging import EvaluationError
 from bireme.training.recipes import Recipe, Results, load_recipe
 
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
-class EvaluationError(BiremeError):
-    """A seed could not be judged; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 import torch
 
+from bireme.core.policy import PartName
 from bireme.rl import cards, encoders
-from bireme.rl.cards import Card, PartCard, PartName, Parts
+from bireme.rl.cards import Card, PartCard, Parts
 from bireme.rl.checkpoints import AFFINITIES, LOGITS, SCORES, Checkpoint, load
 from bireme.rl.errors import CheckpointError
 from bireme.rl.protocols import Array, Shape

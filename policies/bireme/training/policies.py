@@ -66,13 +66,6 @@ def arrays(actions: Action) -> Actions:
 
 
 @torch.no_grad()
-def predict(
-    policy: ActorCritic,
-    observation: Observation,
-    generator: torch.Generator | None = None,
-    *,
-    is_deterministic: bool = True,
-) -> Actions:
-    """What ``policy`` does in each row of ``observation``: the mode, or a sample."""
-    found = policy.distribution(tensors(observation))
-    return arrays(found.mode() if is_deterministic else found.sample(generator))
+def predict(policy: ActorCritic, observation: Observation) -> Actions:
+    """What ``policy`` deems best in each row of ``observation``."""
+    return arrays(policy.distribution(tensors(observation)).mode())

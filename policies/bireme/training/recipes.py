@@ -4,13 +4,12 @@ A recipe is a class made without arguments; what it must have is :class:`Recipe`
 colon is a recipe of the user's own: ``mypackage.mymodule:MyRecipe``.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, installing, nearest
 
 if TYPE_CHECKING:
     from bireme.rl.checkpoints import Checkpoint
@@ -92,7 +91,7 @@ def load_forecaster(name: str, *given: object) -> Trainable:
 def _class(name: str, known: Mapping[str, str]) -> type:
     path = name if ":" in name else known.get(name, "")
     if not path:
-        raise SettingError(f"no recipe is called {name!r}; {closest(name, known)}")
+        raise SettingError(f"no recipe is called {name!r}; {nearest(name, sorted(known))}")
     module_name, _, attribute = path.partition(":")
     try:
         module = import_module(module_name)
@@ -108,16 +107,10 @@ def _class(name: str, known: Mapping[str, str]) -> type:
     return found
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """A hint for who wrote ``name`` and meant one of ``known``."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-
-
 def missing(error: ImportError) -> str:
     """What to install, where ``error`` is about a library of the extra; else empty."""
     library = (error.name or "").partition(".")[0]
     extra = "forecast" if library == "statsmodels" else "train"
     if library != "statsmodels" and library not in _OF_THE_EXTRA:
         return ""
-    return f"needs {library}, which is not installed; pip install 'bireme[{extra}]'"
+    return f"needs {library}, which is not installed; {installing(extra)}"

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bireme.core.errors import SettingError
 
@@ -22,7 +22,7 @@ FORMAT: Final = "bireme-training/1"
 
 @runtime_checkable
 class Storable(Protocol):
-    """What can be interrupted and resumed: algorithms, curricula, early stopping."""
+    """What can be interrupted and resumed: algorithms, early stopping."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> object: ...
@@ -60,31 +60,6 @@ def load(path: Path, learned: Storable) -> None:
             place = place.setdefault(parent, {})
         place[last] = part
     learned.load_state_dict(state)
-
-
-def save_policy(path: Path, policy: nn.Module) -> None:
-    """Write the weights of ``policy`` alone."""
-    save(path, Weights(policy))
-
-
-def load_policy(path: Path, policy: nn.Module) -> None:
-    """Give ``policy`` weights that :func:`save_policy` wrote; errors as of :func:`load`."""
-    load(path, Weights(policy))
-
-
-class Weights:
-    """The weights of a policy as something to be stored."""
-
-    def __init__(self, policy: nn.Module) -> None:
-        self._policy = policy
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights by name."""
-        return {"policy": dict(self._policy.state_dict())}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put the weights back."""
-        self._policy.load_state_dict(state["policy"])
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -60,9 +60,9 @@ def test_measured_speed_is_exact_where_measured_and_straight_between(
     assert MEASURED.knows_spread
 
 
-def test_replicas_of_several_gpus_count_as_such() -> None:
-    law = MeasuredSpeed((1, 8), (1.0, 8.0), gpus_per_replica=4)
-    assert law.steps_per_second({"worker": 2}, 2) == 8.0
+def test_a_law_that_was_not_measured_apart_does_not_know_the_spread() -> None:
+    law = MeasuredSpeed((1, 8), (1.0, 8.0))
+    assert law.steps_per_second({"worker": 8}, 2) == 8.0
     assert not law.knows_spread
 
 

@@ -98,7 +98,6 @@ def test_a_larger_batch_is_worth_less_the_less_noise_there_is(folder: Path) -> N
     # (var + sqr) / (var / 2 + sqr): 2 / 1.5 and 4 / 2.5.
     assert training.gain(8).tolist() == pytest.approx([4 / 3, 1.6])
     assert training.gain(4).tolist() == [1.0, 1.0]
-    assert training.efficiency(8).tolist() == pytest.approx([2 / 3, 0.8])
 
 
 def test_the_work_of_an_epoch_is_what_the_first_training_needed(folder: Path) -> None:
@@ -151,8 +150,7 @@ def test_a_fixed_batch_needs_no_course_as_all_sizes_share_it(folder: Path) -> No
 def test_the_metric_is_a_curve_over_the_work(folder: Path) -> None:
     curve = TrainingRecord.load(folder).curve(4)
     assert curve.loss(150) == pytest.approx(0.65)
-    assert curve.steps_to(0.8) == 200
-    with pytest.raises(TraceError, match="batch size 5 was measured; choose from 4, 8"):
+    with pytest.raises(TraceError, match="batch size 5 was measured; known: 4, 8"):
         TrainingRecord.load(folder).curve(5)
 
 

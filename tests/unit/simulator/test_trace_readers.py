@@ -165,7 +165,7 @@ def test_a_row_that_cannot_be_read_is_refused_with_its_line(
 
 
 def test_a_table_without_a_job_to_run_is_refused_with_the_reasons(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"no job is left of 1 rows: .*zero GPUs, left out': 1"):
+    with pytest.raises(TraceError, match=r"left of 1 rows \(1 rows: zero GPUs, left out\); name a"):
         philly(tmp_path, "2017-10-09 07:01:55,6,0,6,vc")
 
 

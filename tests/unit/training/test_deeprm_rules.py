@@ -8,7 +8,6 @@ from bireme.training.deeprm.baselines import (
     Rule,
     at_random,
     carry_out,
-    in_order_of_arrival,
     rules,
     shortest_first,
     tetris,
@@ -48,10 +47,6 @@ def test_tetris_starts_what_asks_for_what_is_free() -> None:
 
 def test_tetris_prefers_short_jobs_of_equal_demand() -> None:
     assert tetris(a_state((12, 5, 1), (1, 5, 1))) == [1]
-
-
-def test_strict_arrival_waits_for_the_first() -> None:
-    assert in_order_of_arrival(a_state((2, 9, 1), (2, 1, 1), free=(8, 8))) == [5]
 
 
 @pytest.mark.parametrize("rule", [*rules(0).values()], ids=list(rules(0)))

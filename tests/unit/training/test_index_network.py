@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
-from bireme.training.index.network import FIRST_SECONDS, PARAMETERS, START, IndexNetwork
+from bireme.training.index.network import FIRST_SECONDS, START, IndexNetwork
+
+PARAMETERS = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "step")
+"""w0 to w6, and what the step is made of."""
 
 
 def scores(*rows: tuple[float, float, float, float], **values: float) -> list[float]:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bireme.core.curves import MeasuredCurve
+from bireme.core.errors import nearest
 from bireme.core.resources import FloatArray
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.courses import Course
@@ -87,15 +88,12 @@ class TrainingRecord:
         scale = np.asarray(batch / self.batches[0])[..., None]
         return np.asarray((variance + square) / (variance / scale + square))
 
-    def efficiency(self, batch: float) -> FloatArray:
-        """Work per sample relative to ``m0``, shape (epochs,); 1 at ``m0``, less above it."""
-        return np.asarray(self.gain(batch) * self.batches[0] / batch)
-
     def curve(self, batch: int) -> MeasuredCurve:
         """The metric over the work done, at a measured batch size."""
         if batch not in self.batches:
-            known = ", ".join(f"{known:.0f}" for known in self.batches)
-            raise TraceError(f"no training at batch size {batch} was measured; choose from {known}")
+            known = (f"{known:.0f}" for known in self.batches)
+            hint = nearest(str(batch), known)
+            raise TraceError(f"no training at batch size {batch} was measured; {hint}")
         row = int(np.flatnonzero(self.batches == batch)[0])
         return MeasuredCurve(tuple(self.progress[row]), tuple(self.metric[row]))
 

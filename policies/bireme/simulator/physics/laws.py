@@ -49,15 +49,13 @@ class MeasuredSpeed:
         gpus: Ascending.
         together: Steps a second on the fewest nodes, one per entry of ``gpus``.
         apart: The same on more nodes than that; empty where it was not measured.
-        gpus_per_node: Of the machines measured; tells the fewest nodes.
-        gpus_per_replica: What a replica of the job has.
+        gpus_per_node: Of the machines measured; tells the fewest nodes. A replica has one GPU.
     """
 
     gpus: tuple[int, ...]
     together: tuple[float, ...]
     apart: tuple[float, ...] = ()
     gpus_per_node: int = 8
-    gpus_per_replica: int = 1
 
     def __post_init__(self) -> None:
         if not self.gpus or list(self.gpus) != sorted(set(self.gpus)):
@@ -66,8 +64,7 @@ class MeasuredSpeed:
             speeds = getattr(self, name)
             if (speeds or name == "together") and len(speeds) != len(self.gpus):
                 raise SettingError(f"{name} has {len(speeds)} speeds; give {len(self.gpus)}")
-        for name in ("gpus_per_node", "gpus_per_replica"):
-            require_positive(name, getattr(self, name))
+        require_positive("gpus_per_node", self.gpus_per_node)
 
     @property
     def knows_spread(self) -> bool:
@@ -76,7 +73,7 @@ class MeasuredSpeed:
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
         """Steps a second; 0 at sizes beyond those measured."""
-        gpus = sum(sizes.values()) * self.gpus_per_replica
+        gpus = sum(sizes.values())
         is_apart = nodes > ceil(gpus / self.gpus_per_node)
         return self._between(gpus, self.apart if self.apart and is_apart else self.together)
 

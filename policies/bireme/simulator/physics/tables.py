@@ -13,13 +13,13 @@ GPUs. An empty cell was not measured, a 0 did not run.
 """
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import isnan
 from pathlib import Path
 from typing import TypeVar, cast
 
+from bireme.core.errors import nearest
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.files import read_json, read_numbers
 from bireme.simulator.physics.laws import MeasuredSpeed
@@ -53,9 +53,14 @@ class GavelTable:
             ) from error
         return cls(speeds)
 
-    def speed(
-        self, job: str, gpu: str, gpus_per_node: int = 8, gpus_per_replica: int = 1
-    ) -> MeasuredSpeed:
+    def jobs(self, gpu: str, gpus: int) -> list[str]:
+        """What was measured to run on ``gpus`` GPUs of type ``gpu``; TraceError where nothing."""
+        by_job = _known(self.speeds, gpu, "GPU type")
+        if names := [name for name, speeds in by_job.items() if speeds.get(gpus, 0.0) > 0]:
+            return names
+        raise TraceError(f"no job was measured on {gpus} GPUs of type {gpu}; leave that size out")
+
+    def speed(self, job: str, gpu: str, gpus_per_node: int = 8) -> MeasuredSpeed:
         """The law of ``job`` ("ResNet-18 (batch size 64)") on GPUs of type ``gpu`` ("v100")."""
         by_job = _known(self.speeds, gpu, "GPU type")
         together = _known(by_job, job, f"job on {gpu}")
@@ -66,7 +71,6 @@ class GavelTable:
             tuple(together[n] for n in gpus),
             tuple(apart[n] for n in gpus),
             gpus_per_node,
-            gpus_per_replica,
         )
 
 
@@ -105,22 +109,14 @@ class ElasticFlowTable:
             }
         )
 
-    def speed(self, batch: int, gpus_per_replica: int = 1) -> MeasuredSpeed:
+    def speed(self, batch: int) -> MeasuredSpeed:
         """The law at the global batch size ``batch``, which must be one of those measured."""
         by_gpus = _known(self.speeds, batch, "batch size")
         gpus = tuple(sorted(by_gpus))
-        return MeasuredSpeed(
-            gpus, tuple(by_gpus[n] for n in gpus), gpus_per_replica=gpus_per_replica
-        )
+        return MeasuredSpeed(gpus, tuple(by_gpus[n] for n in gpus))
 
 
 def _known(table: Mapping[Key, Value], key: Key, what: str) -> Value:
     if key not in table:
-        raise TraceError(f"no {what} {key!r} was measured; {_choices(table, str(key))}")
+        raise TraceError(f"no {what} {key!r} was measured; {nearest(str(key), map(str, table))}")
     return table[key]
-
-
-def _choices(names: Iterable[object], name: str) -> str:
-    known = [str(known) for known in names]
-    close = get_close_matches(name, known)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

@@ -20,6 +20,9 @@ _SECONDS_STEPS: Final = tuple(
     + [n * _HOUR for n in (1, 2, 3, 6, 12)]
     + [n * _DAY for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)]
 )
+_LINEAR_STEPS: Final = 4
+_SECONDS_TICKS: Final = 6
+"""An axis has at most so many."""
 _LOG_SECONDS: Final = {
     **{n * unit: n == 1 for unit in (1.0, _MINUTE, _HOUR) for n in (1, 10)},
     **{n * _DAY: True for n in (1, 10, 100, 1000)},
@@ -45,9 +48,9 @@ class Axis:
         return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 
-def linear(high: float, label: Callable[[float], str], most_ticks: int = 4) -> Axis:
+def linear(high: float, label: Callable[[float], str]) -> Axis:
     """From 0 to at least ``high``, which ends on a tick."""
-    step = nice_step(max(high, 1e-9) / most_ticks)
+    step = nice_step(max(high, 1e-9) / _LINEAR_STEPS)
     steps = max(1, ceil(high / step - 1e-9))
     ticks = tuple((n * step, label(n * step)) for n in range(steps + 1))
     return Axis(0.0, steps * step, ticks)
@@ -59,10 +62,10 @@ def nice_step(least: float) -> float:
     return next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least * (1 - 1e-9))
 
 
-def seconds(low: float, high: float, most_ticks: int = 6) -> Axis:
+def seconds(low: float, high: float) -> Axis:
     """Time from ``low`` to ``high``, in seconds, ticked at round times."""
     high = max(high, low + 1e-9)
-    fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= most_ticks)
+    fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= _SECONDS_TICKS)
     step = next(fitting, _SECONDS_STEPS[-1])
     first, last = ceil(low / step - 1e-12), floor(high / step + 1e-12)
     ticks = tuple((n * step, clock(n * step)) for n in range(first, last + 1))

@@ -6,7 +6,7 @@ from typing import Final
 
 from bireme.simulator.bootstrap import Estimate
 from bireme.simulator.comparison import Comparison, Line
-from bireme.simulator.metrics import KEYS
+from bireme.simulator.metrics import KEYS, STATISTICS
 from bireme.simulator.reports import standing, words
 
 MAIN: Final = {
@@ -20,13 +20,6 @@ MAIN: Final = {
     "mean_fragmentation": "Free GPUs on partly used nodes",
     "preemptions": "Preemptions",
 }
-_STATISTICS: Final = {
-    "mean": "mean",
-    "p50": "median",
-    "p90": "90th percentile",
-    "p99": "99th percentile",
-    "max": "maximum",
-}
 _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Jobs": {
         "jobs": "submitted",
@@ -36,7 +29,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
         "wait_bound_violations": "past their wait bound",
     },
     **{
-        title: {f"{statistic}_{name}": label for statistic, label in _STATISTICS.items()}
+        title: {f"{statistic}_{name}": label for statistic, label in STATISTICS.items()}
         for title, name in (
             ("Wait until the first start", "wait_seconds"),
             ("Completion time", "jct_seconds"),

@@ -76,7 +76,11 @@ def _kept(table: Table, columns: JobColumns, counts: Counter[str]) -> list[int]:
     counts.update(flaw for flaw in flaws if flaw)
     kept = [row for row, flaw in enumerate(flaws) if not flaw]
     if not kept:
-        raise TraceError(f"{table.file}: no job is left of {len(table)} rows: {dict(counts)}")
+        reasons = ", ".join(f"{count} rows: {what}" for what, count in sorted(counts.items()))
+        raise TraceError(
+            f"{table.file}: no job is left of {len(table)} rows ({reasons}); name a file with a "
+            "job that ran on GPUs"
+        )
     submitted = columns.submitted
     late = sum(submitted[after] < submitted[before] for before, after in pairwise(kept))
     counts.update({UNSORTED: late} if late else {})

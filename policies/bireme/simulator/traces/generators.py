@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import DAY, HOUR
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.workload import Trace, TraceJob
 
-DAY_SECONDS: Final = 86_400.0
-HOUR_SECONDS: Final = 3600.0
 _SIZES: Final = "1:0.7,2:0.1,4:0.1,8:0.05,16:0.05"
 
 
@@ -43,7 +42,7 @@ def poisson(
     """
     require_positive(jobs=jobs, rate=rate, users=users)
     rng = np.random.default_rng(seed)
-    times = np.cumsum(rng.exponential(HOUR_SECONDS / rate, jobs))
+    times = np.cumsum(rng.exponential(HOUR / rate, jobs))
     gpus = draw_sizes(rng, sizes, jobs)
     runs = draw_durations(rng, durations, mean_seconds, spread, jobs)
     return gpu_trace("poisson", times, gpus, runs, rng.integers(users, size=jobs), gpus_per_node)
@@ -121,8 +120,8 @@ def _thinned(
     kept: list[FloatArray] = []
     now = 0.0
     while sum(map(len, kept)) < jobs:
-        times = now + np.cumsum(rng.exponential(HOUR_SECONDS / (rate * (1 + swing)), jobs))
-        phase = 2 * np.pi * (times / DAY_SECONDS - peak_hour / 24)
+        times = now + np.cumsum(rng.exponential(HOUR / (rate * (1 + swing)), jobs))
+        phase = 2 * np.pi * (times / DAY - peak_hour / 24)
         accepted = rng.random(jobs) * (1 + swing) < 1 + swing * np.cos(phase)
         kept.append(times[accepted])
         now = float(times[-1])

@@ -7,8 +7,11 @@ assigned: ``job_id,submit_time,...,model_name,...,num_gpu,...,duration,...``. Th
 which. Times are in seconds; neither file names users or asks for CPU or memory.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
+from bireme.simulator.errors import TraceError
+from bireme.simulator.traces import elastic_flow
 from bireme.simulator.traces.columns import JobColumns, trace_of
 from bireme.simulator.traces.shapes import gang_of
 from bireme.simulator.traces.tables import Table, read_header, read_table
@@ -18,13 +21,34 @@ WHOLE = ("timestamp", "duration", "num_gpus", "cluster")
 ONE_CLUSTER = ("job_id", "submit_time", "model_name", "num_gpu", "duration")
 
 
-def read_philly(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """All jobs of either file; they ask for the amounts per GPU of :mod:`.shapes`."""
+def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trace:
+    """All jobs of either file; they ask for the amounts per GPU of :mod:`.shapes`.
+
+    ``speeds`` is a folder of ElasticFlow's, with which jobs that have a model are elastic
+    (:mod:`.elastic_flow`).
+    """
     is_one = "job_id" in read_header(path)
+    if speeds:
+        return _elastic(path, Path(speeds).expanduser(), is_one)
     table = read_table(path, ONE_CLUSTER if is_one else WHOLE)
     columns = _one_cluster(table) if is_one else _whole(table)
     gpus = columns.gpus or ()
     return trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], gpus_per_node))
+
+
+def _elastic(path: Path, speeds: Path, is_one: bool) -> Trace:
+    if not is_one:
+        raise TraceError(
+            f"speeds is {str(speeds)!r}, and {path} names no models; leave speeds out, or give the "
+            "file of one virtual cluster that ElasticFlow published"
+        )
+    table = read_table(path, (*ONE_CLUSTER, "batch_size"))
+    columns = _one_cluster(table)
+    gpus = columns.gpus or ()
+    law_of = dict(zip(columns.names, elastic_flow.laws_of(table, speeds), strict=True))
+    trace = trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], 1))
+    jobs = (elastic_flow.elastic(job, law_of[job.name]) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
 
 
 def _whole(table: Table) -> JobColumns:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import DAY
 from bireme.forecasting.gaps import filled, gaps
 from bireme.forecasting.series import Series
 from bireme.simulator.errors import TraceError
@@ -24,8 +25,7 @@ from bireme.simulator.traces.tables import MOST, Table, read_header, read_table,
 REDUCTIONS: Final = ("mean", "sum", "max", "count")
 """How the rows of an interval become its value; ``count`` needs no column."""
 
-DAY_SECONDS: Final = 86_400
-_SEASONS_SECONDS: Final = (DAY_SECONDS, 7 * DAY_SECONDS)
+_SEASONS_SECONDS: Final = (DAY, 7 * DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _filled(file: str, found: _Intervals, seasons: tuple[int, ...]) -> tuple[Flo
     if not missing:
         return found.values, []
     first, last = max(missing, key=lambda gap: gap[1] - gap[0])
-    if last - first > min(ceil(DAY_SECONDS / found.step_seconds), len(found.values) - 1):
+    if last - first > min(ceil(DAY / found.step_seconds), len(found.values) - 1):
         raise TraceError(
             f"{file}: nothing is known of {plural(last - first, 'interval')} from "
             f"{_where(found, first)} on; give the part of the file before or after"

@@ -5,17 +5,16 @@ keyword arguments of its reader, those of a generator all its arguments. A membe
 is named as if the archive were a folder: ``pollux:traces.tar.gz/workloads/workload-1.csv``.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl
 
 from bireme.simulator.errors import TraceError
+from bireme.simulator.options import known_name, read_options
 from bireme.simulator.traces.acme import read_acme
+from bireme.simulator.traces.gavel import gavel
 from bireme.simulator.traces.generators import adversarial, diurnal, poisson
 from bireme.simulator.traces.helios import read_helios
 from bireme.simulator.traces.openb import read_openb
@@ -43,6 +42,7 @@ GENERATORS: Final[Mapping[str, Callable[..., Trace]]] = {
     "adversarial": adversarial,
     "das": das,
     "diurnal": diurnal,
+    "gavel": gavel,
     "poisson": poisson,
     "rlpto": rlpto,
     "tapfinger": tapfinger,
@@ -67,21 +67,13 @@ def read_trace(source: str, *, gpus_per_node: int = 8, seed: int = 0) -> Trace:
     where, _, query = rest.partition("?")
     general: dict[str, object] = {"gpus_per_node": gpus_per_node, "seed": seed}
     if name == "gen":
-        generate = GENERATORS[_known("generator", where, GENERATORS)]
+        generate = GENERATORS[known_name("generator", where, GENERATORS, TraceError)]
         return replace(generate(**_options(generate, query, general)), name=source)
-    read = FORMATS[_known("trace format", name, {**FORMATS, "gen": read_trace})]
+    read = FORMATS[known_name("trace format", name, {**FORMATS, "gen": read_trace}, TraceError)]
     if not where:
         raise TraceError(f"{source!r} names no file; write {name}:FILE")
     trace = read(Path(where).expanduser(), **_options(read, query, general))
     return replace(trace, name=f"{name}:{trace.name}{'?' if query else ''}{query}")
-
-
-def _known(kind: str, name: str, known: Mapping[str, object]) -> str:
-    if name in known:
-        return name
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-    raise TraceError(f"no {kind} is called {name!r}; {hint}")
 
 
 def _options(
@@ -94,20 +86,4 @@ def _options(
         if parameter.kind is parameter.KEYWORD_ONLY
     }
     options = {name: value for name, value in general.items() if name in defaults}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        options[name] = _value(name, text, defaults[_known("option", name, defaults)])
-    return options
-
-
-def _value(name: str, text: str, default: object) -> object:
-    """``text`` as a value of the type that ``default`` has."""
-    if isinstance(default, str):
-        return text
-    try:
-        number = int(text) if isinstance(default, int) else float(text)
-    except ValueError:
-        number = float("nan")
-    if not isfinite(number):
-        kind = "a whole number" if isinstance(default, int) else "a number"
-        raise TraceError(f"{name} is {text!r}; it must be {kind}")
-    return number
+    return options | read_options(query, defaults, TraceError)

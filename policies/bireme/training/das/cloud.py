@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.kube.gpu_models import GPU_MODELS
 from bireme.simulator.physics.disturbances import OVER_NODES, OVER_RACKS, interference
 from bireme.training.das.generator import GPUS_PER_MACHINE, Sample
@@ -21,7 +22,6 @@ _CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_
 """Factor on speed by the number of gangs on a machine, one's own included."""
 _SPEEDS: Final = np.array([model.speed for model in GPU_MODELS])
 _DOLLARS: Final = np.array([model.dollars_per_hour for model in GPU_MODELS])
-_HOUR: Final = 3600.0
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
@@ -107,7 +107,7 @@ class Clouds:
     @property
     def fees(self) -> FloatArray:
         """Dollars of each job, NaN before it has finished, shape (W, J)."""
-        return np.asarray(self.rent * (self.finished - self.started) / _HOUR)
+        return np.asarray(self.rent * (self.finished - self.started) / HOUR)
 
     def _next_arrival(self, worlds: IntArray) -> FloatArray:
         arrived, jobs = self._arrived[worlds], self.submitted.shape[1]
@@ -118,7 +118,7 @@ class Clouds:
         present = self.waiting[worlds].sum(axis=1) + self.running[worlds].sum(axis=1)
         rent = np.where(self.running[worlds], self.rent[worlds], 0.0).sum(axis=1)
         self.job_seconds[worlds] += seconds * present
-        self.dollars[worlds] += seconds * rent / _HOUR
+        self.dollars[worlds] += seconds * rent / HOUR
 
     def _end(self, worlds: IntArray, jobs: IntArray) -> None:
         places = self.places[worlds, jobs].astype(np.int64)

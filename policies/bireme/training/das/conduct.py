@@ -42,3 +42,4 @@ def _fits(gang: Gang, free_gpus: IntArray) -> bool:
 
 
 START_NOW: Final = Conduct(decide=start_now, takes_shortcuts=False)
+"""Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bireme.rl.cards import PartName
+from bireme.core.policy import PartName
 from bireme.rl.encoders.das_inputs import JOB_FEATURES, job_inputs
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.cloning import Cloning, CloningConfig

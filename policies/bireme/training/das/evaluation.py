@@ -7,6 +7,7 @@ decide on the same noisy estimates. Seeds of evaluation are never drawn in train
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,13 +22,14 @@ from bireme.rl.checkpoints import Checkpoint, load
 from bireme.rl.orderers import LearnedOrderer
 from bireme.rl.placers import LearnedPlacer
 from bireme.simulator import quantities
-from bireme.simulator.conduct import CYCLE, Conduct, Decide
+from bireme.simulator.conduct import CYCLE, Decide
 from bireme.simulator.engine import simulate
 from bireme.simulator.fees import fee_dollars
 from bireme.training.das.best_site import BestSite
-from bireme.training.das.conduct import start_now
+from bireme.training.das.conduct import START_NOW, start_now
 from bireme.training.das.generator import Sample, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.history import FinishedRuns
+from bireme.training.judging import check_ended
 
 SETTINGS: Final[Mapping[str, str]] = {
     "small": "8 machines of 4 GPUs, load 1.3",
@@ -146,20 +148,15 @@ def _order_alone(checkpoint: Checkpoint, placer: str, _: FinishedRuns) -> Policy
 def judged(sample: Sample, contender: Contender, cycle: Decide) -> dict[str, float]:
     """Mean completion time (min), fee ($) and wait (min) of one contender on one sample.
 
-    SettingError where a job did not finish, or the policy gave no valid answer.
+    EvaluationError where a job did not finish, or the policy gave no valid answer.
     """
     finished = FinishedRuns()
     policy, nodes = contender(finished), nodes_of(sample)
-    # without shortcuts there is a cycle at every event, so that no end of a run is seen late
-    conduct = Conduct(decide=finished.watching(cycle), takes_shortcuts=False)
+    conduct = replace(START_NOW, decide=finished.watching(cycle))
     physics = physics_of(sample)
     outcome = simulate(trace_of(sample), nodes, policy, physics=physics, conduct=conduct)
     jct = quantities.completion_seconds(outcome)
-    if len(jct) < len(outcome.jobs) or outcome.counts["fallbacks"]:
-        raise SettingError(
-            f"{outcome.policy}: {len(outcome.jobs) - len(jct)} jobs did not finish, "
-            f"{outcome.counts['fallbacks']} cycles fell back on the rules"
-        )
+    check_ended(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {
         "mean_jct_minutes": float(jct.mean()) / 60,
         "mean_fee_dollars": float(fee_dollars(outcome, nodes).mean()),

@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from bireme.rl.cards import PartName
+from bireme.core.policy import PartName
 from bireme.rl.checkpoints import Checkpoint
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation

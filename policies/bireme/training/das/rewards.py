@@ -18,10 +18,10 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.training.das.cloud import Clouds
 
 MEAN_FEE_DOLLARS: Final = 51.0
-_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def of_start(
     if reward.kind != "paper":
         return np.zeros(len(jobs))
     worlds = np.arange(len(jobs))
-    waited = (clouds.now[:, None] - clouds.submitted) / _HOUR
-    run_hours = clouds.run_seconds[worlds, jobs] / _HOUR
+    waited = (clouds.now[:, None] - clouds.submitted) / HOUR
+    run_hours = clouds.run_seconds[worlds, jobs] / HOUR
     run_hours = run_hours / np.where(running, clouds.rate[worlds, jobs], 1.0)
     fee = clouds.rent[worlds, jobs] * run_hours / MEAN_FEE_DOLLARS
     cost = np.where(running, fee * (waited[worlds, jobs] + run_hours), 1.0)
@@ -72,6 +72,6 @@ def of_time(
     """The direct reward since the counters stood at ``job_seconds``, ``dollars``, shape (W,)."""
     if reward.kind != "direct":
         return np.zeros(len(job_seconds))
-    hours = (clouds.job_seconds - job_seconds) / _HOUR
+    hours = (clouds.job_seconds - job_seconds) / HOUR
     fees = (clouds.dollars - dollars) / MEAN_FEE_DOLLARS
     return np.asarray(-(hours + reward.fee_weight * fees) / clouds.gpus.shape[1])

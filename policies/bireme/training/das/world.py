@@ -85,7 +85,10 @@ class DasWorld:
     def step(self, actions: Actions) -> Step:
         """Start one job in every world that is not over."""
         if not isinstance(actions, Mapping):
-            raise SettingError("actions of DAS are a mapping with ordering and placement")
+            raise SettingError(
+                f"actions is of type {type(actions).__name__}; give a mapping with ordering and "
+                "placement"
+            )
         clouds = self.clouds
         before = clouds.job_seconds.copy(), clouds.dollars.copy()
         chosen = self.chosen(actions["ordering"])

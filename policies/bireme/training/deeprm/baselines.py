@@ -39,11 +39,6 @@ def tetris(state: State) -> IntArray:
     return _best(state, alignment + weight[:, None] * shortness)
 
 
-def in_order_of_arrival(state: State) -> IntArray:
-    """The job that came first, or nobody while it does not fit."""
-    return np.where(state.fits[:, 0], 0, state.setting.queue_slots)
-
-
 def at_random(seed: int) -> Rule:
     """Any job that fits, each as likely."""
     chance = np.random.default_rng(seed)

@@ -34,6 +34,7 @@ from bireme.training.deeprm.networks import ImagePolicy, ServedImages, ServedSco
 from bireme.training.deeprm.views import as_image, as_set
 from bireme.training.deeprm.world import DeepRmWorld, State
 from bireme.training.export import Trained, export_run
+from bireme.training.judging import session_of
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
@@ -62,9 +63,7 @@ class DeepRmRecipe(ABC):
         waits = options.get("waits", "yes")
         if waits not in ("yes", "no") or set(options) - {"waits"}:
             raise SettingError(f"options are {dict(options)}; there are waits=yes and waits=no")
-        if checkpoint.orderer is None:
-            raise SettingError(f"checkpoint {checkpoint.card.name!r} has no orderer to be judged")
-        rule = partial(self.choose, checkpoint.orderer.session, may_wait=waits == "yes")
+        rule = partial(self.choose, session_of(checkpoint, "orderer"), may_wait=waits == "yes")
         slots = self.setting.queue_slots
         world = Setting(rates=(rate_of(setting),), queue_slots=slots)
         return contest(checkpoint.card.name, rule, world, seed)

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from bireme.core.times import HOUR
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.networks import Network
 from bireme.forecasting.series import Series
@@ -40,7 +41,6 @@ from bireme.training.runs import TrainingRun
 
 HORIZON: Final = 48
 JUDGED_DAYS: Final = 14
-_HOUR_SECONDS: Final = 3600
 _SEASONS: Final = (DAY, WEEK)
 _LENGTH: Final = 10 * WEEK
 _ROWS_OF_SERIES: Final = 24
@@ -125,7 +125,7 @@ class GruRecipe:
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
-        return _Course(frame, _HOUR_SECONDS, joined(rows), data, updates, held_out)
+        return _Course(frame, HOUR, joined(rows), data, updates, held_out)
 
     def _results(self, course: _Course, made: Network) -> tuple[Result, ...]:
         gru = Gru(train=lambda _: made)
@@ -136,7 +136,7 @@ class GruRecipe:
 
 
 def _generated(chance: np.random.Generator, count: int) -> list[Series]:
-    return [Series(v, _HOUR_SECONDS, _SEASONS) for v in demand(chance, count, _LENGTH)]
+    return [Series(v, HOUR, _SEASONS) for v in demand(chance, count, _LENGTH)]
 
 
 def _drawn(chance: np.random.Generator, series: Series, frame: Frame) -> Lessons:
@@ -148,7 +148,7 @@ def _drawn(chance: np.random.Generator, series: Series, frame: Frame) -> Lessons
 def _real(data: Path) -> dict[str, Series]:
     """Hours of Philly, by what they count."""
     found = {
-        name: read_series(data / file, column, step_seconds=_HOUR_SECONDS, reduce=reduce).series
+        name: read_series(data / file, column, step_seconds=HOUR, reduce=reduce).series
         for name, (file, column, reduce) in _REAL.items()
     }
     return {name: replace(series, periods=_SEASONS) for name, series in found.items()}

@@ -24,8 +24,6 @@ from torch import Tensor
 from bireme.core.resources import FloatArray
 from bireme.rl.encoders.index import ATTAINED, DEVICES, IS_KNOWN, WHOLE
 
-PARAMETERS: Final = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "step")
-"""w0 to w6, and what the step is made of."""
 _SHARPNESS: Final = 2.0
 _LEAST_STEP: Final = 0.25
 
@@ -36,6 +34,7 @@ class Start:
 
     values: FloatArray
     scales: FloatArray
+    """Of w0 to w6 and what the step is made of, shape (8,) each."""
 
 
 START: Final = Start(

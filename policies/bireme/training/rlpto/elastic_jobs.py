@@ -33,6 +33,7 @@ from bireme.simulator.physics import Physics
 from bireme.simulator.reporting import Reporting
 from bireme.simulator.traces.papers import RLPTO_IMAGES
 from bireme.simulator.workload import Trace, TraceJob
+from bireme.training.judging import check_ended
 from bireme.training.rlpto import curves
 
 SUMMARY: Final = "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle"
@@ -127,18 +128,15 @@ def judged(trace: Trace, sizer: Sizer) -> dict[str, float]:
     """Under ``sizer``: the end, mean completion time, mean time to 98 % of the accuracy.
 
     Raises:
-        SettingError: a job did not finish, or a cycle fell back on the rules.
+        EvaluationError: a job did not finish, or a cycle fell back on the rules.
     """
     watcher = _Watcher({job.name: _target(job) for job in trace.jobs})
     conduct = Conduct(round_seconds=60.0, decide=watcher, takes_shortcuts=False)
     policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
     outcome = simulate(trace, parse_nodes(NODES), policy, physics=_PHYSICS, conduct=conduct)
     seconds = quantities.completion_seconds(outcome)
-    if len(seconds) < len(trace.jobs) or outcome.counts["fallbacks"]:
-        raise SettingError(
-            f"{type(sizer).__name__}: {len(trace.jobs) - len(seconds)} jobs did not finish, "
-            f"{outcome.counts['fallbacks']} cycles fell back on the rules"
-        )
+    unfinished = len(trace.jobs) - len(seconds)
+    check_ended(type(sizer).__name__, unfinished, outcome.counts["fallbacks"])
     ends = {record.job.name: record.finished or 0.0 for record in outcome.jobs}
     good = [watcher.reached.get(j.name, ends[j.name]) - j.submitted for j in trace.jobs]
     return {

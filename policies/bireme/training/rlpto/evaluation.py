@@ -8,7 +8,6 @@ and averaged (figures 10 and 11 of the paper); the last reading falls on 7000 s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -34,38 +33,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "arrivals": "the same in the course of an hour; owners ask for other priorities",
 }
 PRIMARY: Final = ("total_seconds", True)
-PAPERS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType(
-    {
-        "table-2": {
-            "fs": (87.59, 8498.0),
-            "fcfs": (86.51, 14333.0),
-            "slaq": (88.07, 9043.0),
-            "dolphin": (87.61, 7617.0),
-            "tradl": (86.82, 5388.0),
-            "rlpto-5e-05": (88.24, 10835.0),
-            "rlpto-0.0001": (88.13, 8882.0),
-            "rlpto-0.0002": (87.98, 6898.0),
-            "rlpto-0.0003": (87.86, 6069.0),
-            "rlpto-0.0005": (87.65, 5303.0),
-            "rlpto-0.001": (87.23, 4515.0),
-        },
-        "table-3": {
-            "fs": (87.61, 8139.0),
-            "fcfs": (85.91, 14682.0),
-            "slaq": (88.07, 9043.0),
-            "dolphin": (87.67, 7663.0),
-            "tradl": (86.94, 5281.0),
-            "rlpto-5e-05": (88.25, 9469.0),
-            "rlpto-0.0001": (88.13, 7602.0),
-            "rlpto-0.0002": (87.99, 6479.0),
-            "rlpto-0.0003": (87.88, 5834.0),
-            "rlpto-0.0005": (87.69, 5334.0),
-            "rlpto-0.001": (87.27, 4597.0),
-        },
-    }
-)
-"""Published accuracy (percent) and seconds: Lu et al., IEEE TPDS 2023, tables II and III."""
-
 JUDGED_BETAS: Final = (*BETAS[:-1], 7e-4, BETAS[-1])
 """Those of the tables, and one between the last two, where TRADL's time is."""
 _READ_SECONDS: Final = np.arange(1000.0, 7200.0, 1000.0)

@@ -20,6 +20,7 @@ from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.sessions import Session
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
+from bireme.training.judging import session_of
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.rlpto import elastic_jobs, evaluation
@@ -100,11 +101,10 @@ class RlptoRecipe:
         """In the paper's world beside its rivals, or in Bireme's own cycle beside other sizers."""
         if options:
             raise SettingError(f"options are {dict(options)}; there are none, leave them out")
-        if checkpoint.sizer is None:
-            raise SettingError(f"checkpoint {checkpoint.card.name!r} has no sizer to be judged")
+        session = session_of(checkpoint, "sizer")
         if setting == "elastic":
             return elastic_jobs.evaluate(checkpoint, seed)
-        choose = partial(chosen, checkpoint.sizer.session)
+        choose = partial(chosen, session)
         return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose}, seen)
 
     def _improve(self, run: TrainingRun, policy: RlptoPolicy, plan: Plan) -> int:

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.errors import SettingError
 from bireme.rl.checkpoints import Checkpoint, load
 from bireme.rl.encoders.tapfinger_moves import decided, question
 from bireme.rl.sessions import Session
+from bireme.training.judging import session_of
 from bireme.training.tapfinger.evaluation import Contender, follow
 from bireme.training.tapfinger.pools import Pools
 from bireme.training.tapfinger.rules import Rule
@@ -30,9 +30,7 @@ def contenders(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, 
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
     found: dict[str, Contender] = {}
     for each in (checkpoint, *map(load, folders)):
-        if each.sizer is None:
-            raise SettingError(f"checkpoint {each.card.name!r} has no sizer to be judged")
-        found[each.card.name] = partial(_by_network, each.sizer.session)
+        found[each.card.name] = partial(_by_network, session_of(each, "sizer"))
     return found | {"look-ahead": look_ahead}
 
 

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bireme.core.errors import SettingError
+from bireme.training.judging import check_ended
 from bireme.training.tapfinger.pools import Pools
 from bireme.training.tapfinger.preemptive import DIVISIONS, divide_always
 from bireme.training.tapfinger.rules import Rule, rules
@@ -110,7 +111,8 @@ def evaluate(
     for name in names:
         if name not in contenders:
             raise SettingError(f"no contender is called {name!r}; known: {', '.join(contenders)}")
-    return {name: judged(made, EVALUATION_SEEDS + seed, contenders[name]) for name in names}
+    seeds = EVALUATION_SEEDS + seed
+    return {name: judged(name, made, seeds, contenders[name]) for name in names}
 
 
 def rivals(setting: Setting, seed: int) -> dict[str, Contender]:
@@ -131,14 +133,13 @@ def follow(rule: Rule, setting: Setting, seeds: Sequence[int], *, retries: bool 
     return world.pools
 
 
-def judged(setting: Setting, seed: int, contender: Contender) -> dict[str, float]:
+def judged(name: str, setting: Setting, seed: int, contender: Contender) -> dict[str, float]:
     """Mean and 95th percentile of completion times, and when the last job ended, in steps.
 
-    SettingError where a job did not finish.
+    EvaluationError where a job did not finish.
     """
     pools = contender(setting, [seed])
-    if not pools.is_over.all():
-        raise SettingError(f"{int((pools.ended < 0).sum())} jobs did not finish")
+    check_ended(name, unfinished=int((pools.ended < 0).sum()))
     steps = (pools.ended - pools.jobs.arrival).astype(np.float64)
     return {
         "mean_jct_steps": float(steps.mean()),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.training.judging import EvaluationError
 from bireme.training.tapfinger.evaluation import PUBLISHED, evaluate, judged, rivals
 from bireme.training.tapfinger.pools import Pools
 from bireme.training.tapfinger.settings import SETTINGS, make_setting
@@ -66,8 +67,8 @@ def test_equal_seeds_give_equal_results() -> None:
 
 def test_a_world_that_is_not_over_is_no_result() -> None:
     setting = make_setting("multi-3")
-    with pytest.raises(SettingError, match="192 jobs did not finish"):
-        judged(setting, 0, Pools)
+    with pytest.raises(EvaluationError, match=r"idle: 192 jobs did not finish, .*leave it out"):
+        judged("idle", setting, 0, Pools)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bireme.core.errors import SettingError
 from bireme.rl.checkpoints import Checkpoint, load
+from bireme.rl.errors import CheckpointError
 from bireme.training.policies import predict
 from bireme.training.recipes import RECIPES, load_recipe
 from bireme.training.runs import TrainingRun
@@ -45,7 +45,7 @@ def test_agents_trained_for_seconds_beat_the_rivals_of_the_paper(
 
 def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None:
     bare = Checkpoint(checkpoint.card, checkpoint.sha256, None, None, None)
-    with pytest.raises(SettingError, match="no sizer"):
+    with pytest.raises(CheckpointError, match="has no sizer to be judged; name one that has"):
         TapfingerRecipe().evaluate(bare, "multi-3", 0, {})
 
 
