@@ -12,14 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import names, wire
+from bireme.kube import names, pods, wire
 from bireme.kube.client import ApiClient, Params
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.reflector import Reflector, Timing
-from bireme.kube.training_jobs import Key
-
-_HOLDS_A_NODE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 class ClusterCache:
@@ -42,16 +40,14 @@ class ClusterCache:
         self._has_scores = asyncio.Event()
         self._client, self._timing, self._clock = client, timing or Timing(), clock
         state, scores = self.state, self._for_scores
-        label, pods, groups = names.POD_GROUP_LABEL, "/api/v1/pods", names.path("podgroups")
-        ours = {"labelSelector": label}
-        others = {"labelSelector": f"!{label}", "fieldSelector": _HOLDS_A_NODE}
+        pod, groups = wire.Pod, names.path("podgroups")
         mirror, bsp, policies = self._mirror, "schedulingpolicies", state.policies
         mirror(self._apart, bsp, names.path(bsp), wire.Custom, policies.put, policies.delete)
         mirror(scores, "nodes", "/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
-        mirror(scores, "members", pods, wire.Pod, state.put_member, state.delete_member, ours)
-        mirror(
-            scores, "others", pods, wire.Pod, state.put_other_pod, state.delete_other_pod, others
-        )
+        put, delete = state.put_member, state.delete_member
+        mirror(scores, "members", pods.PATH, pod, put, delete, pods.MEMBERS)
+        put, delete = state.put_other_pod, state.delete_other_pod
+        mirror(scores, "others", pods.PATH, pod, put, delete, pods.OTHERS)
         mirror(
             self.reflectors, "podgroups", groups, wire.Custom, self._put_group, self._delete_group
         )

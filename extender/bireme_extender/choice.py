@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bireme.core.capacity import FreeCapacity
+from bireme.core.errors import told
 from bireme.core.gangs import Role, Task
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.scores import ScoreQuestion, Scorer, fault_of
@@ -73,7 +74,7 @@ def scores_for(choice: Choice, names: Sequence[str], scorer: Scorer) -> tuple[Fl
         scores = scorer.score(question)
         fault = fault_of(scores, len(rows))
     except Exception as error:  # noqa: BLE001  # whatever a learned scorer does wrong, rules answer
-        fault = f"{type(error).__name__}: {error}"
+        fault = told(error)
     if fault is None:
         return scores, ""
     return _rules.score(question), fault

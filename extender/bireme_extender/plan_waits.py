@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from bireme.kube.training_jobs import Key
+from bireme.core.gangs import Key
 
 _REMEMBERED_PODS = 8192
 _SHARE = 0.1

@@ -75,14 +75,13 @@ class Program:
         scheduling: SchedulingSettings,
         *,
         timing: Timing | None = None,
-        scorer: Scorer | None = None,
     ) -> None:
         self._settings = settings
         self.cache = ClusterCache(client, scheduling, settings.contact_limit_seconds, timing)
         waits = PlanWaits(settings.plan_wait_seconds)
         self.cache.on_group = waits.notify
         metrics = Metrics(self.cache.ages, self.cache.troubles)
-        self.verbs = Verbs(self.cache.state, waits, metrics, self.cache, scorer)
+        self.verbs = Verbs(self.cache.state, waits, metrics, self.cache)
         self._scorers = Scorers(
             self.cache.state.policies, settings.checkpoint_directory, metrics, self._score_by
         )

@@ -1,11 +1,9 @@
 """Everything about the extender that a person may change, with its default and its consequence."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from bireme.core.errors import SettingError
-
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+from bireme.logs import check_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,7 @@ class ExtenderSettings:
     """Port of the verbs, health checks and metrics."""
 
     metrics_host: str = "127.0.0.1"
-    """Address to listen on at metrics_port; 0.0.0.0 where the kubelet and Prometheus ask."""
+    """Address to listen on at metricsPort; 0.0.0.0 where the kubelet and Prometheus ask."""
 
     metrics_port: int = 0
     """Port of the health checks and metrics alone, without the verbs; 0 for none of its own."""
@@ -60,7 +58,4 @@ class ExtenderSettings:
         for name in ("body_timeout_seconds", "contact_limit_seconds"):
             if getattr(self, name) <= 0:
                 raise SettingError(f"{name} is {getattr(self, name)}; it must be above 0")
-        if self.log_level not in LOG_LEVELS:
-            raise SettingError(
-                f"log_level is {self.log_level!r}; use one of {', '.join(LOG_LEVELS)}"
-            )
+        check_level(self.log_level)

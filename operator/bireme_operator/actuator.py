@@ -15,16 +15,18 @@ import msgspec
 import structlog
 
 from bireme.core.decision import Admit
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, rendezvous, wire
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_manifests import PodFactory
+from bireme.kube.pod_manifests import PodFactory, group_manifest
 from bireme.kube.pods import PodFacts
 from bireme.kube.progress_access import ProgressAccess
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
 from bireme_operator.back_offs import BackOffs
 from bireme_operator.lifecycle import Chore
 from bireme_operator.watches import Watches
@@ -54,7 +56,7 @@ class Actuator:
     on_refused: Callable[[Key, GangRefused], None]
     progress: ProgressAccess | None = None
     busy: dict[Key, Promise | None] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=Tasks)
 
     def is_free(self, key: Key) -> bool:
         """Whether work on the gang may be started now."""
@@ -73,9 +75,7 @@ class Actuator:
     ) -> None:
         """Begin ``work`` on a gang that is not busy."""
         self.busy[key] = promise
-        task = asyncio.get_running_loop().create_task(self._run(key, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._run(key, work))
 
     async def _run(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         self.writes.turns.take()
@@ -87,16 +87,17 @@ class Actuator:
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:
-            self._back_off(key, error)
+            self.back_off(key, error)
         except Exception as error:  # noqa: BLE001  # one gang that trips over a bug of ours stops no other
             _log.exception("work on a gang failed", gang=key)
-            self._back_off(key, error)
+            self.back_off(key, error)
         finally:
             del self.busy[key]
             self.state.changed.add(key)
             self.on_done()
 
-    def _back_off(self, key: Key, error: Exception) -> None:
+    def back_off(self, key: Key, error: Exception) -> None:
+        """Leave the gang alone for a while after ``error``."""
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
         versions = tuple(facts.resource_version for facts in (job, group) if facts is not None)
         pause = self.back_offs.add(key, error, (versions, len(self.state.members_of(key))))
@@ -110,9 +111,11 @@ class Actuator:
 
     async def close(self) -> None:
         """Stop all work under way."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
+
+    def pods_of(self, job: JobFacts) -> list[PodFacts]:
+        """The pods that ``job`` owns, of whichever start."""
+        return [pod for pod in self.state.members_of(job.key) if job.uid in pod.owner_uids]
 
     # --- TrainingJobs ---------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class Actuator:
         group = self.state.groups.get(job.key)
         version = group.resource_version if group is not None else ""
         if group is None:
-            version = await self.writes.create_group(job.key[0], group_manifest(job))
+            version = await self._create_group(job)
         status = {"phase": "Inqueue", "reason": Reason.ADMITTED, "plan": plans.to_manifest(plan)}
         written = await self.writes.write_group_status(job.key, version, status)
         try:
@@ -135,16 +138,24 @@ class Actuator:
             raise
         await self.watches.wait_past(self.watches.groups, written)
 
+    async def _create_group(self, job: JobFacts) -> str:
+        try:
+            return str(await self.writes.create_group(job.key[0], group_manifest(job)))
+        except ApiError as error:
+            raise refusal_of(error) or error from error
+
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.
 
         Raises:
-            GangRefused: the API server will not take one of them.
+            GangRefused: the API server will not take one of them, or their Service.
         """
         factory = self._factory(job, plan)
-        creations = [self._create_pod(job, plan, factory.manifest(m)) for m in members]
+        wanted = tuple(members)
         if rendezvous.Rendezvous(job, plan).needs_service:
-            creations.insert(0, self._create_service(job))
+            # First: only what is missing asks for it again.
+            await self._create_service(job, may_exist=len(wanted) < len(plan.members))
+        creations = [self._create_pod(job, plan, factory.manifest(m)) for m in wanted]
         results = await asyncio.gather(*creations, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in sorted(errors, key=lambda e: not isinstance(e, GangRefused)):
@@ -155,13 +166,33 @@ class Actuator:
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
         return PodFactory(job, plan, self.progress)
 
-    async def _create_service(self, job: JobFacts) -> int:
+    async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
+        if may_exist and await self._has_service(job):
+            return
         try:
             await self.writes.create_service(job.key[0], rendezvous.service_manifest(job))
         except ApiError as error:
             if not error.is_already_exists:
+                raise refusal_of(error) or error from error
+            if not await self._has_service(job):
                 raise
-        return 0
+
+    async def _has_service(self, job: JobFacts) -> bool:
+        """Whether it is there; one of that name that an earlier job or a stranger left raises."""
+        try:
+            answer = await self.writes.get_service(job.key)
+        except ApiError as error:
+            if error.is_not_found:
+                return False
+            raise
+        meta = msgspec.json.decode(answer, type=wire.Service).metadata
+        owners = meta.owner_references or ()
+        is_leaving = meta.deletion_timestamp is not None
+        if any(owner.uid == job.uid for owner in owners) and not is_leaving:
+            return True
+        if is_leaving or any(names.is_training_job(o.api_version, o.kind) for o in owners):
+            raise ApiError(409, "Conflict", f"Service {job.key[1]} of an earlier job still exists")
+        raise GangRefused(Reason.PODS_REFUSED, _stranger("Service", job.key[1]))
 
     async def _create_pod(self, job: JobFacts, plan: PlanFacts, pod: dict[str, Any]) -> int:
         namespace, name = job.key[0], pod["metadata"]["name"]
@@ -178,10 +209,7 @@ class Actuator:
         """A pod of that name exists: ours from before a crash, an old one, or a stranger's."""
         pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.Pod)
         if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
-            raise GangRefused(
-                Reason.PODS_REFUSED,
-                f"a pod {key[1]!r} exists that is not this job's; delete it or rename the job",
-            )
+            raise GangRefused(Reason.PODS_REFUSED, _stranger("pod", key[1]))
         if (pod.metadata.labels or {}).get(names.PLAN_LABEL) != plan.label:
             raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
         return int(pod.metadata.resource_version)
@@ -231,9 +259,12 @@ class Actuator:
                 raise result
 
     def _grace(self, node: str) -> int | None:
-        """No grace where no kubelet is there to confirm the end of a pod."""
+        """No grace where no kubelet is there to confirm the end of a pod.
+
+        One that has no node yet may have been bound a moment ago.
+        """
         facts = self.state.node(node)
-        return None if facts is not None and facts.is_ready else 0
+        return None if not node or (facts is not None and facts.is_ready) else 0
 
     async def clear_plan(self, key: Key, job: JobFacts | None) -> None:
         """Give the gang's place back."""
@@ -251,8 +282,7 @@ class Actuator:
 
     async def take_back(self, job: JobFacts) -> None:
         """Undo a refused admission: delete what was created, then clear the plan."""
-        own = [pod for pod in self.state.members_of(job.key) if job.uid in pod.owner_uids]
-        await self.delete_pods(own)
+        await self.delete_pods(self.pods_of(job))
         await self.clear_plan(job.key, job)
 
 
@@ -265,22 +295,5 @@ def refusal_of(error: ApiError) -> GangRefused | None:
     return None
 
 
-def group_manifest(job: JobFacts) -> dict[str, Any]:
-    """The PodGroup of a TrainingJob, made at its first admission."""
-    namespace, name = job.key
-    spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
-    if job.spec is not None:
-        spec["queue"] = job.spec.queue
-        if job.spec.priority_class_name:
-            spec["priorityClassName"] = job.spec.priority_class_name
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "PodGroup",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {names.JOB_LABEL: name},
-            "ownerReferences": [rendezvous.owner_reference(job)],
-        },
-        "spec": spec,
-    }
+def _stranger(kind: str, name: str) -> str:
+    return f"a {kind} {name!r} exists that is not this job's; delete it or rename the job"

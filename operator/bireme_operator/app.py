@@ -1,8 +1,8 @@
 """The kopf application: start-up, login, probes, shutdown. It decides nothing.
 
-kopf owns the process and its settings; the caches and the loop are our own, for reasons measured
-in docs/adr. kopf's handlers only mark the loop dirty. Whatever ends the term of leadership ends
-the process: a fresh one has no memory to be wrong about.
+kopf owns the process and its settings, and watches nothing: the caches and the loop are our own,
+for reasons measured in docs/adr. Whatever ends the term of leadership ends the process: a fresh
+one has no memory to be wrong about.
 """
 
 import asyncio
@@ -62,7 +62,6 @@ class Operator:
         kopf.on.cleanup(registry=registry)(self._cleanup)
         kopf.on.login(registry=registry)(self._login)
         kopf.on.probe(id="cycle", registry=registry)(self._probe)
-        kopf.on.event(names.GROUP, names.VERSION, "queues", registry=registry)(self._on_queue)
         return registry
 
     async def run(self) -> int:
@@ -87,6 +86,7 @@ class Operator:
     async def _start(self, settings: kopf.OperatorSettings, **_: object) -> None:
         settings.peering.standalone = True
         settings.posting.enabled = False
+        settings.scanning.disabled = True  # nothing is watched by kopf, so no CRD need be
         try:
             await self._open()
         except (CredentialsError, OSError) as error:
@@ -132,10 +132,6 @@ class Operator:
 
     def _probe(self, **_: object) -> str:
         return self.unhealthy() or "ok"
-
-    async def _on_queue(self, **_: object) -> None:
-        if self._term is not None:
-            self._term.loop.dirty.set()
 
     async def _cleanup(self, **_: object) -> None:
         self.stop.set()

@@ -7,8 +7,8 @@ of many writes gets through an API server that fails now and then.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bireme.core.gangs import Key
 from bireme.kube.client import ApiError
-from bireme.kube.training_jobs import Key
 
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _CONFLICT_SECONDS = 0.05

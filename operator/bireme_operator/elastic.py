@@ -54,7 +54,7 @@ def lost(job: JobFacts, view: GangView, at: Situation) -> dict[Member, str]:
     enough = going_on(job, view, at)
     if enough is view:
         return {}
-    waited = at.now - max(view.plan.planned, view.plan.resized)
+    waited = at.seconds_since(job.key, max(view.plan.planned, view.plan.resized))
     stays = {member for member, _ in enough.members}
     verdicts = {m: _verdict(m, pod, at, waited) for m, pod in view.members if m not in stays}
     return {member: why for member, why in verdicts.items() if why}

@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.doors import Door
+from bireme_operator.http_server import HttpServer
 
 
 class Endpoint:
@@ -17,8 +17,7 @@ class Endpoint:
     ) -> None:
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
-        self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
+        self._server = HttpServer()
 
     async def start(self, host: str, port: int) -> None:
         """Listen on ``host:port``."""
@@ -26,18 +25,11 @@ class Endpoint:
         for path in self._checks:
             app.router.add_get(path, self._check)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101  # setup made it
-        self._door = Door(self._runner.server)
-        self._door.open(host, port)
+        await self._server.start(app, host, port)
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._door is not None:
-            await self._door.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _check(self, request: web.Request) -> web.Response:
         wrong = self._checks[request.path]()

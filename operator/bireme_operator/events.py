@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, timestamps
 from bireme.kube.client import ApiError
-from bireme.kube.training_jobs import Key
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
@@ -22,10 +22,18 @@ _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
 _QUIET = (
     Reason.ADMITTED,
+    Reason.GANG_BOUND,
     Reason.GANG_RUNNING,
     Reason.ANSWERS_VALID,
     Reason.AT_FLOOR,
     Reason.FORECAST_ONLY,
+    # These the nightly job writes.
+    Reason.FORECAST_MADE,
+    Reason.SEASONAL_NAIVE_USED,
+    Reason.TOO_LITTLE_HISTORY,
+    Reason.HISTORY_HAS_GAPS,
+    Reason.HISTORY_UNAVAILABLE,
+    Reason.FORECAST_FAILED,
 )
 """Told by conditions alone: an event each would cost every gang another write."""
 _WARNINGS = frozenset(
@@ -35,6 +43,7 @@ _WARNINGS = frozenset(
         Reason.POD_LOST,
         Reason.POD_FAILED,
         Reason.PODS_REFUSED,
+        Reason.OPERATOR_FAILED,
         Reason.BACKOFF_LIMIT_EXCEEDED,
         Reason.DEADLINE_EXCEEDED,
         Reason.LOAD_FAILED,
@@ -57,6 +66,13 @@ class _Series:
     count: int
 
 
+def type_of(reason: Reason) -> str | None:
+    """Normal or Warning; None where no event is posted."""
+    if reason in _QUIET:
+        return None
+    return "Warning" if reason in _WARNINGS or reason.is_configuration_fault else "Normal"
+
+
 class Events:
     """Posts events; ``now`` gives POSIX seconds."""
 
@@ -68,7 +84,7 @@ class Events:
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Say ``reason`` about an object, at most once in five minutes."""
-        if reason in _QUIET:
+        if type_of(reason) is None:
             return
         now = self._now()
         series = self._series.get((uid, reason))
@@ -102,7 +118,6 @@ class Events:
         self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
     ) -> dict[str, Any]:
         digest = hashlib.sha256(f"{uid}/{reason}".encode()).hexdigest()[:12]
-        is_warning = reason in _WARNINGS or reason.is_configuration_fault
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -116,7 +131,7 @@ class Events:
             },
             "reason": reason.value,
             "message": message,
-            "type": "Warning" if is_warning else "Normal",
+            "type": type_of(reason),
             "source": {"component": names.FIELD_MANAGER},
             "reportingComponent": names.FIELD_MANAGER,
             "reportingInstance": self._instance,

@@ -3,22 +3,24 @@
 Bireme neither creates nor restarts these pods; a Job or StatefulSet does. It gives the whole gang
 its places, lifts the gate of exactly the planned pods (test uid, add the pin, remove the gate, in
 one patch), and takes a gang back that does not get onto its nodes by deleting the pods that hang,
-so that their controller makes gated ones again.
+so that their controller makes gated ones again. So it does with all that is left of a gang that
+lost members, where those that replace them found no room for as long.
 """
 
 import asyncio
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, wire
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.gang_views import GangView, Promise
-from bireme.kube.plans import PlanFacts
-from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts, pin_terms
-from bireme.kube.training_jobs import Key
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lifecycle import Situation
@@ -27,8 +29,10 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
 
-def release(pod: wire.Pod, node: str, mode: str) -> Operations:
+def release(pod: wire.Pod, node: str, plan: PlanFacts) -> Operations:
     """The JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
+
+    The pod has the label of its group; it gets that of the queue it was admitted in beside it.
 
     The API server allows a gated pod's required node affinity to be tightened. Paths are as deep
     as the pod's own affinity goes, so that nothing of it is lost.
@@ -39,7 +43,9 @@ def release(pod: wire.Pod, node: str, mode: str) -> Operations:
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.PLAN_GATE},
     ]
-    if mode == "Pinned":
+    label = names.QUEUE_LABEL.replace("/", "~1")
+    operations.append({"op": "add", "path": f"/metadata/labels/{label}", "value": plan.queue})
+    if plan.mode == "Pinned":
         operations.append(_pin(pod, node))
     operations.append({"op": "remove", "path": f"/spec/schedulingGates/{at}"})
     return operations
@@ -82,8 +88,10 @@ def _as_manifest(term: wire.NodeSelectorTerm) -> dict[str, Any]:
 class ForeignGangs:
     """Admission, release and bookkeeping of PodGroups that users made."""
 
-    def __init__(self, actuator: Actuator) -> None:
+    def __init__(self, actuator: Actuator, clock: Callable[[], float]) -> None:
         self._actuator = actuator
+        self._clock = clock
+        self._broken: dict[str, float] = {}
         self._state = actuator.state
         self._writes = actuator.writes
 
@@ -108,9 +116,7 @@ class ForeignGangs:
             pod = self._gated_pod(key, member.uid)
             if pod is not None:
                 pod_key = (key[0], pod.metadata.name)
-                patches.append(
-                    self._writes.patch_pod(pod_key, release(pod, member.node, plan.mode))
-                )
+                patches.append(self._writes.patch_pod(pod_key, release(pod, member.node, plan)))
         newest = max(await asyncio.gather(*patches), default=0)
         watches = self._actuator.watches
         await watches.wait_past(watches.members, newest)
@@ -123,9 +129,11 @@ class ForeignGangs:
 
     def tend(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
         """Start whatever the planned gang needs now; False when it needs nothing."""
-        stuck = self._stuck(view, at)
-        if stuck is not None:
-            self._actuator.start(group.key, self._take_back(group, view, stuck, at.now))
+        stuck = self._stuck(group, view, at)
+        why = stuck or self._incomplete(group, view, at)
+        if why is not None:
+            kept = tuple(m for m, pod in view.members if stuck and pod is not None and pod.node)
+            self._actuator.start(group.key, self._take_back(group, view, kept, why, at.now))
             return True
         if any(pod is not None and pod.is_gated for _, pod in view.members):
             self._actuator.start(group.key, self._release(group.key, view.plan))
@@ -142,29 +150,59 @@ class ForeignGangs:
         """Whether pods without a place wait to join, of a group that says so."""
         if group.status.get("reason") == Reason.GANG_BOUND.value:
             return False
-        return any(
-            pod.is_gated and not pod.is_leaving and pod.uid not in view.plan.member_by_uid
+        return bool(self._newcomers(group, view))
+
+    def _newcomers(self, group: GroupFacts, view: GangView) -> list[PodFacts]:
+        """Pods without a place that wait for one."""
+        return [
+            pod
             for pod in self._state.members_of(group.key)
+            if pod.key in self._state.gated and not pod.is_leaving
+            if pod.uid not in view.plan.member_by_uid
+        ]
+
+    def _incomplete(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
+        """Why the rest of a gang that lost members must go, so that it starts again whole.
+
+        Only once others wait in place of the lost ones: who makes none goes on with fewer.
+        """
+        newcomers, pods = self._newcomers(group, view), self._state.members_of(group.key)
+        there = Placed.of(view.plan, pods, newcomers).count
+        needed = group.spec.min_member if group.spec is not None else 1
+        if not newcomers or there >= needed:
+            self._broken.pop(group.uid, None)
+            return None
+        waited = self._clock() - self._broken.setdefault(group.uid, self._clock())
+        if waited <= at.bind_timeout_seconds:
+            return None
+        return (
+            f"{there} of minMember {needed} pods have places, and none were found for others in "
+            f"{waited:.0f} s"
         )
 
-    def _stuck(self, view: GangView, at: Situation) -> str | None:
+    def forget(self, uids: Container[str]) -> None:
+        """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
+        self._broken = {uid: since for uid, since in self._broken.items() if uid in uids}
+
+    def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
         """Why the gang must be planned again; None while it may still get onto its nodes."""
         for member in view.unbound:
             if why := at.lost_node(member.node) or at.unusable_node(member.node):
                 return f"node {member.node}: {why}"
-        waited = at.now - view.plan.planned
-        if view.unbound and waited > at.bind_timeout_seconds:
+        waited = at.seconds_since(group.key, view.plan.planned) if view.unbound else 0.0
+        if waited > at.bind_timeout_seconds:
             return (
                 f"{len(view.unbound)} of {len(view.members)} pods not on their nodes "
                 f"after {waited:.0f} s"
             )
         return None
 
-    async def _take_back(self, group: GroupFacts, view: GangView, why: str, now: float) -> None:
-        hanging = [p for _, p in view.members if p is not None and not p.node and not p.is_gated]
-        await self._actuator.delete_pods(hanging)
+    async def _take_back(
+        self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
+    ) -> None:
+        gone = [p for m, p in view.members if p is not None and m not in kept and not p.is_gated]
+        await self._actuator.delete_pods(p for p in gone if not p.is_terminal)
         said: dict[str, Any] = {"conditions": group.status.get("conditions") or []}
-        kept = tuple(m for m, pod in view.members if pod is not None and pod.node)
         if kept:
             said["plan"] = plans.to_manifest(replace(view.plan, members=kept))
         said |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}

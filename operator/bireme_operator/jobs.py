@@ -6,6 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from bireme.core.decision import Admit, Hold
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
@@ -13,7 +14,8 @@ from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
 from bireme_operator import elastic, lifecycle, status
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
@@ -60,7 +62,7 @@ class Jobs:
         self._pods_made: dict[str, float] = {}
         self._bind_failures: dict[str, int] = {}
         self._checked: dict[str, str] = {}
-        self._checks: set[asyncio.Task[None]] = set()
+        self._checks = Tasks()
 
     # --- admission ------------------------------------------------------------------------
 
@@ -87,15 +89,13 @@ class Jobs:
         )
 
     def check_template(self, job: JobFacts, hold: Hold) -> None:
-        """Let the API server try the pods of a job that waits, once per spec."""
+        """Let the API server try the pods of a job that waits; again once it was refused."""
         if hold.gang.fault is not None or self._checked.get(job.uid) == job.spec_hash:
             return
         if len(self._checks) >= _CHECKS_AT_ONCE:
             return  # the next turn offers it again
         self._checked[job.uid] = job.spec_hash
-        task = asyncio.get_running_loop().create_task(self._try_template(job, hold))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
+        self._checks.start(self._try_template(job, hold))
 
     async def _try_template(self, job: JobFacts, hold: Hold) -> None:
         members = tuple(Member(task.name, "any-node", 0) for task in hold.gang.tasks)
@@ -108,6 +108,7 @@ class Jobs:
             if current is not None and current.phase in ("Pending", "Restarting"):
                 await self._actuator.try_template(job, plan)
         except GangRefused as refused:
+            self._checked.pop(job.uid, None)
             self._on_refused(job.key, refused)
         except (ApiError, NotLeader):
             self._checked.pop(job.uid, None)
@@ -127,7 +128,7 @@ class Jobs:
             return
         if group is not None and view is not None and self._resizes.mend(job, group, view, at):
             return
-        own = [pod for pod in self._state.members_of(job.key) if job.uid in pod.owner_uids]
+        own = self._actuator.pods_of(job)
         chore = lifecycle.chore(job, group, view, own, at.now, at.lost_node)
         if chore:
             self._actuator.do(job, chore, view.plan if view is not None else None)
@@ -193,9 +194,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop the template checks under way."""
-        for task in tuple(self._checks):
-            task.cancel()
-        await asyncio.gather(*self._checks, return_exceptions=True)
+        await self._checks.close()
 
     def forget(self, uids: set[str]) -> None:
         """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
+from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
@@ -17,14 +18,14 @@ from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.progress_access import ProgressAccess
 from bireme.kube.scale_targets import ScaleTargets
 from bireme.kube.scheduling_policies import PolicyFacts
-from bireme.kube.training_jobs import Key
 from bireme.registry import make_policy
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.back_offs import BackOffs
 from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
-from bireme_operator.loop import Refusals, SchedulingLoop
+from bireme_operator.loop import SchedulingLoop
 from bireme_operator.metrics import Metrics, PolicyMetrics
+from bireme_operator.mishaps import Mishaps
 from bireme_operator.policies import Decider, Policies
 from bireme_operator.policy_loading import decider_of
 from bireme_operator.policy_reports import PolicyReports
@@ -35,10 +36,12 @@ from bireme_operator.progress_desk import ProgressDesk
 from bireme_operator.progress_tokens import Tokens
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
+from bireme_operator.refusals import Refusals
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.shadows import Shadows
+from bireme_operator.status_reports import Reporting
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
@@ -90,14 +93,14 @@ class Term:
         self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
         self._jobs = self._make_jobs(events, settings, metrics)
         self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
-        self._queue_reports = QueueReports(self.state, writes, metrics.gangs)
         self._policies = self._make_policies(settings, scheduling, metrics.policies)
         self._shadows = Shadows(self._policies, metrics.policies, clock)
-        reporting = (writes, events, settings.status_refresh_seconds, clock, now)
-        self._policy_reports = PolicyReports(self._policies, metrics.policies, *reporting)
+        reporting = Reporting(writes, events, settings.status_refresh_seconds, clock, now)
+        self._queue_reports = QueueReports(self.state, metrics.gangs, reporting)
+        self._policy_reports = PolicyReports(self._policies, metrics.policies, reporting)
         nodes, targets = self.watches.nodes.objects, ScaleTargets(client)
         self._pools = Pools(scalers, nodes, self._actuator, targets, metrics, clock, self._changed)
-        self._pool_reports = PoolReports(self._pools, metrics.pools, *reporting)
+        self._pool_reports = PoolReports(self._pools, metrics.pools, reporting)
         name = f"{identity}/{epoch}"
         self._recording = Recording.begin(name, settings, scheduling, metrics, clock)
         self.loop = self._make_loop(settings, metrics, fence)
@@ -148,6 +151,8 @@ class Term:
         metrics: Metrics,
         fence: Callable[[], None],
     ) -> SchedulingLoop:
+        mishaps = Mishaps(self._actuator, self._reports, metrics)
+        self.state.on_failure = mishaps.note
         return SchedulingLoop(
             state=self.state,
             policies=self._policies,
@@ -155,6 +160,7 @@ class Term:
             policy_reports=self._policy_reports,
             pools=self._pools,
             pool_reports=self._pool_reports,
+            mishaps=mishaps,
             actuator=self._actuator,
             reports=self._reports,
             jobs=self._jobs,
@@ -177,7 +183,7 @@ class Term:
         job = self.state.jobs.get(key)
         _log.info("gang refused", gang=key, reason=refused.reason.value, error=str(refused))
         if job is not None:
-            self._refusals.add(key, job.spec_hash, refused)
+            self._refusals.add(job, refused)
             self._changed()
 
     async def run(self) -> None:

@@ -9,9 +9,10 @@ Every chore follows from recorded state alone, so a crash between any two writes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bireme.core.gangs import Role
+from bireme.core.gangs import Key, Role
 from bireme.core.reasons import Reason
 from bireme.kube import timestamps
+from bireme.kube.api.run_policy import RunPolicy
 from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member
 from bireme.kube.pod_groups import GroupFacts
@@ -19,6 +20,9 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 
 ACTIVE = ("Starting", "Running")
+EVICTING_SECONDS = 300.0
+"""For so long after a preemption pods are evicted. A gang that lost some of them runs no more, so
+those are deleted then that a budget keeps, which has shrunk since it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Situation:
     """Why a node counts as lost; empty when it does not."""
     unusable_node: Callable[[str], str]
     """Why a planned, unbound replica cannot get onto its node; empty when it can."""
+    seconds_since: Callable[[Key, float], float]
+    """Of a gang and a time written for it (POSIX seconds): how long ago, clocks set back or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transitio
         or _deadline(job, at)
         or _failed(job, view)
         or _interrupted(job, view, at)
+        or _edited(job, view)
         or _progress(job, view)
     )
 
@@ -92,10 +99,10 @@ def _succeeded(job: JobFacts, view: GangView) -> Transition | None:
 
 def _deadline(job: JobFacts, at: Situation) -> Transition | None:
     limit = job.spec.run_policy.active_deadline_seconds if job.spec else None
-    started = timestamps.parse(job.status.get("startTime"))
-    if limit is None or started is None or at.now < started + limit:
+    admitted = timestamps.parse(job.status.get("admittedTime"))
+    if limit is None or admitted is None or job.attained + at.now - admitted < limit:
         return None
-    message = f"active for more than activeDeadlineSeconds {limit}"
+    message = f"held its places for more than activeDeadlineSeconds {limit}"
     return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
 
 
@@ -138,14 +145,22 @@ def _interrupted(job: JobFacts, view: GangView, at: Situation) -> Transition | N
         ):
             message = f"replica {member.index} of {member.task} on node {where} was deleted"
             return Transition("Restarting", Reason.POD_LOST, message, interruptions=1)
-    waited = at.now - view.plan.planned
-    if view.unbound and waited > at.bind_timeout_seconds:
+    waited = at.seconds_since(job.key, view.plan.planned) if view.unbound else 0.0
+    if waited > at.bind_timeout_seconds:
         message = (
             f"{len(view.unbound)} of {len(view.members)} replicas not on their nodes after "
             f"{waited:.0f} s; planning the whole gang again"
         )
         return Transition("Restarting", Reason.GANG_NOT_BOUND_IN_TIME, message, interruptions=1)
     return None
+
+
+def _edited(job: JobFacts, view: GangView) -> Transition | None:
+    """What is made from now on would be made of other templates than what is there."""
+    if job.phase == "Running" or view.is_ready or view.plan.spec_hash == job.spec_hash:
+        return None
+    message = "spec.tasks was edited before all replicas ran; the gang starts again as it is now"
+    return Transition("Restarting", Reason.TASKS_EDITED, message, interruptions=1)
 
 
 def _progress(job: JobFacts, view: GangView) -> Transition | None:
@@ -189,21 +204,29 @@ def chore(
     A pod that is ending already is left to end, except on a lost node, where nothing would ever
     confirm it: there it is deleted again, and the actuator grants it no grace.
     """
-    if job.is_leaving or job.spec is None:
+    if job.orphans_pods:
         return Chore()
     has_plan = group is not None and group.job_uid == job.uid and group.plan is not None
-    if job.is_finished:
+    if job.is_finished and not job.is_leaving:
         return _after_the_end(job, own_pods, has_plan, now, lost_node)
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
-    if is_void or view is None:
+    if is_void or view is None or job.is_leaving:
         # The room is kept until the last pod is gone, or smaller gangs would take it piece by
-        # piece from one that was interrupted and waits for all of it.
+        # piece from one that was interrupted and waits for all of it. One that has ended and only
+        # a finalizer keeps holds no room.
         gone = _to_delete(own_pods, lost_node)
-        evicts = bool(gone) and job.status.get("reason") == Reason.PREEMPTED
-        return Chore(gone, evicts=evicts, clear_plan=has_plan and not own_pods)
+        is_over = all(pod.is_terminal and pod.is_leaving for pod in own_pods)
+        evicts = bool(gone) and _still_evicts(job, now)
+        return Chore(gone, evicts=evicts, clear_plan=has_plan and is_over)
     if view.leftovers:
         return Chore(delete_pods=_to_delete(view.leftovers, lost_node))
-    return Chore(create=view.missing if job.phase != "Running" else ())
+    can_create = job.phase != "Running" and job.spec is not None
+    return Chore(create=view.missing if can_create else ())
+
+
+def _still_evicts(job: JobFacts, now: float) -> bool:
+    is_preempted = job.status.get("reason") == Reason.PREEMPTED and not job.is_leaving
+    return is_preempted and now < job.queued + EVICTING_SECONDS
 
 
 def _to_delete(pods: Sequence[PodFacts], lost_node: Callable[[str], str]) -> tuple[PodFacts, ...]:
@@ -217,8 +240,7 @@ def _after_the_end(
     now: float,
     lost_node: Callable[[str], str],
 ) -> Chore:
-    assert job.spec is not None  # noqa: S101  # chore() returned before
-    policy = job.spec.run_policy
+    policy = job.spec.run_policy if job.spec is not None else RunPolicy()
     unwanted: Sequence[PodFacts] = ()
     if policy.clean_pod_policy == "All":
         unwanted = own_pods
@@ -228,4 +250,5 @@ def _after_the_end(
     ttl = policy.ttl_seconds_after_finished
     expired = ttl is not None and ended is not None and now >= ended + ttl
     gone = _to_delete(unwanted, lost_node)
-    return Chore(delete_pods=gone, clear_plan=has_plan, delete_job=expired)
+    is_over = all(pod.is_terminal for pod in own_pods)
+    return Chore(delete_pods=gone, clear_plan=has_plan and is_over, delete_job=expired)

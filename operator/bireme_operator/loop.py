@@ -6,26 +6,26 @@ to turn that could not be recomputed, except refusals, which expire or end with 
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
-from bireme.core.gangs import Gang
-from bireme.core.reasons import Reason
+from bireme.core.gangs import Gang, Key
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.start_ranges import StartRange, StartRanges
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator import foreign, lifecycle, status
-from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.actuator import Actuator
 from bireme_operator.foreign import ForeignGangs
 from bireme_operator.health import NodeHealth
 from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
+from bireme_operator.mishaps import Mishaps
 from bireme_operator.policies import Policies
 from bireme_operator.policy_reports import PolicyReports
 from bireme_operator.pool_reports import PoolReports
@@ -33,39 +33,17 @@ from bireme_operator.pools import Pools
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
+from bireme_operator.refusals import Refusals, Verdict
 from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.shadows import Shadows
+from bireme_operator.stopwatch import Stopwatch
 
 _log = structlog.get_logger(__name__)
 _REST = 3.0
 """After a turn of t seconds the loop rests at least ``_REST * t``: deciding more often than that
 takes processor time from the writes that carry decisions out."""
-
-
-@dataclass(slots=True)
-class Refusals:
-    """Verdicts of the API server on gangs: until their spec changes, or for a while."""
-
-    clock: Callable[[], float]
-    _known: dict[Key, tuple[str, float, tuple[Reason, str]]] = field(default_factory=dict)
-
-    def add(self, key: Key, spec_hash: str, refused: GangRefused) -> None:
-        """Remember a refusal of the spec with this digest."""
-        lasts = 30.0 if refused.reason is Reason.PODS_REFUSED else float("inf")
-        verdict = (refused.reason, str(refused))
-        self._known[key] = (spec_hash, self.clock() + lasts, verdict)
-
-    def current(self, jobs: dict[Key, JobFacts]) -> dict[Key, tuple[Reason, str]]:
-        """Verdicts that still hold."""
-        now = self.clock()
-        self._known = {
-            key: known
-            for key, known in self._known.items()
-            if key in jobs and jobs[key].spec_hash == known[0] and now < known[1]
-        }
-        return {key: verdict for key, (_, _, verdict) in self._known.items()}
 
 
 @dataclass(kw_only=True)
@@ -84,6 +62,7 @@ class SchedulingLoop:
     policy_reports: PolicyReports
     pools: Pools
     pool_reports: PoolReports
+    mishaps: Mishaps
     recording: Recording
     metrics: Metrics
     settings: OperatorSettings
@@ -98,8 +77,9 @@ class SchedulingLoop:
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
-        self._foreign = ForeignGangs(self.actuator)
+        self._foreign = ForeignGangs(self.actuator, self.clock)
         self._starts = StartRanges()
+        self._watch = Stopwatch(self.clock)
         self._health = NodeHealth(self.state, self.clock, self.settings.node_lost_seconds)
 
     async def run(self) -> None:
@@ -124,16 +104,13 @@ class SchedulingLoop:
         sweeps = self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
         changed, self.state.changed = self.state.changed, set()
         keys = sorted({*self.state.jobs, *self.state.groups} if sweeps else changed)
-        at = lifecycle.Situation(
-            now=self.now(),
-            bind_timeout_seconds=self.settings.bind_timeout_seconds,
-            lost_node=self._health.lost,
-            unusable_node=self._health.unusable,
-        )
+        at = self._situation(self.now())
         refused = self.refusals.current(self.state.jobs)
-        self.state.run_times.learn(job for key in keys if (job := self.state.jobs.get(key)))
+        finished = (job for key in keys if (job := self.state.jobs.get(key)))
+        self.state.run_times.learn(finished, self.mishaps.about)
         for key in keys:
-            self._tend(key, at, key in refused)
+            with self.mishaps.about(key):
+                self._tend(key, at, refused)
         waiting = self._waiting(refused)
         if not (waiting or sweeps):
             return  # most turns only follow what gangs that have their places do
@@ -141,16 +118,7 @@ class SchedulingLoop:
         self._health.observe(snapshot)
         if sweeps:
             self._swept_at = self.clock()
-            self.actuator.back_offs.forget({*self.state.jobs, *self.state.groups})
-            alive = {job.uid for job in self.state.jobs.values()}
-            alive |= {group.uid for group in self.state.groups.values()}
-            self.reports.forget(alive)
-            self.jobs.forget(alive)
-            self.state.run_times.forget(alive)
-            self.queue_reports.offer(snapshot)
-            self.policy_reports.offer()
-            self.pool_reports.offer()
-            self.metrics.gangs.show_partial(self.state, at.now)
+            self._sweep(snapshot)
         known, decision = self.pools.as_known(self.preemptions.as_known(snapshot)), Decision()
         if known.waiting or any(running.gang.is_elastic for running in known.running):
             decision = await self._decide(known)
@@ -159,22 +127,52 @@ class SchedulingLoop:
         self.metrics.gangs.show_waiting(decision.held, snapshot)
         self.pools.look(snapshot, decision)
 
-    def _tend(self, key: Key, at: lifecycle.Situation, is_refused: bool) -> None:
+    def _situation(self, now: float) -> lifecycle.Situation:
+        return lifecycle.Situation(
+            now=now,
+            bind_timeout_seconds=self.settings.bind_timeout_seconds,
+            lost_node=self._health.lost,
+            unusable_node=self._health.unusable,
+            seconds_since=lambda key, since: self._watch.seconds(key, since, now),
+        )
+
+    def _sweep(self, snapshot: ClusterSnapshot) -> None:
+        """Forget what is gone, and report on what administrators look at."""
+        keys = {*self.state.jobs, *self.state.groups}
+        self.actuator.back_offs.forget(keys)
+        self._watch.forget(keys)
+        alive = {job.uid for job in self.state.jobs.values()}
+        alive |= {group.uid for group in self.state.groups.values()}
+        self.reports.forget(alive)
+        self.jobs.forget(alive)
+        self._foreign.forget(alive)
+        self.state.run_times.forget(alive)
+        self.queue_reports.report(snapshot)
+        self.policy_reports.offer()
+        self.pool_reports.offer()
+        self.metrics.gangs.show_partial(self.state, snapshot.now)
+
+    def _tend(self, key: Key, at: lifecycle.Situation, refused: Mapping[str, Verdict]) -> None:
         if not self.actuator.is_free(key):
             return
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
-        if job is not None and is_refused and group is not None and group.plan is not None:
+        plan = group.plan if group is not None else None
+        owner = group.job_uid if group is not None and plan is not None else None
+        if job is not None and job.uid in refused and owner == job.uid:
             self.actuator.start(key, self.actuator.take_back(job))
         elif job is not None:
             self.jobs.tend(job, group, at)
-        elif group is not None and not group.job_uid and group.plan is not None:
+        # A user's own group may have the name of a job, which then waits for one of them to go.
+        if group is not None and owner == "" and self.actuator.is_free(key):
             view = self.state.view(key)
             if view is not None and not group.is_leaving:
                 self._foreign.tend(group, view, at)
 
-    def _waiting(self, refused: dict[Key, tuple[Reason, str]]) -> list[Gang]:
+    def _waiting(self, refused: Mapping[str, Verdict]) -> list[Gang]:
         """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
-        return self.state.waiting(self.actuator.occupied(), refused)
+        gangs = self.state.waiting(self.actuator.occupied(), refused)
+        may = self.refusals.may_preempt
+        return [gang if may(gang.uid) else replace(gang, may_preempt=False) for gang in gangs]
 
     async def _decide(self, snapshot: ClusterSnapshot) -> Decision:
         """The decision on ``snapshot``, once everything in it is under way."""
@@ -189,12 +187,14 @@ class SchedulingLoop:
             self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)
         for admit in decision.admitted:
-            self._admit(admit, snapshot, jobs, groups)
+            with self.mishaps.about(admit.gang.key):
+                self._admit(admit, snapshot, jobs, groups)
         self.preemptions.carry_out(decision, jobs)
         self.resizes.carry_out(decision, snapshot, groups)
         starts = self._starts.tell(snapshot, decision)
         for hold in decision.held:
-            self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)
+            with self.mishaps.about(hold.gang.key):
+                self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)
         self.shadows.offer(snapshot, decision)
         return decision
 
@@ -205,7 +205,7 @@ class SchedulingLoop:
         jobs: dict[Key, JobFacts],
         groups: dict[Key, GroupFacts],
     ) -> None:
-        key = (admit.gang.namespace, admit.gang.name)
+        key = admit.gang.key
         if admit.gang.kind == "PodGroup":
             current = self.state.groups.get(key)
             if current is not None and current is groups.get(key):
@@ -227,7 +227,7 @@ class SchedulingLoop:
         jobs: dict[Key, JobFacts],
         groups: dict[Key, GroupFacts],
     ) -> None:
-        key = (hold.gang.namespace, hold.gang.name)
+        key = hold.gang.key
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is groups.get(key):

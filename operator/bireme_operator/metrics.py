@@ -34,6 +34,9 @@ class Metrics:
         self.cycles = make.seconds(
             "cycle", "How long the cycle in a turn takes, which decides", SECONDS
         )
+        self.mishaps = make.counter(
+            "mishaps", "Objects that the operator's own code failed on; the log has the errors"
+        )
         self.gangs = GangMetrics(make)
         self.protected = make.counter(
             "preemptions_refused", "Gangs not stopped, by disruption budgets"

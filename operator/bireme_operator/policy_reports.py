@@ -1,17 +1,15 @@
 """What a SchedulingPolicy says about itself: whether it decides, how it does, or why not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bireme.core.reasons import Reason
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts
-from bireme_operator.events import Events
 from bireme_operator.metrics import PolicyMetrics, show
 from bireme_operator.policies import Policies
 from bireme_operator.status import Status
-from bireme_operator.status_reports import StatusReports
+from bireme_operator.status_reports import Reporting, StatusReports
 from bireme_operator.tallies import Likeness, Tally
-from bireme_operator.writes import Writes
 
 LOADED, DEGRADED = "Loaded", "Degraded"
 
@@ -87,17 +85,8 @@ class PolicyReports(StatusReports):
     kind = "SchedulingPolicy"
     news = ("observedGeneration", "checkpointSha256")
 
-    def __init__(
-        self,
-        policies: Policies,
-        metrics: PolicyMetrics,
-        writes: Writes,
-        events: Events,
-        refresh_seconds: float,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        super().__init__(writes, events, refresh_seconds, clock, now)
+    def __init__(self, policies: Policies, metrics: PolicyMetrics, to: Reporting) -> None:
+        super().__init__(to)
         self._policies = policies
         self._metrics = metrics
 

@@ -17,14 +17,17 @@ from bireme.core.pool_floor import (
     HourForecast,
     PoolBounds,
     PoolState,
+    Raised,
     floor,
+    wanted_by_gangs,
+    with_step,
 )
 from bireme.core.pools import GrowablePool, ScaledPool
 from bireme.core.resources import BoolArray
+from bireme.core.times import HOUR
 from bireme.kube import timestamps
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.pool_history import HOUR
 from bireme.kube.scale_targets import ScaleFault
 from bireme_operator.pool_hours import HourMeter
 from bireme_operator.pool_nodes import PoolNodes
@@ -32,7 +35,6 @@ from bireme_operator.pool_targets import Order, Target
 
 _LEAVING_SECONDS: Final = 60.0
 """How long plans keep off nodes that may go, while they have not gone."""
-_LEAST_PATIENCE_SECONDS: Final = 60
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class Pool:
     demand: float = 0.0
     _forecast: tuple[HourForecast, ...] = ()
     _forecast_of: Any = None
-    _raised: tuple[tuple[float, int], ...] = ()
+    _raised: Raised = ()
     _empty_since: dict[str, float] = field(default_factory=dict)
     _asked_at: float | None = None
     _ready_before: int = 0
@@ -90,15 +92,12 @@ class Pool:
         selector = self.spec.node_selector.match_labels
         return ScaledPool(self.facts.name, selector, self.nodes.template, self.spec.max)
 
-    @property
-    def _patience_seconds(self) -> int:
-        return max(_LEAST_PATIENCE_SECONDS, 2 * self.spec.lead_seconds)
-
     def coming(self, now: float) -> int:
         """Nodes asked for that are not there, or there and too young to be ready."""
         if self.replicas is None:
             return 0
-        young = sum(now - born < self._patience_seconds for born in self.nodes.unfinished)
+        patience_seconds = self._bounds().patience_seconds
+        young = sum(now - born < patience_seconds for born in self.nodes.unfinished)
         staying = self.nodes.count
         if self._leaving is not None and self._leaving.is_written:
             staying = min(staying, self._leaving.nodes)
@@ -120,7 +119,7 @@ class Pool:
             room=max(0, self.spec.max - self.replicas),
             coming=coming,
             asked_at=self._asked_at,
-            patience_seconds=self._patience_seconds,
+            patience_seconds=self._bounds().patience_seconds,
         )
 
     def is_shrinking(self, now: float) -> bool:
@@ -155,15 +154,15 @@ class Pool:
         self._watch_empty(~needed & self.nodes.mask & self.nodes.table.is_ready, now)
         self._count_written(now)
         replicas = self.nodes.count if self.replicas is None else self.replicas
-        grown = [g.nodes for g in decision.growth if g.pool == self.facts.name]
         bare = self._bare(ended, now)
-        may_go = is_settled and self._leaving is None and not self.coming(now)
+        may_go = is_settled and self._leaving is None
         self.decided = floor(
             self._bounds(),
             PoolState(
                 replicas=replicas,
                 needed=self.needed,
-                wanted=replicas + sum(grown) if grown else 0,
+                wanted=wanted_by_gangs(self.facts.name, replicas, decision),
+                coming=self.coming(now),
                 empty_since=tuple(bare.values()) if may_go else (),
                 forecast=self.forecast,
                 forecast_made=self.forecast_made,
@@ -221,9 +220,9 @@ class Pool:
             return
         if self._leaving is not None and self._leaving.order in self.target.written:
             self._leaving.is_written = True
-        fresh = [(now, order.step) for order in self.target.written if order.step]
+        for order in self.target.written:
+            self._raised = with_step(self._raised, order.step, now)
         self.target.written.clear()
-        self._raised = tuple(each for each in (*self._raised, *fresh) if now - each[0] < HOUR)
 
     @property
     def forecast_made(self) -> float | None:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from bireme.core.gangs import Key
 from bireme.core.resources import BoolArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.training_jobs import Key
 
 
 class Finishes:
@@ -25,8 +25,7 @@ class Finishes:
             if gang.uid in known:
                 self._running[gang.uid] = known.pop(gang.uid)
             else:
-                key = (gang.namespace, gang.name)
-                self._running[gang.uid] = (key, _pool_of(running, pools))
+                self._running[gang.uid] = (gang.key, _pool_of(running, pools))
         waiting = {gang.uid for gang in snapshot.waiting}
         return Counter(
             pool

@@ -7,7 +7,7 @@ seen, because an operator began or ended in it, says nothing and stays a gap.
 from dataclasses import dataclass, field
 from typing import Final
 
-from bireme.kube.pool_history import HOUR
+from bireme.core.times import HOUR
 
 _LONGEST_SECONDS: Final = 120.0
 """After a longer time without a look, nobody knows what was between."""

@@ -3,23 +3,21 @@
 The forecast in the status is the nightly job's; here it is only called stale when it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from bireme.core.pool_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
-from bireme.core.times import duration
+from bireme.core.times import HOUR, duration
 from bireme.kube import timestamps
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.pool_history import HOUR, history_of
-from bireme_operator.events import Events
+from bireme.kube.pool_history import history_of
 from bireme_operator.metrics import PoolMetrics, show
 from bireme_operator.pool import Pool
 from bireme_operator.pools import Pools
 from bireme_operator.status import Status
-from bireme_operator.status_reports import Facts, StatusReports
-from bireme_operator.writes import Writes
+from bireme_operator.status_reports import Facts, Reporting, StatusReports
 
 FORECAST, SCALING = "Forecast", "Scaling"
 _SCALES: Final = (
@@ -90,17 +88,8 @@ class PoolReports(StatusReports):
     kind = "NodePoolScaler"
     news = ("observedGeneration", "floor", "replicas", "history")
 
-    def __init__(
-        self,
-        pools: Pools,
-        metrics: PoolMetrics,
-        writes: Writes,
-        events: Events,
-        refresh_seconds: float,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        super().__init__(writes, events, refresh_seconds, clock, now)
+    def __init__(self, pools: Pools, metrics: PoolMetrics, to: Reporting) -> None:
+        super().__init__(to)
         self._pools = pools
         self._metrics = metrics
 

@@ -5,7 +5,6 @@ nobody else anything, and is made again ever later. An order is carried out only
 asks for what it was decided on.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from bireme.kube import names
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.scale_targets import Owner, Scale, ScaleFault, ScaleTargets, fault_of
+from bireme.tasks import Tasks
 from bireme_operator.back_offs import BackOffs
 from bireme_operator.metrics import Metrics
 
@@ -71,7 +71,7 @@ class Target:
         self._occupied: frozenset[str] = frozenset()
         self._occupied_at = float("-inf")
         self._has_written = False
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     @property
     def replicas(self) -> int | None:
@@ -87,7 +87,7 @@ class Target:
     @property
     def is_busy(self) -> bool:
         """Whether a request is under way."""
-        return self._task is not None and not self._task.done()
+        return bool(self._tasks)
 
     def offer(self, order: Order | None) -> bool:
         """Carry out ``order``, if there is one, or else see now and then how the target is.
@@ -98,19 +98,16 @@ class Target:
         is_due = order is not None or self.fault is not None or is_old
         if not is_due or self.is_busy or not self._back_offs.are_over(self._key):
             return False
-        self._task = asyncio.get_running_loop().create_task(self._run(order))
+        self._tasks.start(self._run(order))
         return True
 
     def stop(self) -> None:
         """Give up the request under way."""
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
 
     async def close(self) -> None:
         """Give up the request under way, and return when it has ended."""
-        self.stop()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _run(self, order: Order | None) -> None:
         before = self.scale, self.fault, self.occupied

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.decision import Decision
+from bireme.core.gangs import Key
 from bireme.core.nodes import NodeTable
 from bireme.core.pool_demand import needed_nodes, pool_demand
 from bireme.core.reasons import Reason
@@ -19,7 +20,6 @@ from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
-from bireme.kube.envelope import Key
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts
 from bireme.kube.scale_targets import ScaleFault, ScaleTargets
 from bireme_operator.actuator import Actuator

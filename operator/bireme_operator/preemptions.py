@@ -6,7 +6,6 @@ rest. A gang that a budget protects is kept from the core's choice for a minute.
 memory: a new leader decides and asks again.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,13 +13,14 @@ import msgspec
 import structlog
 
 from bireme.core.decision import Decision, Preempt
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Key
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
 from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
@@ -56,7 +56,7 @@ class Preemptions:
         self._now = now
         self._stopping: set[str] = set()
         self._protected: dict[str, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def as_known(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """``snapshot`` with what only this module knows: who is being stopped, who must not be."""
@@ -83,7 +83,7 @@ class Preemptions:
             victims = [
                 _Victim(jobs[key], preempt.message)
                 for preempt in preempts
-                if (key := _key(preempt.running.gang)) in jobs
+                if (key := preempt.gang.key) in jobs
             ]
             is_whole = len(victims) == len(preempts) and self._are_ready(victims)
             if is_whole and self._still_waits(preempts[0].beneficiary):
@@ -105,15 +105,13 @@ class Preemptions:
         return current if self._jobs.is_free(current) else None
 
     def _still_waits(self, gang: Gang) -> bool:
-        key, state = _key(gang), self._state
+        key, state = gang.key, self._state
         known = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
         return known is not None and known.uid == gang.uid and not known.is_leaving
 
     def _start(self, victims: Sequence[_Victim]) -> None:
         self._stopping |= {victim.job.uid for victim in victims}
-        task = asyncio.get_running_loop().create_task(self._ask(victims))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._ask(victims))
 
     async def _ask(self, victims: Sequence[_Victim]) -> None:
         """Stop ``victims`` if every budget allows it and nothing has happened to any meanwhile."""
@@ -144,7 +142,7 @@ class Preemptions:
         protected = []
         for victim in victims:
             key = victim.job.key
-            pods = self._own_pods(victim.job)
+            pods = self._actuator.pods_of(victim.job)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
             going[key[0]] += pods
             if why:
@@ -153,9 +151,6 @@ class Preemptions:
                 protected.append(victim)
         self._leave_alone(protected, _PROTECTED_SECONDS)
         return protected
-
-    def _own_pods(self, job: JobFacts) -> list[PodFacts]:
-        return [pod for pod in self._state.members_of(job.key) if job.uid in pod.owner_uids]
 
     def _leave_alone(self, victims: Iterable[_Victim], seconds: float) -> None:
         end = self._clock() + seconds
@@ -169,10 +164,4 @@ class Preemptions:
 
     async def close(self) -> None:
         """Stop all questions under way."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _key(gang: Gang) -> Key:
-    return (gang.namespace, gang.name)
+        await self._tasks.close()

@@ -1,13 +1,15 @@
-"""The operator as a program: settings from the environment, then run until told to stop."""
+"""The operator as a program: settings from the environment, then run until told to stop.
+
+Exit status 0 after SIGTERM or SIGINT, 2 when settings, credentials or ports are unusable, 1 after
+a fault and after the lease was lost.
+"""
 
 import asyncio
-import logging
 import os
-import sys
 
-import structlog
 import uvloop
 
+from bireme import logs
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import settings_source
@@ -15,19 +17,17 @@ from bireme_operator.app import Operator, StartError
 from bireme_operator.settings import OperatorSettings
 
 
-def main() -> None:
-    """Read the settings, run, exit with what happened."""
-    try:
-        document = settings_source.document(os.environ)
-        settings = settings_source.read(OperatorSettings, os.environ, document)
-        scheduling = settings_source.read(SchedulingSettings, os.environ, document)
-    except SettingError as error:
-        sys.exit(f"bireme-operator: {error}")
-    configure_logging(settings.log_level)
-    try:
-        sys.exit(uvloop.run(run(settings, scheduling)))
-    except StartError as error:
-        sys.exit(f"bireme-operator: {error}")
+def main() -> int:
+    """Run the operator; the exit status."""
+    return logs.exit_status(_run, SettingError, StartError)
+
+
+def _run() -> int:
+    document = settings_source.document(os.environ)
+    settings = settings_source.read(OperatorSettings, os.environ, document)
+    scheduling = settings_source.read(SchedulingSettings, os.environ, document)
+    logs.configure(settings.log_level)
+    return uvloop.run(run(settings, scheduling))
 
 
 async def run(settings: OperatorSettings, scheduling: SchedulingSettings) -> int:
@@ -37,18 +37,3 @@ async def run(settings: OperatorSettings, scheduling: SchedulingSettings) -> int
     for signal_number in (2, 15):
         loop.add_signal_handler(signal_number, operator.stop.set)
     return await operator.run()
-
-
-def configure_logging(level: str) -> None:
-    """JSON lines on stderr: one event, one line, control characters escaped."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from bireme.core.gangs import Key
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.gang_views import GangView
 from bireme.kube.pods import PodFacts
 from bireme.kube.progress import Report, Run, with_report
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator.progress_tokens import Refused, Sender, Tokens, claimed
 from bireme_operator.rations import Rations
 

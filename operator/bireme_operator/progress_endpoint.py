@@ -11,16 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import structlog
 from aiohttp import web
 
-from bireme.doors import Door
+from bireme.core.errors import told
 from bireme.kube.progress_access import path
+from bireme_operator.http_server import HttpServer
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_desk import ProgressDesk
 from bireme_operator.progress_openapi import DOCUMENT, OPENAPI_PATH
 from bireme_operator.progress_payload import MOST_BYTES, PayloadError, decode
 from bireme_operator.progress_tokens import Refused
 
+_log = structlog.get_logger(__name__)
 _BODY_SECONDS: Final = 5.0
 _STANDBY_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 60.0
@@ -36,19 +39,31 @@ class Certificate:
         self._clock = clock
         self._looked = clock()
         self._loaded = self._stamp()
+        self._refused: tuple[int, ...] | None = None
         self.context.load_cert_chain(*self._files)
 
     def follow(self) -> None:
-        """Load the files again if they have changed; connections from then on get the new one."""
+        """Load the files again if they have changed; connections from then on get the new one.
+
+        What cannot be loaded may be halfway through being replaced, and is tried at every look: the
+        old certificate is served meanwhile. A warning says so, once for each state of the files.
+        """
         if self._clock() - self._looked < _LOOK_SECONDS:
             return
         self._looked = self._clock()
+        stamp: tuple[int, ...] = ()
         try:
             if (stamp := self._stamp()) != self._loaded:
                 self.context.load_cert_chain(*self._files)
                 self._loaded = stamp
-        except (OSError, ssl.SSLError):
-            pass  # halfway through being replaced: the old one is good until the next look
+            self._refused = None
+        except OSError as error:  # ssl.SSLError is one
+            if stamp != self._refused:
+                files = [str(file) for file in self._files]
+                _log.warning(
+                    "certificate not loaded; the old one serves", files=files, error=told(error)
+                )
+            self._refused = stamp
 
     def _stamp(self) -> tuple[int, ...]:
         return tuple(file.stat().st_mtime_ns for file in self._files)
@@ -61,8 +76,7 @@ class ProgressEndpoint:
         self._desk = desk
         self._metrics = metrics
         self._certificate: Certificate | None = None
-        self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
+        self._server = HttpServer()
 
     async def start(self, host: str, port: int, certificate: Certificate | None) -> int:
         """Listen on ``host:port``, with TLS if there is a certificate; the port.
@@ -74,18 +88,12 @@ class ProgressEndpoint:
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(path(("{namespace}", "{name}")), self._receive)
         app.router.add_get(OPENAPI_PATH, _describe)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101  # setup made it
-        self._door = Door(self._runner.server, certificate.context if certificate else None)
-        return self._door.open(host, port)
+        tls = certificate.context if certificate else None
+        return await self._server.start(app, host, port, tls)
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._door is not None:
-            await self._door.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _receive(self, request: web.Request) -> web.Response:
         if self._certificate is not None:

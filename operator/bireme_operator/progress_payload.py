@@ -16,11 +16,10 @@ from typing import Final
 import msgspec
 
 from bireme.core.estimates import LONGEST_SECONDS
-from bireme.kube.progress import Report
+from bireme.kube.progress import MOST_STEPS, Report
 
 MOST_BYTES: Final = 16_384
 _MOST_METRICS: Final = 64
-_MOST_STEPS: Final = 1e15
 _LARGEST_LOSS: Final = 1e12
 
 _NAMES: Final[Mapping[str, str]] = {
@@ -36,8 +35,8 @@ _NAMES: Final[Mapping[str, str]] = {
 """Names of metrics, those of the Transformers trainer among them, to fields of a report."""
 
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "step": (0.0, _MOST_STEPS),
-    "total_steps": (0.0, _MOST_STEPS),
+    "step": (0.0, MOST_STEPS),
+    "total_steps": (0.0, MOST_STEPS),
     "loss": (-_LARGEST_LOSS, _LARGEST_LOSS),
     "accuracy": (0.0, 1.0),
 }

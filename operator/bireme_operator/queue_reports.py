@@ -1,67 +1,69 @@
 """What a Queue says about itself: who holds what, who waits."""
 
-import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import quantity
-from bireme.kube.client import ApiError, NotLeader
+from bireme.kube import holdings, quantity
 from bireme.kube.cluster_state import ClusterState
 from bireme_operator.gang_metrics import GangMetrics
-from bireme_operator.writes import Writes
+from bireme_operator.status import Status
+from bireme_operator.status_reports import Reporting, StatusReports
 
-_log = structlog.get_logger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class _QueueFacts:
+    name: str
+    uid: str
+    resource_version: str
+    status: dict[str, Any]
 
 
-class QueueReports:
+class QueueReports(StatusReports):
     """Writes ``Queue.status`` when it differs, at most once per sweep."""
 
-    def __init__(self, state: ClusterState, writes: Writes, metrics: GangMetrics) -> None:
-        self._state = state
-        self._writes = writes
-        self._metrics = metrics
-        self._task: asyncio.Task[None] | None = None
+    kind = "Queue"
+    news = ("admitted", "pending", "usage")
 
-    def offer(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, state: ClusterState, metrics: GangMetrics, to: Reporting) -> None:
+        super().__init__(to)
+        self._state = state
+        self._metrics = metrics
+        self._counted: dict[str, dict[str, Any]] = {}
+
+    def report(self, snapshot: ClusterSnapshot) -> None:
         """Count what ``snapshot`` says, and report it unless the last report is still written."""
-        said = self._statuses(snapshot)
+        self._counted = self._statuses(snapshot)
+        self.offer()
+
+    def show(self) -> None:
+        """See :class:`StatusReports`."""
         counts = {
-            name: {s: each[s] for s in ("admitted", "pending")} for name, each in said.items()
+            name: {s: each[s] for s in ("admitted", "pending")}
+            for name, each in self._counted.items()
         }
         self._metrics.show_queues(counts)
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_all(said))
 
-    async def _write_all(self, said: dict[str, dict[str, Any]]) -> None:
-        for name, wanted in said.items():
+    def said(self) -> Iterator[tuple[_QueueFacts, Status]]:
+        """See :class:`StatusReports`."""
+        for name, counted in self._counted.items():
             queue = self._state.standing.queue_manifests.get(name)
-            if queue is None or {**queue.status, **wanted} == queue.status:
-                continue
-            version = queue.metadata.resource_version
-            try:
-                status = {**queue.status, **wanted}
-                await self._writes.write_status("Queue", name, version, status)
-            except ApiError as error:
-                if not (error.is_conflict or error.is_not_found):
-                    _log.info("queue status not written", queue=name, error=str(error))
-            except NotLeader:
-                return
-
-    async def close(self) -> None:
-        """Stop the report under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            if queue is not None:
+                meta, before = queue.metadata, queue.status
+                facts = _QueueFacts(name, meta.uid, meta.resource_version, before)
+                yield facts, {**before, **counted}
 
     def _statuses(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
         said: dict[str, dict[str, Any]] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
         for key, group in self._state.groups.items():
-            queue = group.spec.queue if group.spec is not None else ""
-            if queue in said and self._state.view(key) is not None:
+            view = self._state.view(key)
+            if view is None:
+                continue
+            queue = holdings.queue_of(group, view.plan)
+            if queue in said:
                 said[queue]["admitted"] += 1
         for gang in snapshot.waiting:
             if gang.queue in said:

@@ -10,10 +10,12 @@ from typing import Any
 
 import structlog
 
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.status import Status, Urgency, urgency
 from bireme_operator.watches import Watches
@@ -51,7 +53,7 @@ class Reports:
         self._written: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._writing: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def offer_job(self, job: JobFacts, wanted: Status) -> None:
         """Say ``wanted`` about a job if it is due; with an event when the reason is new."""
@@ -62,6 +64,11 @@ class Reports:
         """The same for a PodGroup."""
         if self._is_due(group.uid, urgency(group.status, wanted)):
             self._spawn(group.uid, group.key, self._write_group(group, wanted))
+
+    def tell(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
+        """Post an event about an object whose status stays as it is."""
+        if uid not in self._writing:
+            self._spawn(uid, key, self._events.post(kind, key, uid, reason, message))
 
     def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
         if how_urgent is Urgency.NONE or uid in self._writing:
@@ -93,9 +100,7 @@ class Reports:
 
     def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
         self._writing.add(uid)
-        task = asyncio.get_running_loop().create_task(self._run(uid, key, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._run(uid, key, work))
 
     async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
         pause = 0.0
@@ -108,6 +113,9 @@ class Reports:
             pause = max(pause, error.retry_after_seconds or 0.0)
             if not (error.is_conflict or error.is_not_found):
                 _log.info("status not written", uid=uid, error=str(error))
+        except Exception:  # noqa: BLE001  # one status that trips over a bug of ours stops no other
+            pause = _RETRY_SECONDS
+            _log.exception("status not written", uid=uid)
         finally:
             self._written[uid] = self._clock()
             self._not_before[uid] = self._written[uid] + pause
@@ -141,6 +149,4 @@ class Reports:
 
     async def close(self) -> None:
         """Stop all writes under way."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from bireme.core.decision import Decision, Resize
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import plans
+from bireme.kube import holdings, plans
 from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator import elastic
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
@@ -53,7 +54,7 @@ class Resizes:
         A gang that has changed since is left alone: the next cycle decides on what is new.
         """
         for resize in decision.resized:
-            key = (resize.running.gang.namespace, resize.running.gang.name)
+            key = resize.gang.key
             job, group, view = self._state.jobs.get(key), groups.get(key), self._state.view(key)
             if job is None or group is None or view is None:
                 continue
@@ -99,7 +100,8 @@ class Resizes:
                 work = self._write(job, plan, Reason.SHRUNK, _farewell(lost))
                 self._actuator.start(job.key, work, _promise(group, plan))
             return True
-        if view.missing and not view.leftovers:
+        is_same = view.plan.spec_hash == job.spec_hash
+        if view.missing and not view.leftovers and is_same:
             self._actuator.start(job.key, self._complete(job, view))
             return True
         return False
@@ -126,7 +128,7 @@ class Resizes:
 
 
 def _promise(group: GroupFacts, plan: PlanFacts) -> Promise:
-    return Promise(group.spec.queue if group.spec is not None else "", group.job_uid, plan)
+    return Promise(holdings.queue_of(group, plan), group.job_uid, plan)
 
 
 def _farewell(lost: Mapping[Member, str]) -> str:

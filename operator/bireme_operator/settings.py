@@ -7,6 +7,7 @@ Read by :mod:`bireme.kube.settings_source` from a file (camelCase) and the envir
 from dataclasses import dataclass
 
 from bireme.core.errors import SettingError
+from bireme.logs import check_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class OperatorSettings:
 
     progress_url: str = ""
     """Address under which pods reach the progress endpoint, such as
-    https://bireme-progress.bireme-system:8082; empty for no endpoint at all."""
+    https://bireme-progress.bireme-system.svc:8082; empty for no endpoint at all."""
 
     progress_host: str = "127.0.0.1"
     """Address on which it is served; 0.0.0.0 where pods are to reach it by a Service."""
@@ -92,7 +93,7 @@ class OperatorSettings:
     alone."""
 
     log_level: str = "info"
-    """debug, info, warning or error."""
+    """Least severity that is logged: debug, info, warning or error."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -107,7 +108,4 @@ class OperatorSettings:
                 f"progress_cert_file is {self.progress_cert_file!r} and progress_key_file "
                 f"{self.progress_key_file!r}; set both for TLS, or neither for plain HTTP"
             )
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise SettingError(
-                f"log_level is {self.log_level!r}; use debug, info, warning or error"
-            )
+        check_level(self.log_level)

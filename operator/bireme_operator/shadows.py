@@ -16,6 +16,7 @@ from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import shadow
 from bireme.rl.shadow import Difference
+from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.policies import Policies
 
@@ -33,23 +34,21 @@ class Shadows:
         self._policies = policies
         self._metrics = metrics
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self._rest_until = float("-inf")
 
     def offer(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too, unless they still think or rest."""
         if not self._policies.shadows:
             return
-        if (self._task and not self._task.done()) or self._clock() < self._rest_until:
+        if self._tasks or self._clock() < self._rest_until:
             self._metrics.shadow_cycles.labels("skipped").inc()
             return
-        self._task = asyncio.get_running_loop().create_task(self._compare(snapshot, decision))
+        self._tasks.start(self._compare(snapshot, decision))
 
     async def close(self) -> None:
         """Compare nothing more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _compare(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         began = self._clock()

@@ -5,17 +5,20 @@ is one dominant reason, in plain words with numbers. Writing is rationed by :fun
 what happened is written at once, counts every second, mere numbers now and then.
 """
 
+import math
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
+import structlog
 
 from bireme.core import verdicts
 from bireme.core.decision import Admit, Hold
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
-from bireme.core.policy import Ranked
+from bireme.core.policy import Factor, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.start_ranges import StartRange
 from bireme.kube import names, timestamps
@@ -24,6 +27,7 @@ from bireme.kube.gang_views import GangView
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import Transition
 
+_log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 _STEADY_SECONDS = 30.0
 _STEADY_SHARE = 0.05
@@ -203,19 +207,30 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
 
 
 def priority(ranked: Ranked) -> dict[str, Any]:
-    """The score and what it is made of."""
-    return {
-        "score": round(ranked.score, 4),
-        "factors": [
-            {
-                "name": factor.name,
-                "value": round(factor.value, 4),
-                "weight": round(factor.weight, 4),
-                "contribution": round(factor.contribution, 4),
-            }
-            for factor in ranked.factors
-        ],
+    """The score and what it is made of, as far as the policy can tell."""
+    try:
+        factors = list(map(_factor, ranked.factors))
+    except Exception as error:  # noqa: BLE001  # a policy's; its order stands, without the words
+        _warn_of(type(error).__name__)
+        factors = []
+    return {"score": round(ranked.score, 4), "factors": factors}
+
+
+def _factor(factor: Factor) -> dict[str, Any]:
+    numbers = {
+        "value": round(factor.value, 4),
+        "weight": round(factor.weight, 4),
+        "contribution": round(factor.contribution, 4),
     }
+    if not all(map(math.isfinite, numbers.values())):
+        raise ValueError(f"factor {factor.name} has the numbers {numbers}; they must be finite")
+    return {"name": factor.name, **numbers}
+
+
+@cache
+def _warn_of(kind: str) -> None:
+    """Once for every kind of error: it comes with every gang in every cycle."""
+    _log.warning("policy cannot explain its scores", kind=kind, exc_info=True)
 
 
 def _base(job: JobFacts) -> Status:

@@ -1,18 +1,19 @@
-"""Writes the statuses of objects that administrators made: SchedulingPolicies, NodePoolScalers.
+"""Writes the statuses of objects that administrators made: of queues, policies, node pools.
 
 A condition that changes is written at the next sweep, with an event; numbers alone once in a
 while. What is not written now is offered again, fresher.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import structlog
 
 from bireme.core.reasons import Reason
 from bireme.kube.client import ApiError, NotLeader
+from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
@@ -33,8 +34,19 @@ class Facts(Protocol):
     def status(self) -> dict[str, Any]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """What all reports are written with; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
+
+    writes: Writes
+    events: Events
+    refresh_seconds: float
+    clock: Callable[[], float]
+    now: Callable[[], float]
+
+
 class StatusReports(ABC):
-    """Those of one cluster-scoped kind; ``now`` gives POSIX seconds, ``clock`` monotonic ones.
+    """Those of one cluster-scoped kind.
 
     Attributes:
         kind: Its name.
@@ -44,20 +56,11 @@ class StatusReports(ABC):
     kind: ClassVar[str]
     news: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self,
-        writes: Writes,
-        events: Events,
-        refresh_seconds: float,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        self._writes = writes
-        self._events = events
-        self._refresh_seconds = refresh_seconds
-        self._clock, self._now = clock, now
+    def __init__(self, to: Reporting) -> None:
+        self._to = to
+        self._now = to.now
         self._written: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     @abstractmethod
     def said(self) -> Iterator[tuple[Facts, Status]]:
@@ -70,14 +73,12 @@ class StatusReports(ABC):
     def offer(self) -> None:
         """Report what is new, unless the last report is still being written."""
         self.show()
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_all())
+        if not self._tasks:
+            self._tasks.start(self._write_all())
 
     async def close(self) -> None:
         """Stop the report under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _write_all(self) -> None:
         met = set()
@@ -89,7 +90,9 @@ class StatusReports(ABC):
                 await self.write(facts, status)
             except ApiError as error:
                 if not (error.is_conflict or error.is_not_found):
-                    _log.info("status not written", object=facts.name, error=str(error))
+                    _log.info(
+                        "status not written", kind=self.kind, object=facts.name, error=str(error)
+                    )
             except NotLeader:
                 return
         self._written = {name: at for name, at in self._written.items() if name in met}
@@ -97,18 +100,18 @@ class StatusReports(ABC):
     def _is_due(self, facts: Facts, status: Status) -> bool:
         if is_news(facts.status, status, self.news):
             return True
-        age = self._clock() - self._written.get(facts.name, float("-inf"))
-        return status != facts.status and age >= self._refresh_seconds
+        age = self._to.clock() - self._written.get(facts.name, float("-inf"))
+        return status != facts.status and age >= self._to.refresh_seconds
 
     async def write(self, facts: Facts, status: Status) -> None:
         """Write one status, and an event for every reason in it that is new."""
-        self._written[facts.name] = self._clock()
-        await self._writes.write_status(self.kind, facts.name, facts.resource_version, status)
+        self._written[facts.name] = self._to.clock()
+        await self._to.writes.write_status(self.kind, facts.name, facts.resource_version, status)
         before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
         for condition in _conditions(status):
             if (condition["type"], condition["reason"]) not in before:
                 reason, words = Reason(condition["reason"]), condition["message"]
-                await self._events.post(self.kind, ("", facts.name), facts.uid, reason, words)
+                await self._to.events.post(self.kind, ("", facts.name), facts.uid, reason, words)
 
 
 def is_news(before: Status, said: Status, names: tuple[str, ...]) -> bool:

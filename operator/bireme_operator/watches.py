@@ -1,7 +1,6 @@
 """The operator's reflectors: which collections it mirrors, and into what they feed.
 
-Pods come as two streams, split by the API server: members of gangs whole, because their state
-is a job's state, and all others only while they hold a node, because they merely take room.
+Pods come as two streams, split by the API server (:mod:`bireme.kube.pods`).
 """
 
 import asyncio
@@ -11,19 +10,13 @@ from typing import Any
 
 import structlog
 
-from bireme.kube import names, wire
+from bireme.kube import names, pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.reflector import Reflector
 
 _log = structlog.get_logger(__name__)
-_PODS = "/api/v1/pods"
-_MEMBERS = {"labelSelector": names.POD_GROUP_LABEL}
-_OTHERS = {
-    "labelSelector": f"!{names.POD_GROUP_LABEL}",
-    "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
-}
 
 
 class Watches:
@@ -50,11 +43,10 @@ class Watches:
         standing, policies, path = state.standing, state.policies, names.path
         custom, pod = wire.Custom, wire.Pod
         self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
-        self.members = mirror(
-            _PODS, pod, state.put_member, state.delete_member, params=_MEMBERS, name="members"
-        )
+        put, delete = state.put_member, state.delete_member
+        self.members = mirror(pods.PATH, pod, put, delete, params=pods.MEMBERS, name="members")
         put, delete = state.put_other_pod, state.delete_other_pod
-        self.others = mirror(_PODS, pod, put, delete, params=_OTHERS, name="other pods")
+        self.others = mirror(pods.PATH, pod, put, delete, params=pods.OTHERS, name="other pods")
         self.jobs = mirror(path("trainingjobs"), custom, state.put_job, state.delete_job)
         self.groups = mirror(path("podgroups"), custom, state.put_group, state.delete_group)
         self.queues = mirror(path("queues"), custom, standing.put_queue, standing.delete_queue)

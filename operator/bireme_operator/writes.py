@@ -3,7 +3,7 @@
 Plans and pods share one pool of slots, gang after gang (:mod:`bireme_operator.turns`), and so do
 reports about gangs that have their places. All other reports (why something waits, what failed,
 events) have a few slots of their own and never wait behind them.
-Every function returns the resource version its write produced.
+Those that the caller awaits in a cache return the resource version they produced.
 """
 
 import asyncio
@@ -12,16 +12,12 @@ from typing import Any
 
 import msgspec
 
+from bireme.core.gangs import Key
 from bireme.kube import envelope, names
 from bireme.kube.client import ApiClient, ApiError
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator.turns import Turns
 
-_PLURALS = {
-    "Queue": "queues",
-    "SchedulingPolicy": "schedulingpolicies",
-    "NodePoolScaler": "nodepoolscalers",
-}
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
 
@@ -119,11 +115,15 @@ class Writes:
         async with self.turns:
             await self._client.create(f"{_core(namespace)}/services", service)
 
-    async def create_group(self, namespace: str, group: Mapping[str, Any]) -> str:
-        """POST one PodGroup; returns its resource version as text."""
+    async def get_service(self, key: Key) -> bytes:
+        """GET one Service."""
+        return await self._client.get(f"{_core(key[0])}/services/{key[1]}")
+
+    async def create_group(self, namespace: str, group: Mapping[str, Any]) -> int:
+        """POST one PodGroup."""
         async with self.turns:
-            answer = await self._client.create(names.path("podgroups", namespace), group)
-        return str(version_of(answer))
+            path = names.path("podgroups", namespace)
+            return version_of(await self._client.create(path, group))
 
     async def write_group_status(
         self, key: Key, resource_version: str, status: Mapping[str, Any], *, report: bool = False
@@ -154,7 +154,7 @@ class Writes:
         self, kind: str, name: str, version: str, status: Mapping[str, Any]
     ) -> None:
         """PUT the status of a cluster-scoped object over exactly the version that was read."""
-        path = f"{names.path(_PLURALS[kind])}/{name}/status"
+        path = f"{names.path(names.PLURALS[kind])}/{name}/status"
         async with self._report_slots:
             await self._client.replace(path, _status_body(kind, ("", name), version, status))
 

@@ -3,6 +3,7 @@
 It stands low and imports next to nothing, because every command pays for it when it starts.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,13 @@ def write_text(target: str, text: str) -> None:
         sys.stdout.write(text)
     else:
         Path(target).write_text(text, encoding="utf-8")
+
+
+def whole(text: str) -> int:
+    """An argument that is a whole number from 1 on; ArgumentTypeError otherwise."""
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:

@@ -15,6 +15,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from bireme.tasks import Tasks
+
 MOST_OPEN: Final = 256
 MOST_OF_ONE: Final = 16
 """Of one address; a training pod needs one for a moment every ten seconds."""
@@ -32,9 +34,8 @@ class Door:
         self._protocol = protocol
         self._tls = tls
         self._open: list[tuple[str, socket.socket]] = []
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._listening: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
 
     def open(self, host: str, port: int) -> int:
         """Listen on ``host:port``; the port.
@@ -46,18 +47,14 @@ class Door:
         listening = socket.create_server((host, port), family=family, backlog=128)
         listening.setblocking(False)
         self._listening = listening
-        self._accepting = asyncio.create_task(self._accept(listening))
+        self._tasks.start(self._accept(listening))
         return int(listening.getsockname()[1])
 
     async def close(self) -> None:
         """Accept nobody any more; open connections are the protocol's to end."""
-        if self._accepting is None or self._listening is None:
-            return
-        tasks = [self._accepting, *self._arriving]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._listening.close()
+        await self._tasks.close()
+        if self._listening is not None:
+            self._listening.close()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -69,9 +66,7 @@ class Door:
                 continue
             self._make_room(peer[0])
             self._open.append((peer[0], connection))
-            arriving = asyncio.create_task(self._arrive(connection))
-            self._arriving.add(arriving)
-            arriving.add_done_callback(self._arriving.discard)
+            self._tasks.start(self._arrive(connection))
 
     def _make_room(self, address: str) -> None:
         self._open = [entry for entry in self._open if entry[1].fileno() >= 0]

@@ -6,13 +6,13 @@ without arguments. ``checkpoint:FOLDER`` is the learned policy in a folder.
 
 import difflib
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Final, cast
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, nearest
 from bireme.core.policy import Orderer, Placer, Policy, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.rl.errors import CheckpointError
@@ -142,17 +142,12 @@ def explain(name: str) -> list[tuple[str, str]]:
     found = [(kind.name, _words(kind, kind.known[name])) for kind in _KINDS if name in kind.known]
     if not found:
         every = {known for kind in _KINDS for known in kind.known}
-        raise SettingError(f"no policy is called {name!r}; {_nearest(name, every)}")
+        raise SettingError(f"no policy is called {name!r}; {nearest(name, sorted(every))}")
     return found
 
 
 def _words(kind: _Kind, path: str) -> str:
     return inspect.getdoc(_load(kind, path)) or ""
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 
 def _make(kind: _Kind, name: str) -> object:
@@ -174,7 +169,7 @@ def _made(kind: _Kind, name: str) -> object:
     path = name if ":" in name else kind.known.get(name, "")
     if not path:
         raise SettingError(
-            f"no {kind.name} is called {name!r}; {_nearest(name, kind.known)}, or "
+            f"no {kind.name} is called {name!r}; {nearest(name, sorted(kind.known))}, or "
             "package.module:Class for one of yours"
         )
     try:

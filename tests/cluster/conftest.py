@@ -12,6 +12,7 @@ import pytest
 
 from controlplane.cluster import Cluster
 from controlplane.stack import BiremeStack
+from scenario.tenant import Tenant
 
 
 def unique_name(prefix: str) -> str:
@@ -46,3 +47,10 @@ def stack(cluster: Cluster, tmp_path: Path) -> Iterator[BiremeStack]:
     """Bireme's programs for the session's cluster, not yet started; always stopped."""
     with BiremeStack(cluster, tmp_path / "stack") as programs:
         yield programs
+
+
+@pytest.fixture
+def tenant(stack: BiremeStack) -> Iterator[Tenant]:
+    """A user of the stack whose first operator runs; its errors show the end of what that said."""
+    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+        yield tenant

@@ -31,6 +31,13 @@ FROZEN_GANG = (
     "spec.minMember cannot change from 4 to 3 while the gang is Running:"
     " delete it and create a new PodGroup"
 )
+FROZEN_WITH_PLACES = [
+    f"spec.{change} while the gang has its places: delete it and create a new PodGroup"
+    for change in (
+        "queue cannot change from default to research",
+        "priorityClassName cannot change from (absent) to urgent",
+    )
+]
 
 Manifest = dict[str, Any]
 
@@ -188,6 +195,16 @@ def test_the_size_of_a_running_gang_is_fixed_and_of_a_waiting_one_is_not(cluster
         assert FROZEN_GANG in refusal(cluster, *changed(reference, {"minMember": 3}))
 
 
+def test_the_queue_of_a_gang_that_has_its_places_is_fixed(cluster: Cluster) -> None:
+    changes: list[Manifest] = [{"queue": "research"}, {"priorityClassName": "urgent"}]
+    plan = {"epoch": 1, "attempt": 0, "specHash": "", "mode": "Pinned", "tasks": []}
+    with in_phase(cluster, gang("placed"), "Inqueue") as reference:
+        assert all("patched" in run(cluster, *changed(reference, each)) for each in changes)
+        set_status(cluster, reference, plan={**plan, "plannedTime": "2026-01-01T00:00:00Z"})
+        for each, words in zip(changes, FROZEN_WITH_PLACES, strict=True):
+            assert words in refusal(cluster, *changed(reference, each))
+
+
 def rules(schema: Any) -> Iterator[str]:
     """The message expressions of every rule inside a schema."""
     if isinstance(schema, dict):
@@ -207,7 +224,7 @@ def test_every_rule_has_a_refused_example() -> None:
     for rule in found:
         literal = json.loads(rule[: rule.index('".format([') + 1]).replace("%%", "%")
         pattern = ".*".join(re.escape(text) for text in literal.split("%s"))
-        texts = (*refused, *frozen, FROZEN_GANG)
+        texts = (*refused, *frozen, FROZEN_GANG, *FROZEN_WITH_PLACES)
         assert any(re.fullmatch(pattern, text) for text in texts), literal
 
 

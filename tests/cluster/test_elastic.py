@@ -35,12 +35,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def elastic() -> Manifest:
     workers = task("worker", ASKED, minReplicas=LEAST, maxReplicas=MOST)
     return training_job("elastic", workers, rendezvous="torch")

@@ -39,12 +39,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 Path: TypeAlias = tuple[str | int, ...]
 
 

@@ -126,6 +126,12 @@ def test_only_the_operator_lifts_gates_and_writes_its_labels(tenant: Tenant) -> 
         "label", "pod", "gated", *where, "bireme.dev/plan=1.0", check=False
     )
     assert "only the operator writes the labels" in labelled
+    for label in ("bireme.dev/pod-group-", "bireme.dev/pod-group=another"):
+        moved = tenant.cluster.kubectl(
+            "label", "pod", "gated", *where, "--overwrite", label, check=False
+        )
+        assert "the pod is of gang never until it ends" in moved
+    assert "labeled" in tenant.cluster.kubectl("label", "pod", "gated", *where, "team=a")
     forged = pod("forged", gpus=1)
     forged["metadata"]["labels"] = {"bireme.dev/training-job": "victim"}
     assert "only the operator writes the labels" in submitted(tenant, forged)

@@ -23,12 +23,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def test_gang_that_fails_once_is_restarted_whole_and_succeeds(tenant: Tenant) -> None:
     def of_attempt(number: str) -> list[Manifest]:
         pods = tenant.pods("retried")

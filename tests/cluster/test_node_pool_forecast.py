@@ -34,12 +34,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 @pytest.fixture(scope="module")
 def nightly(stack: BiremeStack, tmp_path_factory: pytest.TempPathFactory) -> Nightly:
     """Runs the nightly job as the chart's CronJob does: its command, with its account."""

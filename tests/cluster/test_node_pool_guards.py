@@ -28,12 +28,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def test_hostile_loop_never_passes_max(tenant: Tenant) -> None:
     tenant.create(*static_pool("flood"), pool_scaler("flood", most=3))
     tenant.patch("NodePoolScaler", "flood", {"status": forecast_status(4000)}, "status")

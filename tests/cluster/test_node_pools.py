@@ -29,12 +29,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def test_gang_that_fits_nowhere_says_which_pool_grows_for_it_and_runs_there(
     tenant: Tenant,
 ) -> None:

@@ -33,12 +33,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield enter(BiremeStack(cluster, folder, env)).start()
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def urgent(workers: int) -> Manifest:
     return training_job("urgent", task("worker", workers), priorityClassName="high")
 

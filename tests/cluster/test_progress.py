@@ -40,12 +40,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def run(tenant: Tenant, *names: str) -> None:
     """Jobs of two workers that stay."""
     for name in names:

@@ -31,12 +31,6 @@ def stack(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         yield stack
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def gang(name: str, workers: int, **spec: Any) -> Manifest:
     return training_job(name, task("worker", workers), estimatedDuration="10m", **spec)
 

@@ -25,12 +25,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         yield enter(BiremeStack(cluster, folder)).start()
 
 
-@pytest.fixture
-def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
-        yield tenant
-
-
 def short(name: str) -> Manifest:
     """A job that runs for two seconds, and does not say so."""
     return training_job(name, task("worker", 2, fake=annotations("2s")))

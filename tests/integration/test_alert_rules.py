@@ -56,6 +56,14 @@ def test_a_gang_that_is_neither_whole_nor_planned_again_is_told(bireme: Judge) -
     bireme.fires(alert, {series: "200x9"}, "10m", value="3m 20s")
 
 
+def test_gangs_that_are_planned_again_and_again_are_told(bireme: Judge) -> None:
+    alert = "BiremeGangsNotBound"
+    moves = 'bireme_job_transitions_total{phase="Restarting",reason="%s"}'
+    bireme.is_silent(alert, {moves % "GangNotBoundInTime": "0+1x10"}, "40m")
+    bireme.is_silent(alert, {moves % "NodeLost": "0+5x10"}, "40m")
+    bireme.fires(alert, {moves % "GangNotBoundInTime": "0+5x10"}, "40m", value="10")
+
+
 def test_server_errors_are_told_and_conflicts_are_not(bireme: Judge) -> None:
     alert = "BiremeApiErrors"
     failing = {'bireme_api_errors_total{verb="update",status="5xx"}': "0+60x20"}

@@ -17,6 +17,7 @@ from controlplane.ports import free_ports
 from controlplane.process import Process
 from fakeapi import FakeApi
 from fakeapi.discovery import DiscoverableApi
+from kubeobjects.terms import until
 
 
 @pytest.mark.parametrize("length", [0, 2, 300_000])
@@ -79,6 +80,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
 async def test_the_operator_starts_against_a_fake_server_that_says_what_it_serves(
     tmp_path: Path,
 ) -> None:
+    queues = ("GET", names.path("queues"))
     (port,) = free_ports(1)
     async with DiscoverableApi() as api:
         cluster = PopulatedApi(api, 4)
@@ -96,7 +98,10 @@ async def test_the_operator_starts_against_a_fake_server_that_says_what_it_serve
         try:
             await asyncio.to_thread(operator.start)
             await asyncio.to_thread(operator.wait_ready, 30)
+            await until(lambda: api.requests[queues] > 0)
         finally:
             await asyncio.to_thread(operator.terminate)
         stored = api.store.get("/apis/bireme.dev/v1alpha1/trainingjobs", ("bench", "gang"))
         assert stored["status"]["phase"] == "Running"
+        assert api.requests[queues] == 1, "kopf watches nothing"
+        assert not any("customresourcedefinitions" in path for _, path in api.requests)

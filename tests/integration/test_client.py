@@ -52,14 +52,6 @@ async def test_replacing_an_old_version_is_a_conflict(client: ApiClient) -> None
     assert not error.is_retryable
 
 
-async def test_apply_creates_and_then_merges_as_its_manager(
-    client: ApiClient, api: FakeApi
-) -> None:
-    await client.apply(POD, pod(a=1), manager="bireme-operator")
-    await client.apply(POD, pod(b=2), manager="bireme-operator", force=False)
-    assert api.store.get("/api/v1/pods", ("team", "p"))["spec"] == {"a": 1, "b": 2}
-
-
 async def test_status_is_written_only_through_its_subresource(client: ApiClient) -> None:
     await client.create(PODS, pod())
     await client.merge_patch(POD, {"status": {"phase": "Running"}})
@@ -195,14 +187,14 @@ async def test_the_fence_holds_for_writes_that_were_queued_for_a_connection(
 async def test_writes_are_counted_by_verb_and_resource(client: ApiClient) -> None:
     await client.create(PODS, pod())
     await client.merge_patch(f"{POD}/status", {"status": {"phase": "Running"}})
-    await client.apply("/apis/bireme.dev/v1alpha1/queues/q", pod("q"), manager="m")
+    await client.create("/apis/bireme.dev/v1alpha1/queues", pod("q"))
     await client.create("/api/v1/namespaces", pod("team"))
     await client.delete("/api/v1/namespaces/team")
     await client.get(POD)
     assert client.write_counts == {
         ("create", "pods"): 1,
         ("patch", "pods/status"): 1,
-        ("patch", "queues"): 1,
+        ("create", "queues"): 1,
         ("create", "namespaces"): 1,
         ("delete", "namespaces"): 1,
     }

@@ -30,7 +30,8 @@ def gang_on(api: FakeApi, node: str, name: str = "job", gpus: int = 2) -> None:
     api.store.create(names.path("trainingjobs"), ("default", name), body)
     plan = a_plan(job, (node,))
     group = served(pod_group(name, 1), f"{name}-group")
-    group["metadata"]["ownerReferences"] = [{"kind": "TrainingJob", "uid": uid}]
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": uid}
+    group["metadata"]["ownerReferences"] = [owner]
     group["status"] = {"plan": plans.to_manifest(plan)}
     api.store.create(names.path("podgroups"), ("default", name), group)
     pod = pod_manifest(job, plan, plan.members[0])

@@ -16,8 +16,8 @@ from bireme.kube.client import ApiClient
 from bireme.kube.reflector import Timing
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.ports import free_ports
+from extendercalls import a_body, a_group, a_node, a_pod
 from fakeapi import FakeApi, Fault
 
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"

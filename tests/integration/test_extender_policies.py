@@ -15,8 +15,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.ports import free_ports
+from extendercalls import a_body, a_group, a_node, a_pod
 from fakeapi import FakeApi
 from kubeobjects.policy_terms import delete_policy, put_policy, trained_by
 from smallnets.encoders import NodeFacts
@@ -64,8 +64,8 @@ class Caller:
 async def extender(api: FakeApi, folder: Path, trained: Path) -> AsyncIterator[Caller]:
     """An extender over three equal nodes and a gang in score mode."""
     for name in ALL:
-        put(api, f"/api/v1/nodes/{name}", a_node(name))
-    put(api, GROUP, a_group(mode="Score"))
+        api.put(f"/api/v1/nodes/{name}", a_node(name))
+    api.put(GROUP, a_group(mode="Score"))
     (port,) = free_ports(1)
     settings = ExtenderSettings(extender_port=port, checkpoint_directory=str(trained))
     client = await ApiClient.connect(api.kubeconfig(folder))
@@ -79,11 +79,6 @@ async def extender(api: FakeApi, folder: Path, trained: Path) -> AsyncIterator[C
         program.stop()
         await asyncio.wait_for(running, 10)
         await client.close()
-
-
-def put(api: FakeApi, path: str, manifest: dict[str, Any]) -> None:
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
-    api.put(path, {**manifest, "metadata": metadata})
 
 
 async def test_nodes_are_scored_by_the_active_policy_and_else_by_the_rules(

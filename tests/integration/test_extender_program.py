@@ -15,9 +15,9 @@ import pytest
 
 from bireme.doors import MOST_OF_ONE
 from bireme.kube import names
-from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.ports import free_ports
 from controlplane.process import Process
+from extendercalls import a_body, a_group, a_node, a_pod
 from fakeapi import FakeApi, Fault
 from hostile import crowd
 from kubeobjects.terms import until

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 from bireme.forecasting.errors import FitError
 from bireme.forecasting.forecasters import Forecaster, Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.night import Night, PoolsError
 from bireme.forecasting.series import Series
 from bireme.kube.client import ApiClient
-from bireme.kube.pool_history import HOUR
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
 from kubeobjects.night_terms import NOW, NOWHERE, condition, put, recorded, said

@@ -80,4 +80,5 @@ async def test_the_command_says_what_to_install_where_the_extra_is_missing(
     known = api.kubeconfig(tmp_path)
     status, _, errors = await command(known, missing={*MISSING, "statsmodels"})
     assert status == 1
-    assert errors == "bireme: statsmodels is not installed; pip install 'bireme[forecast]'\n"
+    remedy = "pip install '.[forecast]' in a checkout of Bireme"
+    assert errors == f"bireme: statsmodels is not installed; {remedy}\n"

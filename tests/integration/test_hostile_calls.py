@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from bireme.kube import names
-from bireme_extender.testing import a_body, a_group, a_node, a_pod
 from controlplane.process import Process
+from extendercalls import a_body, a_group, a_node, a_pod
 from fakeapi import FakeApi
 from hostile import bomb, crowd, fuzzed
 

@@ -8,7 +8,8 @@ import pytest
 from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
-from bireme_operator.actuator import group_manifest, refusal_of
+from bireme.kube.pod_manifests import group_manifest
+from bireme_operator.actuator import refusal_of
 from fakeapi import FakeApi, Fault, writes
 from fakeapi.faults import WRITES
 from fakeapi.store import Object

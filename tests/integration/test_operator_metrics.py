@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-from bireme_operator.leadership import Term
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.policy_terms import metric
 from kubeobjects.terms import JOBS, furnish, leading, status, submit, until
 from scenario.manifests import task, training_job
-
-
-def says(term: Term, name: str, **labels: str) -> float | None:
-    return term.loop.metrics.registry.get_sample_value(f"bireme_{name}", labels)
 
 
 async def test_a_gang_that_waits_is_counted_until_it_is_deleted(
@@ -19,13 +15,13 @@ async def test_a_gang_that_waits_is_counted_until_it_is_deleted(
     furnish(api, 1)
     submit(api, training_job("first", task("worker", 8)), training_job("next", task("worker", 8)))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
-        await until(lambda: says(term, "gangs_waiting", reason="WaitingForCapacity") == 1)
-        await until(lambda: says(term, "queue_gangs", queue="default", state="pending") == 1)
-        await until(lambda: says(term, "queue_gangs", queue="default", state="admitted") == 1)
+        await until(lambda: metric(term, "gangs_waiting", reason="WaitingForCapacity") == 1)
+        await until(lambda: metric(term, "queue_gangs", queue="default", state="pending") == 1)
+        await until(lambda: metric(term, "queue_gangs", queue="default", state="admitted") == 1)
         waiting = "first" if status(api, "next").get("phase") in ("Starting", "Running") else "next"
         api.store.delete(JOBS, ("default", waiting), {})
-        await until(lambda: says(term, "gangs_waiting", reason="WaitingForCapacity") is None)
-        await until(lambda: says(term, "queue_gangs", queue="default", state="pending") == 0)
+        await until(lambda: metric(term, "gangs_waiting", reason="WaitingForCapacity") is None)
+        await until(lambda: metric(term, "queue_gangs", queue="default", state="pending") == 0)
 
 
 async def test_a_gang_without_its_nodes_is_partial_and_a_job_that_ended_is_measured(
@@ -35,12 +31,12 @@ async def test_a_gang_without_its_nodes_is_partial_and_a_job_that_ended_is_measu
     submit(api, training_job("job", task("worker", 2)))
     hasty = leading(api, tmp_path, bind_timeout_seconds=1.0)
     async with FakeKubelets(api, binds=False) as kubelets, hasty as term:
-        await until(lambda: says(term, "partial_gangs") == 1)
+        await until(lambda: metric(term, "partial_gangs") == 1)
         kubelets.binds = True  # when the gang has been planned again
         await until(lambda: status(api).get("phase") == "Succeeded")
-        await until(lambda: says(term, "partial_gangs") == 0)
+        await until(lambda: metric(term, "partial_gangs") == 0)
         labels = {"queue": "default", "phase": "Succeeded"}
-        assert says(term, "completion_seconds_count", **labels) == 1
+        assert metric(term, "completion_seconds_count", **labels) == 1
 
 
 async def test_turns_and_the_cycles_in_them_are_timed(api: FakeApi, tmp_path: Path) -> None:
@@ -48,7 +44,7 @@ async def test_turns_and_the_cycles_in_them_are_timed(api: FakeApi, tmp_path: Pa
     submit(api, training_job("job", task("worker", 2)))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
         await until(lambda: status(api).get("phase") == "Running")
-        decided = says(term, "cycle_seconds_count")
+        decided = metric(term, "cycle_seconds_count")
         assert decided is not None
         assert decided >= 1
-        await until(lambda: (says(term, "turn_seconds_count") or 0) > decided)
+        await until(lambda: (metric(term, "turn_seconds_count") or 0) > decided)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.pool_floor import STALE_AFTER_SECONDS
-from bireme.kube.pool_history import HOUR
+from bireme.core.times import HOUR
 from bireme_operator import pool_targets
 from bireme_operator.leadership import wall_clock
 from fakeapi import FakeApi

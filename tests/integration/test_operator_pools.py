@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bireme.kube.pool_history import HOUR, history_of
+from bireme.core.times import HOUR
+from bireme.kube.pool_history import history_of
 from bireme_operator.leadership import wall_clock
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
 from bireme_operator.events import Events
 from bireme_operator.reports import Reports

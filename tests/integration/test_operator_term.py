@@ -26,6 +26,14 @@ from kubeobjects.terms import (
 )
 from scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
 
+POISON = {
+    "reportedTime": "2026-01-01T00:00:00Z",
+    "step": 1000.0,
+    "firstExpectedSeconds": 1e300,
+    "speeds": [{"replicas": 1, "stepsPerSecond": 4.9e-317}, {"replicas": 2, "stepsPerSecond": 49}],
+}
+"""What earlier versions wrote of tiny reports, and then ended of."""
+
 
 async def test_a_job_runs_to_its_end_with_few_writes(api: FakeApi, tmp_path: Path) -> None:
     furnish(api)
@@ -134,6 +142,8 @@ async def test_one_object_that_trips_the_operator_stops_no_other(
         training_job("bad-spec", task(replicas=0)),
         {**training_job("no-spec"), "spec": {"tasks": [None]}},
         training_job("bad-template", task(spec=pod_spec(1, cpu="many"))),
+        training_job("endless", estimatedDuration="999999999h"),
+        {**training_job("poisoned"), "status": {"phase": "Pending", "progress": POISON}},
         training_job("fine"),
     )
     async with FakeKubelets(api), leading(api, tmp_path):
@@ -141,6 +151,7 @@ async def test_one_object_that_trips_the_operator_stops_no_other(
         await until(lambda: all(phases(api)))
     assert status(api, "bad-spec")["reason"] == "SpecInvalid"
     assert status(api, "no-spec")["reason"] == "SpecInvalid"
+    assert "999999999h is longer than ten years" in status(api, "endless")["message"]
     assert status(api, "bad-template")["reason"] in ("SpecInvalid", "TemplateInvalid")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from bireme import doors
 from bireme.core.errors import SettingError
@@ -79,3 +80,33 @@ async def test_who_never_shakes_hands_is_not_waited_for(
 def test_a_certificate_without_its_key_is_refused() -> None:
     with pytest.raises(SettingError, match="set both for TLS"):
         OperatorSettings(progress_cert_file="tls.crt")
+
+
+@needs_openssl
+def test_a_certificate_that_stays_bad_is_told_once_and_the_old_one_serves(tmp_path: Path) -> None:
+    clock = ManualClock()
+    certificate = Certificate(*certify(tmp_path), clock)
+    key = tmp_path / "tls.key"
+    good = key.read_bytes()
+
+    def told() -> list[str]:
+        """What is said at the next look."""
+        clock.advance(61.0)
+        with capture_logs() as said:
+            certificate.follow()
+        return [f"{line['log_level']} {line['error']}" for line in said]
+
+    assert told() == []
+    key.write_bytes(b"no key")
+    (first,) = told()
+    assert first.startswith("warning SSLError: ")
+    assert told() == [], "said once"
+    key.unlink()
+    (second,) = told()
+    assert "FileNotFoundError" in second
+    assert str(key) in second
+    assert told() == []
+    key.write_bytes(good)
+    assert told() == []
+    key.unlink()
+    assert len(told()) == 1, "gone anew"

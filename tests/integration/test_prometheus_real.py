@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bireme.core.times import HOUR
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly import NightlySettings, forecast_pool
 from bireme.forecasting.prometheus import PrometheusError, hourly
-from bireme.kube.pool_history import HOUR, PoolHistory
+from bireme.kube.pool_history import PoolHistory
 from promserver.programs import Programs
 from promserver.server import Samples, serving
 

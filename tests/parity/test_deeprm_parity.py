@@ -26,7 +26,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
 from bireme.training.deeprm.arrivals import Jobs, Setting
-from bireme.training.deeprm.baselines import Rule, carry_out, in_order_of_arrival, shortest_first
+from bireme.training.deeprm.baselines import Rule, carry_out, shortest_first
 from bireme.training.deeprm.measures import measure
 from bireme.training.deeprm.world import DeepRmWorld, State
 from evidence.plain import GREEDY, STRICT
@@ -55,6 +55,11 @@ def _job(number: int, jobs: Jobs, world: int) -> TraceJob:
     seconds = float(jobs.durations[world, number])
     task = Task("main", 1, asks)
     return TraceJob(f"j{number:02}", float(number), (task,), seconds, estimated_seconds=seconds)
+
+
+def in_order_of_arrival(state: State) -> IntArray:
+    """The job that came first, or nobody while it does not fit."""
+    return np.where(state.fits[:, 0], 0, state.setting.queue_slots)
 
 
 def simulated(trace: Trace, orderer: Orderer, decide: Decide) -> Outcome:

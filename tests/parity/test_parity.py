@@ -18,7 +18,7 @@ from bireme.core.placement import Placement
 from bireme.core.resources import Amounts
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import plans
+from bireme.kube import names, plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
 from kubeobjects.contests import contests
@@ -211,7 +211,7 @@ def planned(admit: Admit, snapshot: ClusterSnapshot) -> Manifest:
     plan = plans.make_plan(
         gang, admit.placement, snapshot.nodes, epoch=1, attempt=0, spec_hash="", now=NOW
     )
-    owner = {"kind": "TrainingJob", "uid": gang.uid}
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": gang.uid}
     group = served(
         pod_group(gang.name, 1, queue=gang.queue),
         f"{gang.name}-group",

@@ -15,9 +15,10 @@ from bireme.core.decision import Decision
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.pool_demand import needed_nodes
-from bireme.core.pool_floor import HOUR, HourForecast, PoolBounds
+from bireme.core.pool_floor import HourForecast, PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import HOUR
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.kube import timestamps
@@ -98,6 +99,8 @@ class Twin:
         own.nodes, own.facts = nodes, replace(self._facts, status=_status(pool))
         own.target = cast("Target", self._target)
         own.is_shrinking(now)
+        growable = own.growable(now)
+        assert growable is None or growable.patience_seconds == pool.growable().patience_seconds
         rows = [snapshot.nodes.row[name] for name in table.names]
         needed = needed_nodes(snapshot, decision.kept)[rows]
         own.decide(needed, decision, True, now)
@@ -159,14 +162,15 @@ def slowly(trace: Trace) -> Trace:
     minimum=st.integers(0, 2),
     max_step=st.integers(1, 2),
     cool_down=st.sampled_from((300, 2000)),
+    lead=st.sampled_from((60, 600, 4000)),
 )
 def test_operator_and_simulator_ask_for_the_same_nodes(
-    trace: Trace, expected: list[float], minimum: int, max_step: int, cool_down: int
+    trace: Trace, expected: list[float], minimum: int, max_step: int, cool_down: int, lead: int
 ) -> None:
     def forecast(now: float, _: PoolHistory) -> list[HourForecast]:
         return [HourForecast(float(HOUR * h), upper, upper) for h, upper in enumerate(expected)]
 
-    bounds = PoolBounds(minimum, MOST, max_step, 600, True, cool_down)
+    bounds = PoolBounds(minimum, MOST, max_step, lead, True, cool_down)
     pool = NodePool(name="pool-0", bounds=bounds, delay_seconds=150.0, forecast=forecast)
     twin = Twin(bounds)
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -20,7 +20,9 @@ import uvicorn
 from bireme_extender.app import ExtenderApp
 from bireme_extender.bodies import BodyReader
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import (
+from bireme_extender.verbs import Verbs
+from controlplane.ports import free_ports
+from extendercalls import (
     FixedFreshness,
     a_body,
     a_group,
@@ -29,8 +31,6 @@ from bireme_extender.testing import (
     a_state,
     make_metrics,
 )
-from bireme_extender.verbs import Verbs
-from controlplane.ports import free_ports
 
 NODES = [f"node-{number:05}.cluster.example" for number in range(5000)]
 CALLS = 200

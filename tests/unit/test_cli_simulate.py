@@ -159,6 +159,46 @@ def test_pools_that_cannot_be_are_refused(
     assert words in capsys.readouterr().err
 
 
+def test_physics_that_was_measured_makes_jobs_slower_and_fails_nodes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain, measured, failing = (
+        numbers(capsys, "--policy", "fifo", *arguments)
+        for arguments in (
+            (),
+            ("--physics", "measured"),
+            ("--physics", "plain?node_mtbf_seconds=3000&node_repair_seconds=600"),
+        )
+    )
+    mean_jct = [each["runs"][0]["mean_jct_seconds"] for each in (plain, measured, failing)]
+    assert mean_jct[0] < min(mean_jct[1:])
+    assert plain["physics"]["node_mtbf_seconds"] is None
+    assert plain["physics"]["per_neighbour"] == 1
+    assert measured["physics"]["per_neighbour"] < 1
+    assert measured["physics"]["fluctuation"]["median_variation"] > 0
+    assert failing["physics"] == plain["physics"] | {
+        "node_mtbf_seconds": 3000,
+        "node_repair_seconds": 600,
+    }
+
+
+@pytest.mark.parametrize(
+    ("physics", "words"),
+    [
+        ("mesured", "no physics is called 'mesured'; did you mean 'measured'?"),
+        ("plain?node_mtbf=1", "no option is called 'node_mtbf'; did you mean 'node_mtbf_seconds'?"),
+        ("plain?machines=1", "no option is called 'machines'; "),
+        ("plain?over_racks=2", "over_racks is 2.0; it must be above 0, up to 1"),
+        ("measured?start_seconds=soon", "start_seconds is 'soon'; it must be a number"),
+    ],
+)
+def test_physics_that_cannot_be_is_refused(
+    capsys: pytest.CaptureFixture[str], physics: str, words: str
+) -> None:
+    assert main([*SMALL, "--physics", physics]) == 2
+    assert f"argument --physics: {words}" in capsys.readouterr().err
+
+
 def test_wait_bound_is_the_one_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     late = numbers(capsys, "--policy", "fifo", "--wait-bound", "1")["runs"][0]
     assert late["wait_bound_violations"] > 0

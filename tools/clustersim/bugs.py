@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from bireme.core.gangs import Key
 from bireme.core.pool_floor import FloorDecision, PoolBounds, PoolState
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.reflector import Reflector
-from bireme.kube.training_jobs import Key
 from bireme_operator import pool, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.back_offs import BackOffs

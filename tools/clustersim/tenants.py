@@ -211,9 +211,12 @@ class Tenants:
         running = sorted(key for key, pod in pods.items() if bodies.phase(pod) == "Running")
         if running:
             key = self._chance.choice(running)
-            status = {"phase": "Failed", "reason": self._chance.choice(("Evicted", "Error"))}
+            why = self._chance.choice(("Evicted", "Error"))
+            status: Object = {"phase": "Failed", "reason": why}
+            if why == "Evicted":
+                status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
             self._store.update(PODS, key, {"status": status}, "status")
-            self._cluster.tell(f"pod {key[1]} fails: {status['reason']}")
+            self._cluster.tell(f"pod {key[1]} fails: {why}")
 
     def delete_group(self) -> None:
         """Delete the PodGroup of a job, plan and all."""

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,14 +53,11 @@ class Cluster:
         name: str,
         *,
         kube_scheduler: bool = True,
-        feature_gates: Mapping[str, bool] | None = None,
-        runtime_config: Mapping[str, bool] | None = None,
         detached: bool = False,
         real_node: bool = False,
     ) -> Self:
         """Builds what is missing, starts a fresh cluster and returns when pods can be created.
 
-        ``runtime_config`` switches API versions on, as ``{"scheduling.k8s.io/v1beta1": True}``.
         With ``real_node`` there is ``node``, and fake nodes repel pods that do not tolerate
         ``nodes.FAKE_TAINT``.
 
@@ -77,8 +74,6 @@ class Cluster:
                 binaries,
                 Ports(*free_ports(len(Ports.__slots__))),
                 kube_scheduler=kube_scheduler,
-                feature_gates=feature_gates,
-                runtime_config=runtime_config,
                 real=RealNodeAccess(cluster.node.reserve(), keys) if real_node else None,
             )
             cluster._create(config, binaries)
@@ -182,10 +177,6 @@ class Cluster:
                 return Component.from_saved(saved, self._home, url)
         known = ", ".join(saved["name"] for saved in self._saved["components"])
         raise ControlPlaneError(f"cluster {self.name} has no component {name!r}: it has {known}")
-
-    def logs(self, component: str) -> str:
-        """Everything a component has printed."""
-        return self.component(component).log()
 
     def create_namespace(self, name: str) -> str:
         """Creates a namespace and waits for its service account, without which pods are refused."""

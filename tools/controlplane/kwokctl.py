@@ -103,8 +103,6 @@ def configuration(
     ports: Ports,
     *,
     kube_scheduler: bool = True,
-    feature_gates: Mapping[str, bool] | None = None,
-    runtime_config: Mapping[str, bool] | None = None,
     real: RealNodeAccess | None = None,
 ) -> str:
     """KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
@@ -118,8 +116,6 @@ def configuration(
                 "bindAddress": "127.0.0.1",
                 "disableQPSLimits": True,
                 "heartbeatFactor": HEARTBEAT_FACTOR,
-                "kubeFeatureGates": _assignments(feature_gates),
-                "kubeRuntimeConfig": _assignments(runtime_config),
                 "disable": [] if kube_scheduler else ["kube-scheduler"],
                 "kubeApiserverCertSANs": real.names() if real else [],
                 **_programs(binaries),
@@ -154,7 +150,3 @@ def _programs(binaries: Path) -> dict[str, str]:
 def _patch(component: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     extra = [{"key": key, "value": value} for key, value in arguments.items()]  # the last wins
     return {"name": component, "extraArgs": extra}
-
-
-def _assignments(settings: Mapping[str, bool] | None) -> str:
-    return ",".join(f"{name}={str(on).lower()}" for name, on in (settings or {}).items())

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from bireme.kube import crd
 from controlplane.cluster import Cluster, clusters_folder
 from controlplane.errors import ControlPlaneError, tail
 from controlplane.nodes import fake_nodes
@@ -22,7 +23,6 @@ from controlplane.stack import BiremeStack
 from controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
-CRDS: Final = ROOT / "charts" / "bireme" / "files" / "crds"
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
 RUN: Final = Path(".run") / "demo"
 """Logs, history and job files of the last run, below the folder it was started in."""
@@ -110,7 +110,7 @@ def _leave(_signal: int, _frame: object) -> None:
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
     say("Kubernetes runs: etcd, API server, controllers, scheduler")
     cluster.add_nodes(fake_nodes(nodes, racks=racks))
-    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
     cluster.kubectl("apply", "-f", str(QUEUES))
     say(f"{nodes} fake nodes of 8 GPUs in {racks} racks are ready, queues and CRDs in place")

@@ -11,11 +11,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from controlplane.nodes import RACK
 from demo.colours import QUEUES, Palette
 from demo.gpu_map import GpuMap
 from demo.timeline import JobStory, Timeline
 from demo.words import about, shortened
-from demo.workload import RACK
 from history.world import ENDED
 
 SPARKS: Final = " ▁▂▃▄▅▆▇█"

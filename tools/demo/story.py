@@ -19,9 +19,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
+from controlplane.nodes import HOSTNAME, RACK
 from demo.workload import (
-    HOSTNAME,
-    RACK,
     Cue,
     Submission,
     Workload,

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from demo.workload import HOSTNAME, NAMESPACE, RACK, Manifest, Workload
+from controlplane.nodes import HOSTNAME, RACK
+from demo.workload import NAMESPACE, Manifest, Workload
 from history.amounts import GPU
 from history.records import Change
 from history.testing import Story, meta, pod

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from controlplane.nodes import GPU
+
 Manifest = dict[str, Any]
 Part = Literal["", "elastic", "reserved", "short", "long", "urgent", "never fits", "fails once"]
 
 NAMESPACE: Final = "demo"
-RACK: Final = "topology.bireme.dev/rack"
-HOSTNAME: Final = "kubernetes.io/hostname"
 _TORCH: Final = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
-_COMMAND: Final = {_TORCH: ["torchrun", "train.py", "--resume"]}
 FAILURE: Final = "CUDA error: out of memory"
 
 
@@ -136,7 +135,7 @@ def _template(image: str, gpus: int, seconds: int, fails_at: str = "") -> Manife
         "requests": {"cpu": str(4 * gpus or 4), "memory": f"{16 * gpus or 32}Gi"}
     }
     if gpus:
-        resources["limits"] = {"nvidia.com/gpu": gpus}
+        resources["limits"] = {GPU: gpus}
     container = {
         "name": "train",
         "image": image,

@@ -14,9 +14,9 @@ from bireme.core.queues import Queue
 from bireme.core.resources import request_of
 from bireme.core.settings import SchedulingSettings
 from bireme.testing import a_node
+from controlplane.nodes import GPU
 from kubeobjects import facts, inhabitants
 from kubeobjects.held import Held
-from kubeobjects.strategies import GPU
 from kubeobjects.worlds import CLASSES, NOW, World, job_manifest
 
 QUEUES = (Queue("free", {}, 50, 86_400), Queue("small", {GPU: 12}, 90, 86_400))

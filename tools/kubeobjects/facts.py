@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bireme.kube import gang_views, names, plans, pod_groups, pods, timestamps, training_jobs, wire
+from bireme.kube import (
+    gang_views,
+    names,
+    plans,
+    pod_groups,
+    pods,
+    rendezvous,
+    timestamps,
+    training_jobs,
+    wire,
+)
 from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
@@ -89,7 +99,7 @@ def a_plan(
 
 def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
     """The PodGroup of ``job``, holding ``plan``."""
-    owner = {"kind": "TrainingJob", "name": job.key[1], "uid": job.uid}
+    owner = rendezvous.owner_reference(job)
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
     manifest = served(pod_group(job.key[1], 1), f"{job.key[1]}-group", ownerReferences=[owner])

@@ -7,7 +7,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import nodes, plans, wire
+from bireme.kube import names, nodes, plans, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
 from bireme.testing import a_node
@@ -56,7 +56,8 @@ class Cluster:
     def group(
         self, plan: PlanFacts | None, owner: str = "job-uid", name: str = "job", **spec: Any
     ) -> None:
-        owners = [{"kind": "TrainingJob", "uid": owner}] if owner else []
+        kind = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
+        owners = [{**kind, "uid": owner}] if owner else []
         manifest = served(pod_group(name, 1, **spec), f"{name}-group", ownerReferences=owners)
         manifest["status"] = {} if plan is None else {"plan": plans.to_manifest(plan)}
         self.state.put_group(("default", name), through_the_wire(manifest, wire.Custom))

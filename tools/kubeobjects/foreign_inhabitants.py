@@ -61,9 +61,9 @@ def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
         draw(st.sampled_from(("free", "free", "free", "small", "unknown"))),
     )
     shapes = _shapes(draw)
-    plan, there = None, 0
+    plan, there, lost = None, 0, Counter[str]()
     if draw(st.booleans()):
-        plan, there = _planned_members(draw, world, name, queue, shapes)
+        plan, there, lost = _planned_members(draw, world, name, queue, shapes)
     gated = _gated_tasks(draw, world, name, shapes)
     least = draw(st.sampled_from((1, 1, 2, 3, 5)))
     has_minima = draw(st.booleans()) and bool(gated)
@@ -81,7 +81,11 @@ def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
     if not is_leaving and (gated or not there):
         interrupted = status["phase"] == "Interrupted"
         gang = _foreign_gang(name, queue, gated, least, there, {} if there else minima)
-        world.waiting.append(replace(gang, interrupted=interrupted))
+        gang = replace(gang, interrupted=interrupted)
+        needed = gang.at_minimum
+        if there and least > there and not gang.fault and Counter(needed.demand) <= lost:
+            gang = replace(needed, displaced=True)
+        world.waiting.append(gang)
 
 
 def _foreign_gang(
@@ -95,6 +99,10 @@ def _foreign_gang(
             "schedulerName bireme and gate bireme.dev/plan"
         )
         fault = (Reason.WAITING_FOR_PODS, words)
+    few = next((task for task in gated if task.replicas < minima.get(task.name, 0)), None)
+    if fault is None and few is not None:
+        words = f"{few.replicas} of minTaskMember {minima[few.name]} pods exist with label "
+        fault = (Reason.WAITING_FOR_PODS, f"{words}bireme.dev/task: {few.name}")
     tasks = tuple(
         replace(task, min_replicas=min(minima.get(task.name, 1), task.replicas)) for task in gated
     )
@@ -154,9 +162,9 @@ def _gated_tasks(draw: st.DrawFn, world: World, group: str, shapes: Sequence[_Sh
 
 def _planned_members(
     draw: st.DrawFn, world: World, group: str, queue: str, shapes: Sequence[_Shape]
-) -> tuple[PlanFacts, int]:
-    """The plan, and how many of its members are alive."""
-    members, there = [], 0
+) -> tuple[PlanFacts, int, Counter[str]]:
+    """The plan, how many of its members are alive, and what those asked that are gone."""
+    members, there, lost = [], 0, Counter[str]()
     held = Held(_holder(group, queue), started=NOW, is_leaving=False)
     world.held.append(held)
     counts = Counter[str]()
@@ -166,6 +174,7 @@ def _planned_members(
             members.append(Member(shape.label, node, uid=f"{group}-{shape.label}-{number}-uid"))
             state = draw(st.sampled_from(("gone", "gated", "released", "bound", "Succeeded")))
             if state == "gone":
+                lost.update(dict(shape.request))
                 continue
             where = node if state in ("bound", "Succeeded") else ""
             pod = _foreign_pod(group, shape, number, where, state == "gated")
@@ -182,4 +191,4 @@ def _planned_members(
     held.gang = replace(held.gang, tasks=_held_tasks(shapes, counts))
     requests = {shape.label: shape.request for shape in shapes}
     roles = {shape.label: shape.role.value for shape in shapes}
-    return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there
+    return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there, lost

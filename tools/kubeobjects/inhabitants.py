@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.reasons import Reason
-from bireme.kube import gang_views, plans, timestamps, training_jobs, wire
+from bireme.kube import gang_views, names, plans, timestamps, training_jobs, wire
 from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
@@ -83,7 +83,8 @@ def _leftovers(draw: st.DrawFn, world: World, manifest: Manifest) -> int:
 
 
 def own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
-    owner = {"kind": "TrainingJob", "name": gang.name, "uid": gang.uid}
+    kind = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
+    owner = {**kind, "name": gang.name, "uid": gang.uid}
     group = served(
         pod_group(gang.name, 1, queue=gang.queue),
         f"{gang.name}-group",
@@ -141,7 +142,7 @@ def _publish(draw: st.DrawFn, world: World, gang: Gang, plan: PlanFacts) -> bool
     if draw(st.booleans()):
         world.add_object("group", own_group(gang, plan))
         return True
-    world.reserved[gang.namespace, gang.name] = Promise(gang.queue, gang.uid, plan)
+    world.reserved[gang.key] = Promise(gang.queue, gang.uid, plan)
     is_written = draw(st.booleans())
     if is_written:
         world.add_object("group", own_group(gang, draw(st.sampled_from((None, plan)))))

@@ -27,6 +27,7 @@ def situation(
         bind_timeout_seconds=60.0,
         lost_node=lambda node: "it is lost" if node == lost else "",
         unusable_node=lambda node: "it is full" if node == unusable else "",
+        seconds_since=lambda _, since: CREATED + after - since,
     )
 
 

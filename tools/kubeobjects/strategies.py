@@ -15,12 +15,9 @@ from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node
 from bireme.core.resources import Request, request_of
 from bireme.core.settings import SchedulingSettings
+from controlplane.nodes import GPU, HOSTNAME, RACK, ZONE
 from kubeobjects.worlds import NOW, World
 
-GPU = "nvidia.com/gpu"
-HOST = "kubernetes.io/hostname"
-RACK = "topology.bireme.dev/rack"
-ZONE = "topology.kubernetes.io/zone"
 LABELS = {
     "disk": ("ssd", "hdd"),
     "size": ("8", "16", "large"),
@@ -32,7 +29,7 @@ TAINTS = (
     Taint("dedicated", "", "NoExecute"),
     Taint("maintenance", "soon", "NoSchedule"),
 )
-LEVELS = (SchedulingSettings().topology_levels, (HOST,), (RACK,), (RACK, ZONE))
+LEVELS = (SchedulingSettings().topology_levels, (HOSTNAME,), (RACK,), (RACK, ZONE))
 
 
 def requests() -> st.SearchStrategy[Request]:
@@ -75,7 +72,7 @@ def _node(name: str) -> st.SearchStrategy[Node]:
         },
     )
     labels = st.fixed_dictionaries(
-        {HOST: st.just(name)},
+        {HOSTNAME: st.just(name)},
         optional={key: st.sampled_from(values) for key, values in LABELS.items()},
     )
     taints = st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple)
@@ -179,7 +176,7 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
     roles = draw(st.sampled_from(ROLES))
     given = tuple(draw(tasks(f"t{i}", role, most)) for i, role in enumerate(roles))
     modes = [m for m in AffinityMode if m is not AffinityMode.REQUIRED or roles in PAIRED]
-    wish = RoleAffinity(draw(st.sampled_from(modes)), draw(st.sampled_from((HOST, *levels))))
+    wish = RoleAffinity(draw(st.sampled_from(modes)), draw(st.sampled_from((HOSTNAME, *levels))))
     flexible = [task.role for task in given if task.minimum < task.maximum]
     may_flex = flexible == [Role.WORKER] and not {Role.PS, Role.CHIEF} & set(roles)
     namespace = draw(st.sampled_from(("default", "team")))

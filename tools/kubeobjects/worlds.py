@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.gangs import Gang
+from bireme.core.gangs import Gang, Key
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.queues import Queue
 from bireme.core.resources import Request
@@ -21,7 +21,6 @@ from bireme.kube import nodes as node_manifests
 from bireme.kube import timestamps, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.gang_views import Promise
-from bireme.kube.training_jobs import Key
 from kubeobjects import encoding
 from kubeobjects.facts import served, through_the_wire
 from kubeobjects.held import Held

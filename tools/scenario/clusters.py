@@ -6,14 +6,12 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
+from bireme.kube import crd
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from scenario.manifests import queue
-
-CRDS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "crds"
 
 
 @contextmanager
@@ -54,5 +52,5 @@ def gpu_stack(
 
 def install_api(cluster: Cluster) -> None:
     """Applies the CRDs and returns when objects of them are taken."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")

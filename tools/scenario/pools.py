@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from bireme.core.times import DAY, HOUR
 from bireme.kube import timestamps
-from bireme.kube.pool_history import DAY, HOUR, PoolHistory
+from bireme.kube.pool_history import PoolHistory
 from controlplane.karpenter import NODE_POOL_LABEL, karpenter
 from controlplane.nodes import GPU
 from controlplane.registration import is_usable

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision, Hold
+from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
@@ -25,8 +25,3 @@ def after(nodes: Sequence[Node], *waiting: Gang, growable: Sequence[GrowablePool
 def asked(decision: Decision) -> list[tuple[str, str, int]]:
     """The nodes to be asked for: gang, pool, number."""
     return [(growth.gang.uid, growth.pool, growth.nodes) for growth in decision.growth]
-
-
-def hold_of(decision: Decision, uid: str = "job") -> Hold:
-    """What a gang that waits is told."""
-    return next(hold for hold in decision.held if hold.gang.uid == uid)

@@ -13,7 +13,7 @@ import numpy as np
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.pool_demand import needed_nodes
-from bireme.core.pool_floor import PoolBounds, PoolState, floor
+from bireme.core.pool_floor import PoolBounds, PoolState, floor, wanted_by_gangs
 from bireme.core.pools import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_node
@@ -44,7 +44,9 @@ class GrowingWorld(World):
     def snapshot(self) -> ClusterSnapshot:
         """What the cycle may know."""
         room, asked_at = BOUNDS.maximum - self.replicas, min(self.coming.values(), default=None)
-        pool = GrowablePool("pool", a_node("new", 4), room, len(self.coming), asked_at)
+        patience = BOUNDS.patience_seconds
+        coming, template = len(self.coming), a_node("new", 4)
+        pool = GrowablePool("pool", template, room, coming, asked_at, patience_seconds=patience)
         return replace(super().snapshot(), growable=(pool,))
 
     @property
@@ -73,14 +75,14 @@ class GrowingWorld(World):
         empty = mine & seen.nodes.is_ready & ~needed
         names = [seen.nodes.names[row] for row in np.flatnonzero(empty)]
         self.empty_since = {name: self.empty_since.get(name, self.now) for name in names}
-        asked = [growth.nodes for growth in decision.growth]
         decided = floor(
             BOUNDS,
             PoolState(
                 self.replicas,
                 int((needed & mine).sum()),
-                wanted=self.replicas + sum(asked) if asked else 0,
-                empty_since=() if self.coming else tuple(self.empty_since.values()),
+                wanted_by_gangs("pool", self.replicas, decision),
+                len(self.coming),
+                tuple(self.empty_since.values()),
             ),
             self.now,
         )

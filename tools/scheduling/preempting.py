@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision, Hold
+from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy, Ranked
@@ -72,7 +72,3 @@ def decide(snapshot: ClusterSnapshot, policy: Policy = COMBINED) -> Decision:
 
 def stopped(decision: Decision) -> list[str]:
     return sorted(action.running.gang.uid for action in decision.preempted)
-
-
-def hold_of(decision: Decision, uid: str) -> Hold:
-    return next(hold for hold in decision.held if hold.gang.uid == uid)

@@ -101,6 +101,7 @@ def pools(draw: st.DrawFn) -> tuple[GrowablePool, ...]:
             room=draw(st.integers(0, 4)),
             coming=draw(st.integers(0, 2)),
             asked_at=draw(st.sampled_from((90.0, 90.0, -5000.0))),
+            patience_seconds=1200,
         )
         for name in ("p0", "p1")[: draw(st.integers(0, 2))]
     )

@@ -27,6 +27,11 @@ Arrival: TypeAlias = tuple[int, Gang, float]
 """When, who, and how long it runs."""
 
 
+def timed(name: str, seconds: float | None, gpus: int = 1, arrived: float = 0.0) -> Gang:
+    """One-GPU workers that are said to run so long."""
+    return replace(a_gang(name, a_task(gpus), arrived=arrived), estimated_seconds=seconds)
+
+
 def growing(replicas: int, least: int, most: int) -> Task:
     """One-GPU workers, from ``least`` to ``most``; ``replicas`` are asked for."""
     return replace(a_task(replicas, min_replicas=least), max_replicas=most)

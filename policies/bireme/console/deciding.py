@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Decider:
+class PolicyInForce:
     """A policy as the operator has it; ``name`` of its SchedulingPolicy, empty without one."""
 
     policy: Policy
@@ -96,7 +96,7 @@ async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str,
     return {}, "the default settings", (remark,)
 
 
-def decider_of(active: PolicyFacts | None, settings: Settings) -> Decider:
+def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInForce:
     """What decides: ``active``, the SchedulingPolicy that counts, or else the settings.
 
     Raises:
@@ -105,7 +105,7 @@ def decider_of(active: PolicyFacts | None, settings: Settings) -> Decider:
     remarks: tuple[str, ...] = ()
     if active is not None:
         try:
-            return Decider(_policy_of(active, settings), active.name)
+            return PolicyInForce(_policy_of(active, settings), active.name)
         except (BiremeError, ImportError) as error:
             remark = (
                 f"SchedulingPolicy {active.name} counts in the cluster and cannot be loaded here: "
@@ -113,7 +113,7 @@ def decider_of(active: PolicyFacts | None, settings: Settings) -> Decider:
             )
             remarks = (remark,)
     try:
-        return Decider(make_policy(settings.scheduling), remarks=remarks)
+        return PolicyInForce(make_policy(settings.scheduling), remarks=remarks)
     except (BiremeError, ImportError) as error:
         raise ConsoleError(
             f"the policy of {settings.source} cannot be loaded here: {error}; save the settings, "

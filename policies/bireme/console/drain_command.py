@@ -13,7 +13,7 @@ import msgspec
 
 from bireme.command_line import aligned, naming
 from bireme.console import options as common
-from bireme.console.deciding import Decider, Settings, decider_of, settings_of
+from bireme.console.deciding import PolicyInForce, Settings, policy_in_force, settings_of
 from bireme.console.draining import Move, preview
 from bireme.console.errors import ConsoleError
 from bireme.console.reading import Json, Reader, ask
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
     for name in options.node:
         if state.node(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
-    decider = decider_of(state.policies.active, settings)
+    decider = policy_in_force(state.policies.active, settings)
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
     moves = preview(snapshot, options.node, decider.policy)
     remarks = [*settings.remarks, *decider.remarks]
@@ -120,7 +120,7 @@ def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
     return (about.get("namespace", ""), about["name"]), made
 
 
-def _decided(settings: Settings, decider: Decider) -> str:
+def _decided(settings: Settings, decider: PolicyInForce) -> str:
     policy = f" and SchedulingPolicy {decider.name}" if decider.name else ""
     return f"a preview by {settings.source}{policy}; nothing has been moved"
 

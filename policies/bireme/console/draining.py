@@ -48,7 +48,7 @@ def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy)
     whole = {uid: r for uid, r in there.items() if not _goes_on(r, rows)}
     decision = run_cycle(_without(snapshot, whole, drained), policy)
     moves = [_move(running, rows, uid in whole, decision) for uid, running in there.items()]
-    return sorted(moves, key=lambda move: (move.gang.namespace, move.gang.name))
+    return sorted(moves, key=lambda move: move.gang.key)
 
 
 def _on(running: RunningGang, rows: IntArray) -> int:

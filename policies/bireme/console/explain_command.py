@@ -6,14 +6,12 @@ Beside what the operator says of it stand the words of every rule it names, whic
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from bireme import registry
 from bireme.console import options as common
 from bireme.console.reading import Json, Reader, ask
+from bireme.core.policy import PARTS
 from bireme.kube.conditions import cleaned
-
-_PARTS: Final = ("orderer", "placer", "sizer")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +48,7 @@ def _told(policy: Json) -> Iterator[str]:
     if shadow := status.get("shadow"):
         yield f"{'as a shadow':<12}{'; '.join(_compared(shadow))}"
     yield ""
-    for part in _PARTS:
+    for part in PARTS:
         yield from _part(part, spec)
 
 

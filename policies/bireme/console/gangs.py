@@ -140,5 +140,5 @@ def is_owned(manifest: Json) -> bool:
     """Whether a PodGroup is that of a TrainingJob, which speaks for it."""
     owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
     return manifest.get("kind") == "PodGroup" and any(
-        o.get("kind") == "TrainingJob" for o in owners
+        names.is_training_job(o.get("apiVersion", ""), o.get("kind", "")) for o in owners
     )

@@ -23,7 +23,6 @@ from bireme.core.times import duration
 from bireme.kube import manifest_files, names
 from bireme.kube.errors import ApiError
 
-_PLURALS: Final = {"TrainingJob": "trainingjobs", "PodGroup": "podgroups"}
 _LOOK_SECONDS: Final = 1.0
 _UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
 
@@ -52,7 +51,8 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
         with naming("MANIFEST"):
             manifests += manifest_files.read(name)
     if not manifests:
-        raise ConsoleError("argument MANIFEST: holds no manifest")
+        empty = ", ".join(map(repr, options.manifest))
+        raise ConsoleError(f"argument MANIFEST: {empty} holds no manifest; name a file with one")
 
     async def question(reader: Reader) -> int:
         await check(reader, manifests)
@@ -94,7 +94,7 @@ async def _refusal(reader: Reader, manifest: Json) -> list[str]:
     except ApiError as error:
         if error.is_invalid or error.is_forbidden or error.is_already_exists:
             return [error.message]
-        raise refused(error, f"create {_PLURALS[manifest['kind']]}") from error
+        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
     return []
 
 
@@ -112,7 +112,7 @@ def _subject(manifest: Json) -> str:
 
 def _collection(reader: Reader, manifest: Json) -> str:
     namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
-    return names.path(_PLURALS[manifest["kind"]], namespace)
+    return names.path(names.PLURALS[manifest["kind"]], namespace)
 
 
 async def send(reader: Reader, manifest: Json) -> GangLine:
@@ -120,7 +120,7 @@ async def send(reader: Reader, manifest: Json) -> GangLine:
     try:
         answer = await reader.client.create(_collection(reader, manifest), manifest)
     except ApiError as error:
-        raise refused(error, f"create {_PLURALS[manifest['kind']]}") from error
+        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
     made = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
     sys.stdout.write(f"{made.kind} {made.key} created; see: bireme why {made.name}\n")
     return made
@@ -136,7 +136,7 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal:
     left = list(sent)
     while left:
         for gang in tuple(left):
-            now = line_of(await reader.get(_PLURALS[gang.kind], gang.name, gang.namespace))
+            now = line_of(await reader.get(names.PLURALS[gang.kind], gang.name, gang.namespace))
             if told.get(gang.key) != (now.phase, now.reason):
                 told[gang.key] = (now.phase, now.reason)
                 sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
@@ -145,7 +145,10 @@ async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal:
                 left.remove(gang)
         if left and time.monotonic() > until:
             waiting = ", ".join(gang.key for gang in left)
-            raise ConsoleError(f"after {duration(seconds)} still not {goal}: {waiting}")
+            raise ConsoleError(
+                f"after {duration(seconds)} still not {goal}: {waiting}; ask bireme why, or "
+                "wait on with a longer --wait"
+            )
         if left:
             await asyncio.sleep(_LOOK_SECONDS)
     return int(any(phase == "Failed" for phase, _ in told.values()))

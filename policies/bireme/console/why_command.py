@@ -12,8 +12,11 @@ from bireme.console.reading import Json, Reader, ask
 from bireme.console.why import Explanation
 from bireme.kube import names
 
-_PLURALS = {"trainingjob": "trainingjobs", "btj": "trainingjobs", "podgroup": "podgroups"}
-_PLURALS |= {"bpg": "podgroups"} | {plural: plural for plural in _PLURALS.values()}
+_PLURALS = {
+    name: names.PLURALS[kind]
+    for kind in names.GANG_KINDS
+    for name in (kind.lower(), names.PLURALS[kind], names.SHORT_NAMES[kind])
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +59,8 @@ async def explained(reader: Reader, plural: str, name: str) -> Explanation:
 async def waiting(reader: Reader, namespace: str | None = None) -> list[Json] | None:
     """All TrainingJobs and PodGroups; None where the caller may not list them."""
     found: list[Json] = []
-    for plural, kind in (("trainingjobs", "TrainingJob"), ("podgroups", "PodGroup")):
-        listed = await reader.objects_if_allowed(names.path(plural, namespace))
+    for kind in names.GANG_KINDS:
+        listed = await reader.objects_if_allowed(names.path(names.PLURALS[kind], namespace))
         if listed is None:
             return None
         found += [{"kind": kind, **manifest} for manifest in listed]

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.capacity import FreeCapacity
+from bireme.core.errors import told
 from bireme.core.gangs import Gang
 from bireme.core.order import TotalOrder
 from bireme.core.placement import Placement, TaskPlacement, keeps_affinity
@@ -46,7 +47,7 @@ class CheckedOrderer:
         try:
             return float(tell(gangs, snapshot))
         except Exception as error:  # whatever a policy does wrong, the rules decide
-            raise OrderError(f"the orderer failed: {type(error).__name__}: {error}") from error
+            raise OrderError(f"the orderer failed: {told(error)}") from error
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All ``gangs``, each once. Raises OrderError where the orderer's answer is another."""
@@ -56,15 +57,21 @@ class CheckedOrderer:
             ranked = list(self._orderer.order(gangs, snapshot))
             # By identity: an orderer that hands back a gang with other tasks has invented it.
             is_whole = {id(e.gang) for e in ranked} == {id(g) for g in gangs}
-            is_sound = not any(e.claim is not None and math.isnan(e.claim) for e in ranked)
+            is_sound = all(
+                math.isfinite(e.score) and (e.claim is None or not math.isnan(e.claim))
+                for e in ranked
+            )
         except Exception as error:  # whatever a policy does wrong, the rules decide
-            raise OrderError(f"the orderer failed: {type(error).__name__}: {error}") from error
+            raise OrderError(f"the orderer failed: {told(error)}") from error
         if len(ranked) != len(gangs) or not is_whole:
             raise OrderError(
                 f"the orderer returned {len(ranked)} of {len(gangs)} gangs, or unknown ones"
             )
         if not is_sound:
-            raise OrderError("the orderer returned a claim that is not a number")
+            raise OrderError(
+                "the orderer returned a score that is no finite number, or a claim that is not a"
+                " number"
+            )
         return ranked
 
 
@@ -109,7 +116,7 @@ class CheckedSizer:
         except OrderError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
-            self.fault = f"the sizer failed: {type(error).__name__}: {error}"
+            self.fault = f"the sizer failed: {told(error)}"
             return {}
 
 
@@ -168,7 +175,7 @@ class CheckedPlacer:
             placement = self._placer.place(gang, capacity)
             fault = flaw(gang, placement, capacity) if placement is not None else ""
         except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
-            placement, fault = None, f"{type(error).__name__}: {error}"
+            placement, fault = None, f"{told(error)}"
         if not fault:
             return placement
         self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"

@@ -7,8 +7,10 @@ said first. Whatever it says, the rails treat a gang that outruns its expected e
 that does, no size leaves the bounds of its tasks, and nobody is shrunk below theirs.
 """
 
+import math
 from dataclasses import replace
 
+from bireme.core.estimates import LONGEST_SECONDS
 from bireme.core.gangs import Gang
 from bireme.core.progress import Progress
 from bireme.core.running import RunningGang
@@ -62,14 +64,17 @@ def told_seconds(
 ) -> float | None:
     """How long the start that began at ``started`` runs in all, by what the gang says.
 
-    For a gang that waits (None), the next one. None where it says nothing of its end.
+    For a gang that waits (None), the next one. None where it says nothing of its end, or nothing
+    that is a number; at most ``LONGEST_SECONDS``.
     """
     elapsed = 0.0 if started is None else max(0.0, progress.reported - started)
-    if progress.remaining_seconds is not None:
-        return elapsed + progress.remaining_seconds
-    if not progress.fraction:
-        return None
-    return elapsed + (attained_seconds + elapsed) * (1 / progress.fraction - 1)
+    left = progress.remaining_seconds
+    if left is None:
+        if not progress.fraction:
+            return None
+        left = (attained_seconds + elapsed) * (1 / progress.fraction - 1)
+    seconds = elapsed + left
+    return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else None
 
 
 def anchored(progress: Progress, attained_seconds: float, started: float | None) -> Progress:

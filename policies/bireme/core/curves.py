@@ -5,12 +5,11 @@ al., EuroSys 2018, section 3.1) is the one with ``a = 0``; loss after ``k`` step
 
     1 / (a k^2 + b k + c) + d
 
-All answer :class:`~bireme.core.speed.LossCurve`. :func:`steps_to` turns a curve round: the steps
-until a target is met, which is what TRADL and Optimus ask.
+All answer :class:`~bireme.core.speed.LossCurve`.
 """
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 
@@ -37,18 +36,6 @@ class InverseQuadratic:
         below = (self.a * steps + self.b) * steps + self.c
         return (1 / below if below else inf) + self.d
 
-    def steps_to(self, loss: float) -> float:
-        """Steps until ``loss`` is reached; infinite when it never is."""
-        if loss <= self.d:
-            return inf
-        short = 1 / (loss - self.d) - self.c
-        if short <= 0:
-            return 0.0
-        if self.a == 0:
-            return short / self.b if self.b else inf
-        # The form that does not cancel when a is small.
-        return 2 * short / (self.b + sqrt(self.b**2 + 4 * self.a * short))
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
@@ -72,16 +59,3 @@ class MeasuredCurve:
     def loss(self, steps: float) -> float:
         """The value after ``steps`` steps."""
         return float(np.interp(steps, self.steps, self.values))
-
-    def steps_to(self, value: float) -> float:
-        """Steps until ``value`` is first met, from the first value on; infinite if never."""
-        rest = np.array(self.values) - value
-        if self.values[-1] > self.values[0]:
-            rest = -rest
-        met = int(np.argmax(rest <= 0))
-        if rest[met] > 0:
-            return inf
-        if met == 0:
-            return self.steps[0]
-        share = rest[met - 1] / (rest[met - 1] - rest[met])
-        return float(self.steps[met - 1] + share * (self.steps[met] - self.steps[met - 1]))

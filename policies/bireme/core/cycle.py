@@ -16,6 +16,7 @@ Pure: equal snapshots give equal decisions, in the cluster and in the simulator.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from bireme.core import verdicts
 from bireme.core.checks import CheckedPlacer, CheckedSizer, OrderError, orderers
 from bireme.core.decision import Action, Decision, Hold
 from bireme.core.gangs import Gang
@@ -86,7 +87,7 @@ def _decided(
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
     """A verdict that no amount of waiting changes, or None."""
     if gang.fault is not None:
-        return Hold(gang, *gang.fault)
+        return Hold(gang, *(_never_together(gang, snapshot, queues) or gang.fault))
     if flaw := gang.flaw:
         return Hold(gang, Reason.SPEC_INVALID, flaw)
     queue = snapshot.queues.get(gang.queue)
@@ -109,6 +110,16 @@ def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
             "use another queue or ask for the namespace to be selected",
         )
     return None
+
+
+def _never_together(
+    gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
+) -> tuple[Reason, str] | None:
+    """Why the pods that ``gang`` waits for would wait in vain, where it is foretold; or None."""
+    asked = dict(gang.foretold)
+    beyond = queues.excess_when_empty(gang.queue, asked)
+    why = verdicts.beyond_limit(*beyond) if beyond else verdicts.beyond_all_nodes(asked, snapshot)
+    return (Reason.NEVER_FITS, f"minResources {why}") if why else None
 
 
 def _first(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:

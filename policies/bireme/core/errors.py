@@ -1,10 +1,14 @@
 """Exceptions of the library. "Does not fit" is never one: that is a ``Hold`` with a ``Reason``.
 
 BiremeError
-├── HistoryError     a history of run times cannot be read
+├── HistoryError     a history of run times has bounds it cannot have
 ├── SettingError     a setting has a value it cannot have
 └── SnapshotError    a snapshot contradicts itself (a programming error at the edge)
 """
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable
 
 
 class BiremeError(Exception):
@@ -12,7 +16,7 @@ class BiremeError(Exception):
 
 
 class HistoryError(BiremeError, ValueError):
-    """A history of run times has bounds or contents it cannot have; the text names them."""
+    """A history of run times has bounds it cannot have; the text names them."""
 
 
 class SettingError(BiremeError, ValueError):
@@ -21,3 +25,27 @@ class SettingError(BiremeError, ValueError):
 
 class SnapshotError(BiremeError):
     """A snapshot contradicts itself, for example arrays of different lengths."""
+
+
+def told(error: BaseException) -> str:
+    """``error`` in words: Bireme's own speak for themselves, of others the kind is named."""
+    if isinstance(error, BiremeError):
+        return str(error)
+    return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
+def installing(extra: str) -> str:
+    """The remedy where what comes with ``extra`` of Bireme's package is not installed."""
+    return f"pip install '.[{extra}]' in a checkout of Bireme"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for who wrote ``name`` and meant one of ``known``: the nearest, else all of them."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """A name that comes more than once; None where all differ."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)

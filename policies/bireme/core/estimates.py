@@ -18,9 +18,8 @@ is what makes long simulations fast (:mod:`bireme.simulator.lines`).
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bireme.core.errors import HistoryError
 
@@ -96,30 +95,6 @@ class RuntimeHistory:
                 estimate = runs.quantile_seconds**own * estimate ** (1 - own)
         return _rounded_up(estimate)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values for JSON; :meth:`from_dict` reads it."""
-        return {
-            "runs_per_group": self._runs_per_group,
-            "groups": self._most_groups,
-            "runs": [[list(group), list(runs.seconds)] for group, runs in self._groups.items()],
-        }
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "RuntimeHistory":
-        """The history that :meth:`to_dict` wrote. Raises HistoryError for anything else."""
-        try:
-            history = cls(int(given["runs_per_group"]), int(given["groups"]))
-            entries = [(_group(group), _run_times(seconds)) for group, seconds in given["runs"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise HistoryError(
-                f"a history of run times cannot be read: {type(error).__name__}: {error}; "
-                "start with an empty one"
-            ) from error
-        for group, seconds in entries[-history._most_groups :]:
-            latest = deque(seconds, maxlen=history._runs_per_group)
-            history._groups[group] = _Runs(latest, _quantile(latest))
-        return history
-
 
 def _is_run_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and 0 < seconds <= LONGEST_SECONDS
@@ -136,15 +111,3 @@ def _rounded_up(seconds: float) -> float:
     exponent = math.floor(math.log10(seconds)) - 1
     digits = math.ceil(seconds / 10.0**exponent - 1e-6)
     return float(f"{digits}e{exponent}")
-
-
-def _group(given: Any) -> _Group:
-    if not isinstance(given, list) or len(given) > 2 or not all(isinstance(p, str) for p in given):
-        raise ValueError(f"runs of {given!r}; write [user, template], [user] or []")
-    return tuple(given)
-
-
-def _run_times(given: Any) -> list[float]:
-    if not given or not all(map(_is_run_time, given)):
-        raise ValueError(f"run times {given!r}; write at least one number of seconds above 0")
-    return list(given)

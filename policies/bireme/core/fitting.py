@@ -22,6 +22,8 @@ _LEAST_POINTS = 4
 """One more than Optimus' curve has coefficients."""
 
 
+SLOWEST, FASTEST = 1e-9, 1e15
+"""Steps a second: what is slower or faster is no training, and its fourth power no number."""
 SERIAL_SHARE = 0.1
 """What part of a step more replicas do not shorten, for a job seen at one size: an assumption."""
 
@@ -66,13 +68,18 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
     tell it; :data:`SERIAL_SHARE` is taken.
 
     Args:
-        speeds: Steps a second, above 0, by number of replicas; at least one.
+        speeds: Steps a second, ``SLOWEST`` to ``FASTEST``, by number of replicas; at least one.
+
+    Raises:
+        FitError: None is given, or one that is slower or faster, or of no replicas.
     """
     sizes = np.array(list(speeds), dtype=np.float64)
     paces = np.array(list(speeds.values()), dtype=np.float64)
-    if not (len(speeds) and (sizes >= 1).all() and (paces > 0).all() and np.isfinite(paces).all()):
+    is_sound = (sizes >= 1).all() and (paces >= SLOWEST).all() and (paces <= FASTEST).all()
+    if not (len(speeds) and is_sound):
         raise FitError(
-            f"speeds are {dict(speeds)}; give at least one, above 0, each by a number of replicas"
+            f"speeds are {dict(speeds)}; give at least one, from {SLOWEST} to {FASTEST} steps a"
+            " second, each by a number of replicas"
         )
     if len(speeds) == 1:
         share = SERIAL_SHARE

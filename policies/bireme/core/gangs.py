@@ -7,12 +7,16 @@ a task's role says what its replicas do in training, and thereby which of them t
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import TypeAlias
 
 from bireme.core.constraints import ANYWHERE, NodeConstraints
 from bireme.core.progress import Progress
 from bireme.core.reasons import Reason
 from bireme.core.resources import STANDARD, Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name of an object; the namespace is empty for cluster-scoped ones."""
 
 
 class Role(StrEnum):
@@ -114,9 +118,11 @@ class Gang:
         min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
             the tasks' minima.
         interrupted: Whether it has run before and lost its places through no fault of its own.
-        displaced: Whether that was the loss of a node: the hole is the gang's own.
+        displaced: Whether that was the loss of a node, or of pods that others made: the hole is the
+            gang's own.
         fault: A verdict the edge already reached (a missing PriorityClass, a template the API
             server refused): such a gang is held.
+        foretold: What all its pods will ask together, where ``fault`` is that not all exist yet.
         user: Who submitted it, for shares and for the history of run times.
         estimated_seconds: How long a start is expected to run; None when nobody knows.
         is_learned_estimate: Whether the history of run times says so, and not the gang's owner.
@@ -147,6 +153,7 @@ class Gang:
     interrupted: bool = False
     displaced: bool = False
     fault: tuple[Reason, str] | None = None
+    foretold: Request = ()
     user: str = ""
     estimated_seconds: float | None = None
     is_learned_estimate: bool = False
@@ -161,6 +168,11 @@ class Gang:
     done_steps: float = 0.0
     loss: LossCurve | None = None
     progress: Progress | None = None
+
+    @property
+    def key(self) -> Key:
+        """What names it among those of its kind."""
+        return self.namespace, self.name
 
     @cached_property
     def flaw(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.constraints import Taint
-from bireme.core.errors import SnapshotError
+from bireme.core.errors import SnapshotError, repeated
 from bireme.core.resources import IntArray, ResourceAxis
 
 HOST_LEVEL = "kubernetes.io/hostname"
@@ -68,7 +68,7 @@ class NodeTable:
         self.names = tuple(node.name for node in nodes)
         self.row = {name: row for row, name in enumerate(self.names)}
         if len(self.row) < len(nodes):
-            raise SnapshotError("two nodes have the same name")
+            raise SnapshotError(f"two nodes have the same name, {repeated(self.names)!r}")
         self.topology_levels = tuple(topology_levels)
         self.axis = ResourceAxis.of(node.allocatable for node in nodes)
         self.allocatable: IntArray = np.zeros((len(nodes), len(self.axis)), dtype=np.int64)

@@ -6,12 +6,16 @@ Rules and learned policies implement the same protocols; the rails around them a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
 from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
 from bireme.core.placement import Placement
 from bireme.core.snapshot import ClusterSnapshot
+
+PartName = Literal["orderer", "placer", "sizer"]
+PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
+"""The parts of a policy, in the order in which they are named everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

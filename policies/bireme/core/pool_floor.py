@@ -9,14 +9,19 @@ old, broken or missing counts for nothing, and the message says so.
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from bireme.core.decision import Decision
 from bireme.core.reasons import Reason
-from bireme.core.times import duration
+from bireme.core.times import HOUR, duration
 
-HOUR: Final = 3600
 STALE_AFTER_SECONDS: Final = 26 * HOUR
 """Forecasts are made nightly; two hours are for a night that runs late."""
+
+Raised: TypeAlias = tuple[tuple[float, int], ...]
+"""When a forecast raised a target, POSIX seconds, and by how many nodes."""
+
+_LEAST_PATIENCE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,11 @@ class PoolBounds:
     scale_in: bool = False
     cool_down_seconds: int = 1800
 
+    @property
+    def patience_seconds(self) -> int:
+        """How long a node may take to come before its pool is late."""
+        return max(_LEAST_PATIENCE_SECONDS, 2 * self.lead_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
@@ -58,21 +68,23 @@ class PoolState:
         replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
         needed: Nodes that must stay: something is bound or planned there, or a gang that waits
             counts on them.
-        wanted: The nodes that the target should ask for, for the sake of gangs that wait:
-            ``replicas`` and the growth on top of it; 0 where no gang waits for nodes of the pool.
+        wanted: The nodes that the target should ask for, for the sake of gangs that wait, as
+            :func:`wanted_by_gangs` says.
+        coming: Nodes asked for that are not ready yet: while there are any, none is given up.
         empty_since: Of every ready, empty node that may go, since when; POSIX seconds.
         forecast: Hours in ascending order, possibly some that are over.
         forecast_made: When, POSIX seconds; None for never.
-        raised: When the forecast raised the target within the last hour, and by how many nodes.
+        raised: What the forecast raised the target by, at least within the last hour.
     """
 
     replicas: int
     needed: int
     wanted: int = 0
+    coming: int = 0
     empty_since: tuple[float, ...] = ()
     forecast: tuple[HourForecast, ...] = ()
     forecast_made: float | None = None
-    raised: tuple[tuple[float, int], ...] = ()
+    raised: Raised = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,8 @@ class FloorDecision:
         floor: The least nodes it should have.
         replicas: What its target should ask for; the present number where nothing is to be done.
         message: Why, for people.
-        step: By how many nodes the forecast alone raises the target; to be kept for an hour in
-            ``PoolState.raised``, once it is done.
+        step: By how many nodes the forecast alone raises the target; to be kept by
+            :func:`with_step`, once it is done.
     """
 
     floor: int
@@ -92,6 +104,21 @@ class FloorDecision:
     reason: Reason
     message: str
     step: int = 0
+
+
+def wanted_by_gangs(pool: str, replicas: int, decision: Decision) -> int:
+    """Nodes that ``pool``, whose target asks for ``replicas``, should have for gangs that wait.
+
+    That is ``replicas`` and the growth on top of it, which is 0 where those that come are enough;
+    0 where no gang waits for nodes of the pool.
+    """
+    grown = [growth.nodes for growth in decision.growth if growth.pool == pool]
+    return replicas + sum(grown) if grown else 0
+
+
+def with_step(raised: Raised, step: int, now: float) -> Raised:
+    """``raised`` with a ``step`` that is done ``now``, without what is older than an hour."""
+    return (*_lately(raised, now), (now, step)) if step else raised
 
 
 def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
@@ -133,8 +160,12 @@ def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, st
 
 def _within_step(expected: int, bounds: PoolBounds, state: PoolState, now: float) -> int:
     """``expected``, or as much of it as the forecast may still raise the target to this hour."""
-    spent = sum(nodes for at, nodes in state.raised if now - at < HOUR)
+    spent = sum(nodes for _, nodes in _lately(state.raised, now))
     return min(expected, state.replicas + max(0, bounds.max_step - spent))
+
+
+def _lately(raised: Raised, now: float) -> Raised:
+    return tuple(each for each in raised if now - each[0] < HOUR)
 
 
 def _target(
@@ -145,7 +176,7 @@ def _target(
     if level > state.replicas:
         return level, Reason.RAISED
     cool = sum(now - since >= bounds.cool_down_seconds for since in state.empty_since)
-    if bounds.scale_in and cool and level < state.replicas:
+    if bounds.scale_in and cool and not state.coming and level < state.replicas:
         return max(level, state.replicas - cool), Reason.LOWERED
     if asked > bounds.maximum == state.replicas:
         return state.replicas, Reason.AT_MAX

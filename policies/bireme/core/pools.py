@@ -5,7 +5,7 @@ cloud, the simulator's machines), at our asking. What one more node would offer 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class GrowablePool:
     room: int
     coming: int = 0
     asked_at: float | None = None
-    patience_seconds: int = 1200
+    patience_seconds: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("room", "coming"):

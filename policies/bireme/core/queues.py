@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import Amounts
+from bireme.core.settings import SchedulingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,11 @@ class Queue:
             for name in sorted(self.limit)
             if asked.get(name, 0) > 0 and used.get(name, 0) + asked[name] > self.limit[name]
         }
+
+
+def wait_bound_seconds(
+    queue: str, queues: Mapping[str, Queue], settings: SchedulingSettings
+) -> int:
+    """After how long a wait a gang of ``queue`` goes before all others: its own, or the general."""
+    known = queues.get(queue)
+    return (known.wait_bound_seconds if known else None) or settings.wait_bound_seconds

@@ -27,7 +27,8 @@ class Reason(StrEnum):
     """The spec cannot be carried out; the message names the field. Of gangs and of
     NodePoolScalers."""
     TEMPLATE_INVALID = "TemplateInvalid"
-    """A pod template cannot be read, or the API server finds pods made from it invalid."""
+    """A pod template cannot be read, or the API server finds pods made from it invalid. It asks
+    again after 10 minutes, then ever later, as an admission policy may have been corrected."""
     NEVER_FITS = "NeverFits"
     """Not even on empty nodes is there room for the gang."""
 
@@ -49,7 +50,8 @@ class Reason(StrEnum):
     """Something of its last run, or of an earlier job of its name, is still ending."""
     PODS_REFUSED = "PodsRefused"
     """The API server refuses its pods, their Service or its PodGroup as things stand, or something
-    of a stranger has one of their names. It is tried again."""
+    of a stranger has one of their names. It is tried again, ever later; for an hour nobody is
+    stopped for it."""
     OPERATOR_FAILED = "OperatorFailed"
     """The operator's own code failed on this object; its log has the error. It is tried again,
     ever later, and nothing else stops. Of what holds places, an event alone."""

@@ -42,26 +42,29 @@ class Releases:
 
     @classmethod
     def by_end(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
-        """By expected end, as far as ``blocked`` may count on it, the oldest first among equals."""
+        """By expected end, as far as ``blocked`` may count on it, the oldest first among equals.
+
+        What ``blocked`` holds itself, where part of it runs, it keeps.
+        """
         table = snapshot.running_table
         ends = table.expected_ends(snapshot.now, blocked.arrived)
-        order = np.lexsort((table.started, ends, ~table.is_leaving))
+        order = _of_others(table, np.lexsort((table.started, ends, ~table.is_leaving)), blocked)
         return cls._of(table, order, ends[order])
 
     @classmethod
     def by_age(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
         """The oldest first, whatever was estimated."""
         table = snapshot.running_table
-        order = np.lexsort((table.started, ~table.is_leaving))
+        order = _of_others(table, np.lexsort((table.started, ~table.is_leaving)), blocked)
         ends = table.expected_ends(snapshot.now, blocked.arrived)[order]
         return cls._of(table, order, np.maximum.accumulate(ends))
 
     @classmethod
     def _of(cls, table: RunningTable, order: IntArray, ends: FloatArray) -> "Releases":
-        turn = np.empty_like(order)
+        turn = np.full(len(table.gangs), len(order))
         turn[order] = np.arange(len(order))
-        entries = np.argsort(turn[table.owner], kind="stable")
         offsets = np.concatenate(([0], np.cumsum(table.lengths[order])))
+        entries = np.argsort(turn[table.owner], kind="stable")[: offsets[-1]]
         return cls(table, order, ends, table.rows[entries], table.usage[entries], offsets)
 
     def free_after(self, free: IntArray, count: int) -> IntArray:
@@ -81,3 +84,9 @@ class Releases:
         if not enough.any():
             return len(self)
         return int(np.searchsorted(self.offsets, int(enough.argmax()) + 1))
+
+
+def _of_others(table: RunningTable, order: IntArray, gang: Gang) -> IntArray:
+    """``order`` without the row of ``gang``."""
+    at = table.row(gang.uid)
+    return order if at is None else order[order != at]

@@ -57,6 +57,9 @@ def reserve(
     if not is_overdue:
         return None
     emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
+    table = snapshot.running_table
+    if (own := table.row(gang.uid)) is not None:
+        np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
     placement_anywhere = _placed(gang, emptied, snapshot, placer)
     if placement_anywhere is None:
         return None

@@ -146,6 +146,11 @@ class RunningTable:
             np.concatenate([none[1], *(usage for _, usage in used)]),
         )
 
+    def row(self, uid: str) -> int | None:
+        """The row of the gang ``uid``; None where it holds nothing."""
+        at = bisect.bisect_left(self.gangs, uid, key=_uid)
+        return at if at < len(self.gangs) and self.gangs[at].gang.uid == uid else None
+
     def plus(self, running: RunningGang, axis: ResourceAxis) -> "RunningTable":
         """The table with one more gang."""
         at = bisect.bisect_left(self.gangs, running.gang.uid, key=_uid)

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from bireme.core.errors import SnapshotError
+from bireme.core.errors import SnapshotError, repeated
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.pools import GrowablePool
-from bireme.core.queues import Queue
+from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
@@ -52,14 +52,12 @@ class ClusterSnapshot:
             raise SnapshotError(
                 f"used has shape {self.used.shape}, the nodes {self.nodes.allocatable.shape}"
             )
-        if len({pool.name for pool in self.growable}) < len(self.growable):
-            raise SnapshotError("two growable pools have the same name")
+        if twice := repeated(pool.name for pool in self.growable):
+            raise SnapshotError(f"two growable pools have the same name, {twice!r}")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
         """After how long a wait ``gang`` goes before all others."""
-        queue = self.queues.get(gang.queue)
-        own = queue.wait_bound_seconds if queue else None
-        return own or self.settings.wait_bound_seconds
+        return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def wait_seconds(self, gang: Gang) -> float:
         """How long ``gang`` has waited; never negative, whatever the clocks say.

@@ -18,7 +18,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import Placer
 from bireme.core.pools import GrowablePool
-from bireme.core.resources import CPU, MEMORY, PODS, STANDARD
+from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, Amounts, add
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
@@ -193,6 +193,19 @@ def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
         for name, (asked, _, limit) in excess.items()
     ]
     return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
+
+
+def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:
+    """What is asked of which all nodes there may ever be have less; None if there is enough."""
+    total = snapshot.total
+    for pool in snapshot.growable:
+        total = add(total, pool.template.allocatable, pool.room + pool.coming)
+    parts = [
+        f"{shown(name, amount)}, all nodes together offer {shown(name, total.get(name, 0))}"
+        for name, amount in asked.items()
+        if amount > total.get(name, 0)
+    ]
+    return f"asks more than the cluster may ever offer: {'; '.join(parts)}" if parts else None
 
 
 def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:

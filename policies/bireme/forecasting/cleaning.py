@@ -20,10 +20,10 @@ import numpy as np
 
 from bireme.core.errors import BiremeError, SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.gaps import filled, gaps
 from bireme.forecasting.series import Series
 from bireme.kube import timestamps
-from bireme.kube.pool_history import HOUR
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168

@@ -5,13 +5,12 @@ parameters it had at the first: a fitted :class:`Model` forecasts from any origi
 of one that continues it, and learns nothing more.
 """
 
-import difflib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, nearest
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.series import Series
 
@@ -107,8 +106,6 @@ def _made(name: str, steps: int, made: dict[str, Forecaster]) -> Forecaster:
 def _load(name: str) -> Any:
     path = FORECASTERS.get(name)
     if path is None:
-        close = difflib.get_close_matches(name, FORECASTERS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORECASTERS)}"
-        raise SettingError(f"no forecaster is called {name!r}; {hint}")
+        raise SettingError(f"no forecaster is called {name!r}; {nearest(name, FORECASTERS)}")
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
+from bireme.core.errors import installing
 from bireme.core.resources import FloatArray
 from bireme.forecasting.windows import Frame, Rows, encode
 from bireme.rl import cards
@@ -77,7 +78,7 @@ def load(folder: Path) -> Network:
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     except ImportError as error:
-        raise CheckpointError(f"{folder}: {error}; install bireme[forecast]") from error
+        raise CheckpointError(f"{folder}: {error}; {installing('forecast')}") from error
 
 
 def network_of(card: ForecastCard, model: bytes) -> Network:

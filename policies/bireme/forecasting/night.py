@@ -11,8 +11,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from bireme.core.errors import BiremeError
+from bireme.core.errors import BiremeError, told
 from bireme.core.reasons import Reason
+from bireme.core.times import DAY, HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.nightly import NightlySettings, PoolForecast, forecast_pool
 from bireme.forecasting.prometheus import PrometheusError, hourly
@@ -21,7 +22,7 @@ from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
-from bireme.kube.pool_history import DAY, HISTORY_DAYS, HOUR, PoolHistory, history_of, placed
+from bireme.kube.pool_history import HISTORY_DAYS, PoolHistory, history_of, placed
 
 CONDITION: Final = "Forecast"
 _PAGE: Final = 100
@@ -107,10 +108,7 @@ class Night:
         except PrometheusError as error:
             return PoolForecast((), Reason.HISTORY_UNAVAILABLE, str(error))
         except Exception as error:  # noqa: BLE001  # the other pools have a right to theirs
-            said = (
-                str(error) if isinstance(error, BiremeError) else f"{type(error).__name__}: {error}"
-            )
-            return PoolForecast((), Reason.FORECAST_FAILED, said)
+            return PoolForecast((), Reason.FORECAST_FAILED, told(error))
 
     async def _history(self, pool: PoolFacts, spec: NodePoolScalerSpec) -> PoolHistory:
         recorded = history_of(pool.status)
@@ -147,7 +145,7 @@ def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, 
     """The merge patch of ``status``; None takes a field away."""
     said = {"conditions": list(pool.status.get("conditions") or ())}
     words = cleaned(forecast.said)
-    with_condition(said, CONDITION, forecast.is_made, str(forecast.reason), words, now)
+    with_condition(said, CONDITION, forecast.is_made, forecast.reason, words, now)
     if forecast.reason in _LEFT_AS_IT_WAS:
         return said
     if not forecast.is_made:

@@ -18,12 +18,13 @@ import numpy as np
 from bireme.core.pool_floor import HourForecast
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.cleaning import DAY_HOURS, Cleaned, Unusable, WallClock, clean
 from bireme.forecasting.errors import FitError, TooShort
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.selection import Chosen, choose
 from bireme.forecasting.task_rate import nodes_for, task_rate
-from bireme.kube.pool_history import HOUR, PoolHistory
+from bireme.kube.pool_history import PoolHistory
 
 HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS

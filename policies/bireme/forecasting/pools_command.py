@@ -39,6 +39,7 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
 
 async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     # Here, because what speaks to API servers takes half a second to import.
+    from bireme.core.errors import installing
     from bireme.forecasting.forecasters import make
     from bireme.forecasting.night import Night, PoolsError
     from bireme.forecasting.nightly import HORIZON_HOURS
@@ -49,9 +50,8 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
         candidates = make(CANDIDATES, steps=HORIZON_HOURS)
         client = await ApiClient.connect()
     except ImportError as error:
-        raise PoolsError(
-            f"{error.name} is not installed; pip install 'bireme[forecast]'"
-        ) from error
+        remedy = installing("forecast")
+        raise PoolsError(f"{error.name} is not installed; {remedy}") from error
     except CredentialsError as error:
         raise PoolsError(str(error)) from error
     try:

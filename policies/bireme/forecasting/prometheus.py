@@ -18,7 +18,7 @@ from yarl import URL
 
 from bireme.core.errors import BiremeError
 from bireme.core.resources import FloatArray
-from bireme.kube.pool_history import HOUR
+from bireme.core.times import HOUR
 
 MOST_POINTS: Final = 11_000
 """Prometheus refuses to give more points of a series at once."""

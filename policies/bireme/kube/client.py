@@ -30,7 +30,6 @@ __all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
 Params = Mapping[str, str | int]
 
 JSON: Final = "application/json"
-_APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -89,13 +88,6 @@ class ApiClient:
     async def replace(self, path: str, body: object) -> bytes:
         """PUT the whole object; conditional if it carries a resourceVersion."""
         return await self.request("PUT", path, body=_encode(body))
-
-    async def apply(self, path: str, body: object, *, manager: str, force: bool = True) -> bytes:
-        """Server-side apply as field manager ``manager``; creates the object if need be."""
-        params = {"fieldManager": manager, "force": "true" if force else "false"}
-        return await self.request(
-            "PATCH", path, params=params, body=_encode(body), content_type=_APPLY
-        )
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> bytes:
         """Apply all operations or, when a ``test`` among them fails (422), none."""

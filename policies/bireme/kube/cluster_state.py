@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import chain
 
 from bireme.core.claims import believed
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang, Key, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.reasons import Reason
-from bireme.core.resources import IntArray, add
+from bireme.core.resources import IntArray
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -20,15 +20,20 @@ from bireme.kube import gang_views, holdings, names, nodes, pod_groups, pods, tr
 from bireme.kube.gang_views import GangView, Promise
 from bireme.kube.holdings import Holding
 from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
-from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.run_times import RunTimes
 from bireme.kube.scheduling_policies import SchedulingPolicies
 from bireme.kube.standing import Standing
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 
 Reserved = Mapping[Key, Promise]
 """Gangs being admitted."""
+Fault = tuple[Reason, str]
+
+
+def _fail(_: Key, error: Exception) -> None:
+    raise error
 
 
 class ClusterState:
@@ -42,12 +47,14 @@ class ClusterState:
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that wait behind Bireme's gate, as they came.
         on_change: Called after every change that can matter to a decision.
+        on_failure: Called with the error where no gang can be made, a bug; raises it unless set.
         changed: Gangs whose job, group or pods changed; whoever acts on them clears it.
     """
 
     def __init__(self, settings: SchedulingSettings) -> None:
         self.settings = settings
         self.on_change: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[Key, Exception], None] = _fail
         self.changed: set[Key] = set()
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
@@ -67,6 +74,7 @@ class ClusterState:
     def _touch(self, gang: Key) -> None:
         self._views.pop(gang, None)
         self.changed.add(gang)
+        self.on_change()
 
     # --- nodes and pods -------------------------------------------------------------------
 
@@ -111,14 +119,12 @@ class ClusterState:
             self._member_tasks[key] = pod_groups.member_task(pod, facts)
             self.gated[key] = pod
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
-        self.on_change()
 
     def delete_member(self, key: Key, pod: wire.Pod) -> None:
         """A pod of a gang is gone."""
         if key in self.members:
             self._forget_member(key)
             self._usage.remove(key)
-            self.on_change()
 
     def _forget_member(self, key: Key) -> None:
         facts = self.members.pop(key, None)
@@ -158,25 +164,21 @@ class ClusterState:
         """A TrainingJob appeared or changed."""
         self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
-        self.on_change()
 
     def delete_job(self, key: Key, job: wire.Custom) -> None:
         """A TrainingJob is gone."""
         self.jobs.pop(key, None)
         self._touch(key)
-        self.on_change()
 
     def put_group(self, key: Key, group: wire.Custom) -> None:
         """A PodGroup appeared or changed."""
         self.groups[key] = pod_groups.from_manifest(group)
         self._touch(key)
-        self.on_change()
 
     def delete_group(self, key: Key, group: wire.Custom) -> None:
         """A PodGroup is gone."""
         self.groups.pop(key, None)
         self._touch(key)
-        self.on_change()
 
     # --- gangs ----------------------------------------------------------------------------
 
@@ -189,25 +191,21 @@ class ClusterState:
         return view
 
     def waiting(
-        self, excluded: Iterable[Key] = (), faults: Mapping[Key, tuple[Reason, str]] | None = None
+        self, excluded: Iterable[Key] = (), faults: Mapping[str, Fault] | None = None
     ) -> list[Gang]:
-        """Every gang that wants to start; ``faults`` adds what only the shell knows."""
+        """Every gang that wants to start; ``faults`` adds, by uid, what only the shell knows."""
         faults, skip = faults or {}, set(excluded)
-        gangs = [
-            gang
-            for key, job in self.jobs.items()
-            if key not in skip and (gang := self._waiting_job(key, job, faults.get(key)))
-        ]
-        for key, group in self.groups.items():
-            if key not in skip and not group.job_uid and not group.is_leaving:
-                gang = self._waiting_group(key, group, faults.get(key))
-                if gang is not None:
-                    gangs.append(gang)
-        return gangs
+        gangs: list[Gang | None] = []
+        for make, known in ((self._waiting_job, self.jobs), (self._waiting_group, self.groups)):
+            for key in (key for key in known if key not in skip):
+                try:
+                    gangs.append(make(key, faults))
+                except Exception as error:  # noqa: BLE001  # of this gang alone
+                    self.on_failure(key, error)
+        return [gang for gang in gangs if gang is not None]
 
-    def _waiting_job(
-        self, key: Key, job: JobFacts, fault: tuple[Reason, str] | None
-    ) -> Gang | None:
+    def _waiting_job(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
+        job = self.jobs[key]
         if job.is_finished or job.is_suspended or job.is_leaving:
             return None
         group = self.groups.get(key)
@@ -215,27 +213,28 @@ class ClusterState:
             return None
         class_name = job.spec.priority_class_name if job.spec else None
         priority, missing = self.standing.priority(class_name)
-        fault = fault or missing or gang_views.in_the_way(job, group, self.members_of(key))
+        fault = faults.get(job.uid) or missing
+        fault = fault or gang_views.in_the_way(job, group, self.members_of(key))
         may_preempt, learned = self.standing.may_preempt(class_name), self.run_times.of_job(job)
         return believed(job.gang(priority, fault, may_preempt, learned))
 
-    def _waiting_group(
-        self, key: Key, group: GroupFacts, fault: tuple[Reason, str] | None
-    ) -> Gang | None:
+    def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
+        group = self.groups[key]
+        if group.job_uid or group.is_leaving:
+            return None
         planned = group.plan.member_by_uid if group.plan else {}
         gated = [
             (self.members[pod], self._member_tasks[pod])
             for pod in self._members_of.get(key, ())
-            if pod in self._member_tasks
-            and self.members[pod].uid not in planned
-            and not self.members[pod].is_leaving
+            if pod in self._member_tasks and not self.members[pod].is_leaving
+            if self.members[pod].uid not in planned
         ]
         class_name = group.spec.priority_class_name if group.spec else None
         priority, missing = self.standing.priority(class_name)
-        there = pod_groups.count_placed(self.members_of(key), planned, gated)
-        fault = fault or missing
-        may_preempt = self.standing.may_preempt(class_name)
-        learned = self.run_times.of_group(key, (pod for pod, _ in gated))
+        newcomers = [pod for pod, _ in gated]
+        there = Placed.of(group.plan, self.members_of(key), newcomers)
+        may_preempt, fault = self.standing.may_preempt(class_name), faults.get(group.uid) or missing
+        learned = self.run_times.of_group(key, newcomers)
         return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
 
     def used(self, without: Key) -> IntArray:
@@ -254,7 +253,7 @@ class ClusterState:
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
-                yield Holding(key, group.job_uid, group.spec.queue, view)
+                yield Holding(key, group.job_uid, holdings.queue_of(group, view.plan), view)
         for key, promise in reserved.items():
             # Pods appear and are bound while the promise is kept: they hold their room themselves.
             pods_now = self.members_of(key)
@@ -271,30 +270,30 @@ class ClusterState:
 
         ``waiting`` are the gangs to decide on; unless given, all that are not reserved for.
         """
-        reserved = reserved or {}
-        table = self.node_table
+        reserved, table = reserved or {}, self.node_table
         used = self._usage.matrix(table)
         placed = list(self._placed(reserved))
         add_members(used, table, chain.from_iterable(held.view.usage() for held in placed))
-        queue_usage: dict[str, dict[str, int]] = {}
-        for held in placed:
-            queue_usage[held.queue] = add(queue_usage.get(held.queue, {}), held.view.demand)
-        running = chain.from_iterable(self._running(held) for held in placed)
         return ClusterSnapshot(
             now=now,
             nodes=table,
             used=used,
             waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
             queues=dict(self.standing.queues),
-            queue_usage=queue_usage,
+            queue_usage=holdings.queue_usage(placed, self.members.values()),
             settings=self.settings,
-            running=tuple(gang for gang in running if gang is not None),
+            running=tuple(g for held in placed for g in self._running(held) if g is not None),
         )
 
-    def _running(self, held: Holding) -> Iterator[RunningGang | None]:
+    def _running(self, held: Holding) -> Sequence[RunningGang | None]:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
-        if job is not None and job.uid == held.job_uid:
-            yield holdings.of_job(job, held, self.standing, self.run_times, table)
-            yield holdings.of_leftovers(job, held, table)
-        elif group is not None:
-            yield holdings.of_others(group, held, self.run_times, table)
+        try:
+            if job is not None and job.uid == held.job_uid:
+                gang = holdings.of_job(job, held, self.standing, self.run_times, table)
+                return gang, holdings.of_leftovers(job, held, table)
+        except Exception as error:  # noqa: BLE001  # of this gang alone
+            self.on_failure(held.key, error)
+        if group is None:
+            return ()
+        is_over = held.job_uid not in ("", job.uid if job is not None else "")
+        return (holdings.of_others(group, held, self.run_times, table, is_over),)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bireme.core.reasons import Reason
 from bireme.kube import timestamps
 
 _MESSAGE_LENGTH = 1000
@@ -14,7 +15,7 @@ def cleaned(text: str) -> str:
 
 
 def with_condition(
-    status: dict[str, Any], kind: str, is_true: bool, reason: str, message: str, now: float
+    status: dict[str, Any], kind: str, is_true: bool, reason: Reason, message: str, now: float
 ) -> None:
     """Set one condition; its transition time changes only when its truth does."""
     value = "True" if is_true else "False"
@@ -24,7 +25,7 @@ def with_condition(
     old[kind] = {
         "type": kind,
         "status": value,
-        "reason": reason,
+        "reason": str(reason),
         "message": message,
         "lastTransitionTime": before["lastTransitionTime"]
         if before is not None and same

@@ -13,10 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bireme.core.gangs import Key
 from bireme.kube.errors import ApiError
-
-Key = tuple[str, str]
-"""(namespace, name); the namespace is empty for cluster-scoped objects."""
 
 DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

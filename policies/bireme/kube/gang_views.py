@@ -4,18 +4,20 @@ A pure comparison of plan and pods. Only trusted pods count: for a TrainingJob t
 own uid controls and whose name is planned, for other controllers those whose UID is planned.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add
 from bireme.kube import names
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,12 @@ class GangView:
     def held_by_leftovers(self) -> tuple[PodFacts, ...]:
         """The leftovers that still hold a node."""
         return tuple(pod for pod in self.leftovers if pod.node and not pod.is_terminal)
+
+    @cached_property
+    def uids(self) -> frozenset[str]:
+        """Of all pods seen here."""
+        there = (pod for _, pod in self.members if pod is not None)
+        return frozenset(pod.uid for pod in itertools.chain(there, self.leftovers))
 
     @cached_property
     def demand(self) -> dict[str, int]:

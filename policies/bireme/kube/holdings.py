@@ -5,23 +5,25 @@ that is gone, or was replaced by another of its name, holds its places until it 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bireme.core.claims import believed
-from bireme.core.gangs import Gang, Role, Task
+from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
+from bireme.core.resources import add
 from bireme.core.running import RunningGang
 from bireme.kube import names
 from bireme.kube.gang_views import GangView
+from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.run_times import RunTimes
 from bireme.kube.standing import Standing
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,30 @@ class Holding:
     job_uid: str
     queue: str
     view: GangView
+
+
+def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
+    """The queue that a planned gang counts in, whatever its job or PodGroup says by now."""
+    return plan.queue or (group.spec.queue if group.spec is not None else "")
+
+
+def queue_usage(
+    placed: Iterable[Holding], members: Iterable[PodFacts]
+) -> dict[str, dict[str, int]]:
+    """By queue what gangs hold, and bound pods that were admitted and belong to no gang any more.
+
+    Such are left behind when a job or PodGroup is deleted without its pods.
+    """
+    usage: dict[str, dict[str, int]] = {}
+    counted: set[str] = set()
+    for held in placed:
+        usage[held.queue] = add(usage.get(held.queue, {}), held.view.demand)
+        counted |= held.view.uids
+    for pod in members:
+        queue = pod.labels.get(names.QUEUE_LABEL)
+        if queue and pod.node and not pod.is_terminal and pod.uid not in counted:
+            usage[queue] = add(usage.get(queue, {}), pod.request)
+    return usage
 
 
 def of_job(
@@ -57,13 +83,19 @@ def of_job(
     is_same = view.plan.spec_hash == job.spec_hash
     is_steady = job.phase == "Running" and is_same and view.is_whole
     gang = replace(gang, is_elastic=gang.is_elastic and is_steady)
-    is_leaving = (
-        job.is_leaving or job.is_finished or job.is_suspended or view.plan.attempt != job.attempt
-    )
-    running = _running(gang, view, nodes, is_leaving)
+    if job.is_finished:
+        gang = replace(gang, is_preemptible=False)
+    running = _running(gang, view, nodes, _is_leaving(job, view))
     if running is None or gang.progress is None:
         return running
     return replace(running, gang=believed(running.gang, running))
+
+
+def _is_leaving(job: JobFacts, view: GangView) -> bool:
+    """Whether its places come free soon, without anybody stopping it."""
+    if job.is_finished and not job.is_leaving:
+        return not job.keeps_pods
+    return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
 
 
 def _arrived(job: JobFacts, view: GangView) -> float:
@@ -94,11 +126,11 @@ def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang 
 
 
 def of_others(
-    group: GroupFacts, held: Holding, run_times: RunTimes, nodes: NodeTable
+    group: GroupFacts, held: Holding, run_times: RunTimes, nodes: NodeTable, is_over: bool
 ) -> RunningGang | None:
-    """The places of pods whose job is gone, which are leaving, or that another controller made.
+    """The places of pods that another controller made, which alone may stop them.
 
-    That controller alone may stop them.
+    Also of those whose job ``is_over``, so that they are leaving, or was not understood.
     """
     learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
     gang = Gang(
@@ -114,7 +146,7 @@ def of_others(
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
     )
-    return _running(gang, held.view, nodes, group.is_leaving or bool(held.job_uid))
+    return _running(gang, held.view, nodes, group.is_leaving or is_over)
 
 
 def _running(

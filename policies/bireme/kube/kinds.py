@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from bireme.kube import names
 from bireme.kube.api import NodePoolScaler, PodGroup, Queue, SchedulingPolicy, TrainingJob
 from bireme.kube.api.metadata import Resource
 
@@ -38,17 +39,23 @@ class Kind:
     """How the API server serves a model."""
 
     model: type[Resource]
-    plural: str
-    short_name: str
     scope: Literal["Namespaced", "Cluster"]
     columns: tuple[Column, ...]
+
+    @property
+    def plural(self) -> str:
+        """What its objects are called in paths."""
+        return names.PLURALS[self.model.__name__]
+
+    @property
+    def short_name(self) -> str:
+        """What kubectl understands as well."""
+        return names.SHORT_NAMES[self.model.__name__]
 
 
 KINDS: Final = (
     Kind(
         TrainingJob,
-        "trainingjobs",
-        "btj",
         "Namespaced",
         (
             Column("PHASE", "string", ".status.phase"),
@@ -68,8 +75,6 @@ KINDS: Final = (
     ),
     Kind(
         PodGroup,
-        "podgroups",
-        "bpg",
         "Namespaced",
         (
             Column("PHASE", "string", ".status.phase"),
@@ -82,8 +87,6 @@ KINDS: Final = (
     ),
     Kind(
         Queue,
-        "queues",
-        "bq",
         "Cluster",
         (
             Column("STATE", "string", ".spec.state"),
@@ -95,8 +98,6 @@ KINDS: Final = (
     ),
     Kind(
         SchedulingPolicy,
-        "schedulingpolicies",
-        "bsp",
         "Cluster",
         (
             Column("STAGE", "string", ".spec.stage"),
@@ -111,8 +112,6 @@ KINDS: Final = (
     ),
     Kind(
         NodePoolScaler,
-        "nodepoolscalers",
-        "bnps",
         "Cluster",
         (
             Column("MODE", "string", ".spec.mode"),

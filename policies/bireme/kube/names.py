@@ -25,13 +25,37 @@ ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
 """How often the gang was (re)started before this pod was made: ``"0"`` for the first start."""
 PLAN_LABEL: Final = f"{GROUP}/plan"
 """The plan a pod was created from, ``<epoch>.<attempt>``; the extender refuses any other."""
+QUEUE_LABEL: Final = f"{GROUP}/queue"
+"""The queue a pod was admitted in: what it uses counts there for as long as it runs."""
 
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
 
+PLURALS: Final = {
+    "TrainingJob": "trainingjobs",
+    "PodGroup": "podgroups",
+    "Queue": "queues",
+    "SchedulingPolicy": "schedulingpolicies",
+    "NodePoolScaler": "nodepoolscalers",
+}
+"""What objects of a kind are called in paths."""
+SHORT_NAMES: Final = {
+    "TrainingJob": "btj",
+    "PodGroup": "bpg",
+    "Queue": "bq",
+    "SchedulingPolicy": "bsp",
+    "NodePoolScaler": "bnps",
+}
+GANG_KINDS: Final = ("TrainingJob", "PodGroup")
+
 GPU: Final = "nvidia.com/gpu"
 HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_QUEUE: Final = "default"
+
+
+def is_training_job(api_version: str, kind: str) -> bool:
+    """Whether these name Bireme's TrainingJob; other API groups have kinds of that name."""
+    return kind == "TrainingJob" and api_version.startswith(f"{GROUP}/")
 
 
 def path(plural: str, namespace: str | None = None, name: str | None = None) -> str:

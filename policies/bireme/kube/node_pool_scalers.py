@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bireme.core.gangs import Key
 from bireme.core.nodes import Node
 from bireme.kube import nodes, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, NodeTemplate
-from bireme.kube.envelope import Key
 
 _PASSING: Final = "node.kubernetes.io/"
 """Taints of a node's condition, which the next node will not have."""

@@ -8,20 +8,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from bireme.core.gangs import Key
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import IntArray, Request, add
-
-PodKey = tuple[str, str]
 
 
 class FixedUsage:
     """Requests of pods that never leave their node: DaemonSets and static pods."""
 
     def __init__(self) -> None:
-        self._node_of: dict[PodKey, str] = {}
-        self._pods_on: dict[str, dict[PodKey, Request]] = {}
+        self._node_of: dict[Key, str] = {}
+        self._pods_on: dict[str, dict[Key, Request]] = {}
 
-    def put(self, key: PodKey, node: str, request: Request) -> bool:
+    def put(self, key: Key, node: str, request: Request) -> bool:
         """The pod stays on ``node``; empty for nowhere. True if that is news."""
         before = self._node_of.get(key, "")
         if before == node and (not node or self._pods_on[node].get(key) == request):
@@ -46,13 +45,13 @@ class NodeUsage:
     """Requests of bound, non-terminal pods by node."""
 
     def __init__(self) -> None:
-        self._node_of: dict[PodKey, str] = {}
-        self._pods_on: dict[str, dict[PodKey, Request]] = {}
+        self._node_of: dict[Key, str] = {}
+        self._pods_on: dict[str, dict[Key, Request]] = {}
         self._changed: set[str] = set()
         self._table: NodeTable | None = None
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
 
-    def put(self, key: PodKey, node: str, request: Request) -> bool:
+    def put(self, key: Key, node: str, request: Request) -> bool:
         """The pod uses ``request`` on ``node``; an empty ``node`` means nowhere. True if new."""
         before = self._node_of.get(key, "")
         if before == node and (not node or self._pods_on[node].get(key) == request):
@@ -64,11 +63,11 @@ class NodeUsage:
             self._changed.add(node)
         return True
 
-    def remove(self, key: PodKey) -> None:
+    def remove(self, key: Key) -> None:
         """The pod uses nothing any more."""
         self._leave(key, self._node_of.get(key, ""))
 
-    def _leave(self, key: PodKey, node: str) -> None:
+    def _leave(self, key: Key, node: str) -> None:
         if not node:
             return
         del self._node_of[key]

@@ -52,6 +52,8 @@ class PlanFacts:
     members: tuple[Member, ...]
     resized: float = -math.inf
     """When members were last added or given up, POSIX seconds; minus infinity for never."""
+    queue: str = ""
+    """The queue it was admitted in; empty where an earlier operator wrote it."""
 
     @property
     def label(self) -> str:
@@ -119,6 +121,7 @@ def from_model(plan: Plan) -> PlanFacts:
         roles={task.name: task.role or "" for task in plan.tasks},
         members=tuple(members),
         resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
+        queue=plan.queue or "",
     )
 
 
@@ -149,6 +152,7 @@ def make_plan(
         requests={task.name: task.request for task in gang.tasks},
         roles={task.name: task.role.value for task in gang.tasks},
         members=tuple(members),
+        queue=gang.queue,
     )
 
 
@@ -164,6 +168,7 @@ def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFa
         requests=plan.requests | extension.requests,
         roles=plan.roles | extension.roles,
         members=kept + extension.members,
+        queue=extension.queue,
     )
 
 
@@ -226,6 +231,8 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         "tasks": tasks,
         "placements": list(_placements(plan)),
     }
+    if plan.queue:
+        manifest["queue"] = plan.queue
     if plan.resized > -math.inf:
         manifest["resizedTime"] = timestamps.format(plan.resized)
     return manifest

@@ -5,18 +5,20 @@ pod joins by its label *and* by carrying Bireme's scheduler name and gate, and w
 for one UID is never given to another.
 """
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from bireme.core.gangs import Gang, Role, Task
+from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.reasons import Reason
-from bireme.core.resources import Request
-from bireme.kube import names, plans, timestamps, wire
+from bireme.core.resources import Request, add, request_of
+from bireme.kube import names, plans, quantity, timestamps, wire
+from bireme.kube.api.fields import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import Plan, PodGroupSpec
 from bireme.kube.pods import PodFacts, constraints_of_spec
-from bireme.kube.training_jobs import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,11 @@ def from_manifest(group: wire.Custom) -> GroupFacts:
             plan = plans.from_model(Plan.model_validate(raw, extra="ignore"))
         except ValueError:
             plan = None  # written by nobody we know: the gang is planned anew
-    owners = [o.uid for o in meta.owner_references or () if o.kind == "TrainingJob"]
+    owners = [
+        owner.uid
+        for owner in meta.owner_references or ()
+        if names.is_training_job(owner.api_version, owner.kind)
+    ]
     return GroupFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -64,27 +70,43 @@ def from_manifest(group: wire.Custom) -> GroupFacts:
     )
 
 
-def count_placed(
-    pods: Iterable[PodFacts], planned: Container[str], gated: Iterable[tuple[PodFacts, Task]]
-) -> int:
-    """How many of a group's ``pods`` no longer need a place for it to be whole.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How much of a group needs no place any more.
 
-    Those with a planned UID that go on, and those that have succeeded: a Job never makes them
-    again. What an earlier controller left behind does not count for the pods of another.
+    Attributes:
+        count: Pods with a planned UID that go on, and those that have succeeded: a Job never makes
+            them again. What an earlier controller left behind does not count for pods of another.
+        lost: What the others asked together that were planned.
     """
-    owners = {uid for pod, _ in gated for uid in pod.owner_uids}
-    return sum(
-        pod.phase == "Succeeded" and not owners.isdisjoint(pod.owner_uids)
-        if pod.is_terminal
-        else pod.uid in planned
-        for pod in pods
-    )
+
+    count: int
+    lost: dict[str, int]
+
+    @classmethod
+    def of(
+        cls, plan: plans.PlanFacts | None, pods: Iterable[PodFacts], gated: Iterable[PodFacts]
+    ) -> "Placed":
+        """What ``plan`` and ``pods`` say for those that are ``gated``."""
+        planned = plan.member_by_uid if plan is not None else {}
+        owners = {uid for pod in gated for uid in pod.owner_uids}
+        count, there = 0, set()
+        for pod in pods:
+            if not pod.is_terminal or pod.phase == "Succeeded":
+                there.add(pod.uid)
+                is_akin = not owners.isdisjoint(pod.owner_uids)
+                count += is_akin if pod.is_terminal else pod.uid in planned
+        lost: dict[str, int] = {}
+        for uid, member in planned.items():
+            if uid not in there and plan is not None:
+                lost = add(lost, plan.requests.get(member.task, ()))
+        return cls(count, lost)
 
 
 def waiting_gang(
     group: GroupFacts,
     members: Iterable[tuple[PodFacts, Task]],
-    planned: int,
+    placed: Placed,
     priority: int,
     fault: tuple[Reason, str] | None,
     may_preempt: bool = True,
@@ -92,68 +114,135 @@ def waiting_gang(
 ) -> Gang | None:
     """The gated, unplanned pods of ``group`` as a gang; None when there are none.
 
-    ``planned`` members (:func:`count_placed`) already have their place: pods beyond ``minMember``
-    join a group that runs in any number. A completed group waits for nothing, until its controller
+    Members that are ``placed`` already have their place: pods beyond ``minMember`` join a group
+    that runs in any number. One that lost members goes first with as many as it needs, where they
+    ask no more than the lost ones did. A completed group waits for nothing, until its controller
     makes new pods. It should run for ``learned_seconds``; None when nobody knows.
     """
-    spec = group.spec
+    spec, planned = group.spec, placed.count
     gated = sorted(members, key=lambda member: member[0].key)
     if not gated and (planned or group.status.get("phase") == "Completed"):
         return None
     needed = spec.min_member - planned if spec is not None else 0
-    if needed > len(gated):
-        fault = fault or _too_few(len(gated) + planned, needed + planned)
     minima = dict(spec.min_task_member) if spec is not None and not planned else {}
-    return Gang(
-        uid=group.uid,
-        name=group.key[1],
-        namespace=group.key[0],
-        queue=spec.queue if spec is not None else "",
-        tasks=_tasks(gated, minima),
-        arrived=group.created,
+    lack = None
+    if fault is None and spec is not None:
+        lack = _too_few(len(gated) + planned, needed + planned) or _too_few_of(gated, minima)
+    tasks, fault = _tasks(gated, minima, group.plan), fault or lack
+    kinds = {task.name for task in tasks} | (group.plan.replicas.keys() if group.plan else set())
+    if len(kinds) > MAX_PLANNED_TASKS:
+        tasks, fault = (), fault or _too_many(len(kinds))
+    gang = replace(
+        _bare_gang(group, tasks),
         priority=priority,
-        kind="PodGroup",
         min_available=max(needed, 1),
-        interrupted=group.status.get("phase") == "Interrupted",
         fault=group.fault or fault,
-        user=group.key[0],
+        foretold=_least(spec) if lack is not None and spec is not None else (),
         estimated_seconds=learned_seconds,
         is_learned_estimate=learned_seconds is not None,
         may_preempt=may_preempt,
     )
+    return _as_hole(gang, placed) if planned and needed > 0 and gang.fault is None else gang
 
 
-def _too_few(there: int, least: int) -> tuple[Reason, str]:
+def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...]) -> Gang:
+    """What the group itself says of its gang."""
+    return Gang(
+        uid=group.uid,
+        name=group.key[1],
+        namespace=group.key[0],
+        queue=group.spec.queue if group.spec is not None else "",
+        tasks=tasks,
+        arrived=group.created,
+        kind="PodGroup",
+        interrupted=group.status.get("phase") == "Interrupted",
+        user=group.key[0],
+    )
+
+
+def _least(spec: PodGroupSpec) -> Request:
+    """What the group says that all its pods will ask together."""
+    return request_of({r: quantity.parse(r, asked) for r, asked in spec.min_resources.items()})
+
+
+def _as_hole(gang: Gang, placed: Placed) -> Gang:
+    """``gang`` cut to what fills the hole of lost members, where it asks no more than they did."""
+    least = gang.at_minimum
+    is_within = all(n <= placed.lost.get(name, 0) for name, n in least.demand.items())
+    return replace(least, displaced=True) if is_within else gang
+
+
+def _too_few(there: int, least: int) -> tuple[Reason, str] | None:
+    if there >= least:
+        return None
     return Reason.WAITING_FOR_PODS, (
         f"{there} of minMember {least} pods exist with label {names.POD_GROUP_LABEL}, "
         f"schedulerName {names.SCHEDULER_NAME} and gate {names.PLAN_GATE}"
     )
 
 
-def _tasks(gated: list[tuple[PodFacts, Task]], minima: dict[str, int]) -> tuple[Task, ...]:
-    """Equal pods of one task label are one task; a second shape of it gets a name of its own."""
+def _too_few_of(
+    gated: list[tuple[PodFacts, Task]], minima: Mapping[str, int]
+) -> tuple[Reason, str] | None:
+    there = Counter(task.name for _, task in gated)
+    for name, least in minima.items():
+        if there[name] < least:
+            return Reason.WAITING_FOR_PODS, (
+                f"{there[name]} of minTaskMember {least} pods exist with label "
+                f"{names.TASK_LABEL}: {name}"
+            )
+    return None
+
+
+def _too_many(shapes: int) -> tuple[Reason, str]:
+    return Reason.SPEC_INVALID, (
+        f"the pods are of {shapes} kinds by label {names.TASK_LABEL}, requests and node demands, "
+        f"and a plan holds {MAX_PLANNED_TASKS}: make more of them alike"
+    )
+
+
+def _tasks(
+    gated: list[tuple[PodFacts, Task]], minima: dict[str, int], plan: plans.PlanFacts | None
+) -> tuple[Task, ...]:
+    """Equal pods of one task label are one task; a second shape of it gets a name of its own.
+
+    A name that ``plan`` has stands for what it stands for there.
+    """
     shapes: dict[tuple[str, Request, object], list[tuple[PodFacts, Task]]] = {}
     for pod, task in gated:
         shapes.setdefault((task.name, task.request, task.constraints), []).append((pod, task))
     tasks: list[Task] = []
-    used: dict[str, int] = {}
-    for (name, _, _), group in shapes.items():
-        used[name] = used.get(name, 0) + 1
-        least = minima.pop(name, 0)
+    planned = dict(plan.requests) if plan is not None else {}
+    taken: set[str] = set()
+    free: dict[str, Iterator[str]] = {}
+    for (label, request, _), group in shapes.items():
+        fresh = free.setdefault(label, _names(label))
+        name = next(n for n in fresh if n not in taken and planned.get(n, request) == request)
+        taken.add(name)
+        least = minima.get(label, 0)
         first = group[0][1]
+        at_least = min(max(least, 1), len(group))
+        minima[label] = least - at_least
         tasks.append(
             Task(
-                name=name if used[name] == 1 else f"{name}-{used[name]}",
+                name=name,
                 replicas=len(group),
                 request=first.request,
                 role=first.role,
-                min_replicas=min(max(least, 1), len(group)),
+                min_replicas=at_least,
                 priority=first.priority,
                 constraints=first.constraints,
                 members=tuple(pod.uid for pod, _ in group),
             )
         )
     return tuple(tasks)
+
+
+def _names(label: str) -> Iterator[str]:
+    """The label itself, then numbered; all of them can be labels."""
+    yield label
+    for number in itertools.count(2):
+        yield f"{label[: MAX_LABEL - len(str(number)) - 1]}-{number}"
 
 
 def member_task(pod: wire.Pod, facts: PodFacts) -> Task:

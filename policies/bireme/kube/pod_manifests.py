@@ -1,4 +1,4 @@
-"""A planned job to the pods that carry it out: template, pin, labels, rendezvous.
+"""A planned job to the PodGroup and pods that carry it out: template, pin, labels, rendezvous.
 
 What a tenant may not choose is set here whatever the template says: the scheduler, the priority
 class of the job, Bireme's labels. What they may, is kept; two safer defaults apply where the
@@ -66,6 +66,7 @@ class PodFactory:
             names.INDEX_LABEL: str(member.index),
             names.ATTEMPT_LABEL: str(self._plan.attempt),
             names.PLAN_LABEL: self._plan.label,
+            names.QUEUE_LABEL: self._plan.queue,
         }
 
     def _spec(self, template: dict[str, Any], member: Member, name: str) -> dict[str, Any]:
@@ -105,3 +106,24 @@ def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, A
     own = {variable.get("name") for variable in given}
     added = [{"name": k, "value": v} for k, v in environment.items() if k not in own]
     return {**container, "env": [*given, *added]}
+
+
+def group_manifest(job: JobFacts) -> dict[str, Any]:
+    """The PodGroup of a TrainingJob, made at its first admission."""
+    namespace, name = job.key
+    spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
+    if job.spec is not None:
+        spec["queue"] = job.spec.queue
+        if job.spec.priority_class_name:
+            spec["priorityClassName"] = job.spec.priority_class_name
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.JOB_LABEL: name},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": spec,
+    }

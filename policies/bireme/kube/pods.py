@@ -7,7 +7,7 @@ the sidecars before it run; a pod-level request overrides that sum; overhead com
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,17 +18,27 @@ from bireme.core.constraints import (
     SelectorTerm,
     Toleration,
 )
+from bireme.core.gangs import Key
 from bireme.core.resources import PODS, Request, add, request_of
 from bireme.kube import names, quantity, wire
 
 TERMINAL = ("Succeeded", "Failed")
+
+PATH: Final = "/api/v1/pods"
+MEMBERS: Final = {"labelSelector": names.POD_GROUP_LABEL}
+"""Watches members of gangs, whole: their state is a gang's state."""
+OTHERS: Final = {
+    "labelSelector": f"!{names.POD_GROUP_LABEL}",
+    "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
+}
+"""Watches all other pods, only while they hold a node: they merely take room."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """One pod as the operator and the extender see it."""
 
-    key: tuple[str, str]
+    key: Key
     uid: str
     node: str
     phase: str
@@ -39,7 +49,9 @@ class PodFacts:
     is_ready: bool
     is_leaving: bool
     is_disrupted: bool
-    """Failed through no fault of its own: evicted, preempted, its node gone."""
+    """Failed through no fault of its own: evicted, preempted, its node gone. Of reason Evicted is
+    also one that the kubelet stops for using more storage than its own limits allow; then it does
+    not set the condition DisruptionTarget (``pkg/kubelet/eviction``, localStorageEviction)."""
     failure: str
     """What the first failed container left behind, for people; empty unless it failed."""
     runs_forever: bool = False
@@ -66,7 +78,7 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
         is_gated=any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ()),
         is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,
-        is_disrupted=status.reason in ("Evicted", "NodeLost", "Preempting", "NodeShutdown")
+        is_disrupted=status.reason in ("NodeLost", "Preempting", "NodeShutdown")
         or _holds(conditions.get("DisruptionTarget")),
         failure=_failure(status) if status.phase == "Failed" else "",
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",

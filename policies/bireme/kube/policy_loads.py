@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from bireme.core.errors import BiremeError
+from bireme.core.errors import told
 from bireme.kube.scheduling_policies import PolicyFacts
+from bireme.tasks import Tasks
 
 RETRY_SECONDS: Final = 30.0
 
@@ -41,7 +42,7 @@ class PolicyLoads(Generic[T]):
         self._wanted: dict[str, PolicyFacts] = {}
         self._outcomes: dict[str, Outcome[T]] = {}
         self._due: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
 
     def want(self, policies: Iterable[PolicyFacts]) -> None:
@@ -59,13 +60,11 @@ class PolicyLoads(Generic[T]):
         """Load nothing more."""
         if self._retry is not None:
             self._retry.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     def _start(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._tasks:
+            self._tasks.start(self._run())
 
     async def _run(self) -> None:
         while policy := self._next():
@@ -86,10 +85,8 @@ class PolicyLoads(Generic[T]):
             if policy.fault:
                 return Outcome(policy.demand, fault=policy.fault)
             return Outcome(policy.demand, self._load(policy))
-        except BiremeError as error:
-            return Outcome(policy.demand, fault=str(error))
         except Exception as error:  # noqa: BLE001  # code of the user's own may raise anything
-            return Outcome(policy.demand, fault=f"{type(error).__name__}: {error}")
+            return Outcome(policy.demand, fault=told(error))
 
     def _try_again_later(self) -> None:
         if self._retry is not None:

@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
+from bireme.core.times import DAY, HOUR
 
 HISTORY_DAYS: Final = 56
 """Whole days that are kept, beside the one that is under way."""
-HOUR: Final = 3600
-DAY: Final = 86_400
 _HOURS: Final = 24
 _LATEST: Final = 253_370_764_800.0
 """POSIX seconds of the year 9999, where dates of four digits end."""

@@ -6,6 +6,7 @@ thinned history of the loss; from these come a speed law (Amdahl's, or with one 
 serial share) and a loss curve (that of Optimus), fitted anew whenever the status changes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,8 @@ from pydantic import ValidationError
 
 from bireme.core.claims import anchored
 from bireme.core.curves import InverseQuadratic
-from bireme.core.fitting import FitError, fit_loss, fit_speed
+from bireme.core.estimates import LONGEST_SECONDS
+from bireme.core.fitting import FASTEST, SLOWEST, FitError, fit_loss, fit_speed
 from bireme.core.progress import Progress
 from bireme.core.speed import LinearSpeed
 from bireme.kube.api.progress_status import (
@@ -27,6 +29,8 @@ from bireme.kube.api.progress_status import (
     SpeedSeen,
 )
 
+MOST_STEPS: Final = 1e15
+"""No training has more."""
 _SHORTEST_SECONDS: Final = 10.0
 """Between reports whose steps are to tell a speed; scripts do not report at every step."""
 _NEW_WEIGHT: Final = 0.5
@@ -91,15 +95,19 @@ class Told:
             worst_loss=said.worst_loss,
             accuracy=said.accuracy,
             accuracy_gain=said.accuracy_gain,
-            anchor_seconds=said.first_expected_seconds,
+            # Bounded again where it is read: earlier versions wrote what they were told.
+            anchor_seconds=_least(said.first_expected_seconds, LONGEST_SECONDS),
         )
 
     @cached_property
     def speed(self) -> LinearSpeed | None:
         """Steps a second by number of replicas; None before two reports at one size."""
         pairs = ((seen.replicas, seen.steps_per_second) for seen in self.status.speeds)
-        seen = {replicas: pace for replicas, pace in pairs if replicas and pace}
-        return fit_speed(seen) if seen else None
+        seen = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
+        try:
+            return fit_speed(seen) if seen else None
+        except (FitError, ArithmeticError):
+            return None
 
     @cached_property
     def loss(self) -> InverseQuadratic | None:
@@ -107,7 +115,7 @@ class Told:
         seen = self.status.losses
         try:
             return fit_loss([p.step for p in seen], [p.loss for p in seen])
-        except FitError:
+        except (ValueError, ArithmeticError):  # FitError, or numbers that numpy cannot take
             return None
 
 
@@ -127,7 +135,12 @@ def _remaining_steps(
         return None
     if total is not None:
         return max(0.0, total - step)
-    return step * (1 / fraction - 1) if fraction else None
+    return _least(step * (1 / fraction - 1), MOST_STEPS) if fraction else None
+
+
+def _least(said: float | None, most: float) -> float | None:
+    """``said``, at most ``most``; None where it is no number."""
+    return None if said is None or math.isnan(said) else min(said, most)
 
 
 def with_report(before: Told | None, report: Report, now: float, run: Run) -> dict[str, Any]:
@@ -171,7 +184,7 @@ def _speeds(before: Told | None, step: float | None, now: float, run: Run) -> tu
     if last is None or last.steps is None or step is None or last.reported < run.since:
         return known
     seconds, steps = now - last.reported, step - last.steps
-    if seconds < _SHORTEST_SECONDS or steps <= 0:
+    if seconds < _SHORTEST_SECONDS or not SLOWEST <= steps / seconds <= FASTEST:
         return known
     seen = {each.replicas: each.steps_per_second for each in known}
     earlier = seen.pop(run.replicas, None)

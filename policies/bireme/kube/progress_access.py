@@ -9,8 +9,8 @@ reports here. A template annotated ``bireme.dev/progress: "none"`` gets none of 
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bireme.core.gangs import Key
 from bireme.kube import names
-from bireme.kube.training_jobs import Key
 
 AUDIENCE: Final = "progress.bireme.dev"
 ANNOTATION: Final = f"{names.GROUP}/progress"
@@ -31,7 +31,8 @@ class ProgressAccess:
     """What the pods are told.
 
     Attributes:
-        url: Where the endpoint is for them, such as ``https://bireme-progress.bireme-system:8082``.
+        url: Where the endpoint is for them, such as
+            ``https://bireme-progress.bireme-system.svc:8082``.
         ca_config_map: The ConfigMap in the job's namespace whose ``ca.crt`` vouches for it; empty
             where the usual authorities do, or for plain HTTP.
     """

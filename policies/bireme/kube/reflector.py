@@ -21,9 +21,9 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from bireme.core.gangs import Key
 from bireme.kube import envelope
 from bireme.kube.client import ApiClient, ApiError, Params
-from bireme.kube.envelope import Key
 from bireme.kube.versions import Versions
 from bireme.kube.wire import ObjectMeta
 

@@ -18,12 +18,14 @@ Pods of other controllers teach nothing, as nobody says when they have done what
 long they run is judged by the TrainingJobs of their namespace, if they end by themselves at all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from bireme.core.estimates import RuntimeHistory
+from bireme.core.gangs import Key
 from bireme.kube import timestamps
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, Key
+from bireme.kube.training_jobs import JobFacts
 
 
 class RunTimes:
@@ -33,14 +35,22 @@ class RunTimes:
         self._history = RuntimeHistory()
         self._learned: set[str] = set()
 
-    def learn(self, jobs: Iterable[JobFacts]) -> None:
-        """Remember the run of each of ``jobs`` that has finished, once, in the order they ended."""
+    def learn(
+        self,
+        jobs: Iterable[JobFacts],
+        about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Remember the run of each of ``jobs`` that has finished, once, in the order they ended.
+
+        ``about`` the key of a job is held while its run is read.
+        """
         fresh = [job for job in jobs if job.is_finished and job.uid not in self._learned]
         for job in sorted(fresh, key=lambda job: (str(job.status.get("completionTime")), job.uid)):
             self._learned.add(job.uid)
-            seconds = run_seconds(job)
-            if seconds is not None:
-                self._history.observe(job.key[0], job.template, seconds)
+            with about(job.key):
+                seconds = run_seconds(job)
+                if seconds is not None:
+                    self._history.observe(job.key[0], job.template, seconds)
 
     def forget(self, uids: set[str]) -> None:
         """Drop which jobs were learned from but are gone; ``uids`` are those that exist."""

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bireme.core.gangs import Key
 from bireme.kube import wire
 from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
-from bireme.kube.envelope import Key
 
 MOST_SHADOWS: Final = 4
 """Shadows that count: each costs memory, and all share the time that is left over."""

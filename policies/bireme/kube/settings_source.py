@@ -8,7 +8,6 @@ key that nobody would read.
 """
 
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 import yaml
 from pydantic.alias_generators import to_camel
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import SettingError, nearest
 
 CONFIG_VARIABLE: Final = "BIREME_CONFIG"
 SECTIONS: Final = ("scheduling", "operator", "extender")
@@ -114,8 +113,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
     known = list(known)
     for key in given:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            hint = nearest(key, sorted(known))
             raise SettingError(f"no setting is called {key!r} {where}; {hint}")
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from bireme.core.gangs import Key
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.kube import queues, wire
-from bireme.kube.training_jobs import Key
 
 
 class Standing:

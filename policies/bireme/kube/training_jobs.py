@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task
 from bireme.core.reasons import Reason
 from bireme.kube import durations, envelope, names, pods, timestamps, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
@@ -19,8 +19,8 @@ from bireme.kube.plans import spec_digest
 from bireme.kube.progress import Told, told_by
 
 FINISHED = ("Succeeded", "Failed")
-Key = tuple[str, str]
-"""(namespace, name)."""
+_ORPHANS = "orphan"
+"""The finalizer under which the garbage collector takes a deleted owner's name off its objects."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class JobFacts:
     generation: int
     created: float
     is_leaving: bool
+    orphans_pods: bool
+    """Whether it is being deleted without what it owns (``kubectl delete --cascade=orphan``)."""
     spec: TrainingJobSpec | None
     raw_tasks: tuple[dict[str, Any], ...]
     tasks: tuple[Task, ...]
@@ -48,6 +50,11 @@ class JobFacts:
     def is_finished(self) -> bool:
         """Whether the job has ended for good."""
         return self.phase in FINISHED
+
+    @property
+    def keeps_pods(self) -> bool:
+        """Whether its pods run on when it has finished."""
+        return self.spec is not None and self.spec.run_policy.clean_pod_policy == "None"
 
     @property
     def attempt(self) -> int:
@@ -188,6 +195,7 @@ def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> Jo
         generation=meta.generation,
         created=timestamps.parse(meta.creation_timestamp) or 0.0,
         is_leaving=meta.deletion_timestamp is not None,
+        orphans_pods=_ORPHANS in (meta.finalizers or ()),
         spec=spec,
         raw_tasks=raw_tasks,
         tasks=tasks,

@@ -22,7 +22,6 @@ class OwnerReference(Wire, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
-    controller: bool | None = None
 
 
 class ObjectMeta(Wire, frozen=True):
@@ -35,6 +34,7 @@ class ObjectMeta(Wire, frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class Taint(Wire, frozen=True):
@@ -53,7 +53,6 @@ class Condition(Wire, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
-    last_transition_time: str | None = None
 
 
 class NodeStatus(Wire, frozen=True):
@@ -159,6 +158,10 @@ class Pod(Wire, frozen=True):
 
 
 class Namespace(Wire, frozen=True):
+    metadata: ObjectMeta
+
+
+class Service(Wire, frozen=True):
     metadata: ObjectMeta
 
 

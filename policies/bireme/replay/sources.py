@@ -6,7 +6,7 @@ only be asked again where its very checkpoint is at hand.
 
 from collections import Counter
 
-from bireme.core.errors import BiremeError
+from bireme.core.errors import told
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.records.lines import SETTINGS, Source
@@ -43,7 +43,5 @@ class Sources:
         try:
             made, _ = policy_of(source, self._settings, make_policy, self._directory)
             self._policies[source] = made
-        except BiremeError as error:
-            self.faults[source] = str(error)
         except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything
-            self.faults[source] = f"{type(error).__name__}: {error}"
+            self.faults[source] = told(error)

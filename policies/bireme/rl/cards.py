@@ -4,11 +4,12 @@ A card is JSON. Its sha256 names the checkpoint, because the card holds the sha2
 """
 
 import re
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from bireme.core.policy import PartName
 from bireme.rl.errors import CheckpointError
 
 CARD_FILE: Final = "card.json"
@@ -21,7 +22,6 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.onnx$")]
 Size = Annotated[int, Meta(ge=1)] | Text
 Shapes = dict[Text, tuple[Size, ...]]
-PartName = Literal["orderer", "placer", "sizer"]
 _T = TypeVar("_T")
 
 

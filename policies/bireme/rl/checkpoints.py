@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 
 from bireme.core.capacity import FreeCapacity
+from bireme.core.errors import installing, told
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import cards, encoders
 from bireme.rl.cards import Card, PartCard
-from bireme.rl.errors import AnswerError, CheckpointError
+from bireme.rl.errors import CheckpointError
 from bireme.rl.graphs import inspect
 from bireme.rl.protocols import (
     GANGS,
@@ -149,7 +150,7 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
     """The checkpoint in ``folder``, tried and warm.
 
     Raises:
-        CheckpointError: it cannot be used, or what reads it (``bireme[serve]``) is not installed.
+        CheckpointError: it cannot be used, or what reads it (the extra ``serve``) is not installed.
     """
     card, digest = read_card(folder, expected_sha256)
     try:
@@ -158,7 +159,7 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     except ImportError as error:
-        raise CheckpointError(f"{folder}: {error}; install bireme[serve]") from error
+        raise CheckpointError(f"{folder}: {error}; {installing('serve')}") from error
     return checkpoint
 
 
@@ -241,9 +242,8 @@ def _rehearse(checkpoint: Checkpoint) -> None:
             if checkpoint.sizer is not None:
                 _try_sizes(checkpoint.sizer, gangs, snapshot)
         except Exception as error:
-            kind = "" if isinstance(error, AnswerError) else f"{type(error).__name__}: "
             raise CheckpointError(
-                f"the trial run failed: {kind}{error}; train or export it again"
+                f"the trial run failed: {told(error)}; train or export it again"
             ) from error
 
 

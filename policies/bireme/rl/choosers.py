@@ -113,9 +113,9 @@ class ChosenOrderer:
     Running gangs are never stopped. Ties: interrupted first, then arrival, uid.
     """
 
-    def __init__(self, checkpoint: Checkpoint, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError: ``checkpoint`` chooses nothing."""
-        self.chooser = Chooser(checkpoint, limit_seconds)
+        self.chooser = Chooser(checkpoint)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """The score counts down from the number of chosen gangs; it is 0 of all others.
@@ -140,9 +140,9 @@ class ChosenOrderer:
 class ChosenPlacer:
     """Packed into the node pool that was chosen for the gang, if it fits there, else anywhere."""
 
-    def __init__(self, checkpoint: Checkpoint, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError: ``checkpoint`` chooses nothing."""
-        self.chooser = Chooser(checkpoint, limit_seconds)
+        self.chooser = Chooser(checkpoint)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Nodes for all replicas, or None: without a snapshot nothing is chosen."""

@@ -4,19 +4,15 @@ An orderer, a placer or a sizer needs a network of its own; a sizer's network th
 all three.
 """
 
-from typing import Final
-
-from bireme.core.policy import Orderer, Placer, Sizer
+from bireme.core.policy import PARTS, Orderer, PartName, Placer, Sizer
 from bireme.rl import encoders
-from bireme.rl.cards import Card, PartName
+from bireme.rl.cards import Card
 from bireme.rl.checkpoints import Checkpoint
 from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
 from bireme.rl.orderers import LearnedOrderer
 from bireme.rl.placers import LearnedPlacer
 from bireme.rl.protocols import ChoiceEncoder
 from bireme.rl.sizers import LearnedSizer
-
-_EVERY: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
 
 
 def served(card: Card) -> tuple[PartName, ...]:
@@ -29,7 +25,7 @@ def served(card: Card) -> tuple[PartName, ...]:
     if parts.sizer is not None:
         encoder = encoders.size_encoder(parts.sizer.encoder)
         if isinstance(encoder, ChoiceEncoder):
-            return _EVERY
+            return PARTS
     return tuple(parts.by_name())
 
 

@@ -26,7 +26,7 @@ class LearnedPlacer:
     Ties: the node with the least free capacity, then by name.
     """
 
-    def __init__(self, checkpoint: Checkpoint, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError: ``checkpoint`` places nothing."""
         if checkpoint.placer is None:
             raise CheckpointError(
@@ -34,14 +34,13 @@ class LearnedPlacer:
             )
         self.checkpoint = checkpoint
         self._part = checkpoint.placer
-        self._limit_seconds = limit_seconds
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Nodes for all replicas, or None. Raises AnswerError where the network gives no answer."""
         taken: dict[Role, IntArray] = {}
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            affinities = self._part.affinities(gang, task, capacity, taken, self._limit_seconds)
+            affinities = self._part.affinities(gang, task, capacity, taken, LIMIT_SECONDS)
             order = np.lexsort((capacity.tightness.round(9), -affinities))
             counts = fill(room, task.replicas, order)
             rows = np.repeat(np.arange(len(counts)), counts)

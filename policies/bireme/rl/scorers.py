@@ -23,7 +23,7 @@ _RANKS: Final = 10
 class LearnedScorer:
     """1 for the node of highest affinity, one tenth less for each that is worse, down to 0."""
 
-    def __init__(self, checkpoint: Checkpoint, limit_seconds: float = LIMIT_SECONDS) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError: ``checkpoint`` places nothing."""
         if checkpoint.placer is None:
             raise CheckpointError(
@@ -31,7 +31,6 @@ class LearnedScorer:
             )
         self.checkpoint = checkpoint
         self._part = checkpoint.placer
-        self._limit_seconds = limit_seconds
 
     def score(self, question: ScoreQuestion) -> FloatArray:
         """float64, shape (candidates,), in [0, 1].
@@ -43,7 +42,7 @@ class LearnedScorer:
             return np.zeros(0)
         gang = Gang("", question.task.name, "", "", (question.task,), arrived=0.0)
         affinities = self._part.affinities(
-            gang, question.task, question.capacity, question.peers, self._limit_seconds
+            gang, question.task, question.capacity, question.peers, LIMIT_SECONDS
         )
         asked = affinities[question.rows]
         best = np.unique(asked)[-_RANKS:]

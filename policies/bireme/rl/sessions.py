@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bireme.core.errors import installing
 from bireme.core.resources import FloatArray
 from bireme.rl.errors import AnswerError, CheckpointError
 from bireme.rl.protocols import Array, Ask, Shape
@@ -164,7 +165,7 @@ def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
         import onnxruntime
     except ImportError as error:
         raise CheckpointError(
-            f"{where}: ONNX Runtime cannot be imported ({error}); install bireme[serve]"
+            f"{where}: ONNX Runtime cannot be imported ({error}); {installing('serve')}"
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

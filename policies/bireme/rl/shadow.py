@@ -1,14 +1,13 @@
 """How far a policy that only watches is from the one that decides, on one and the same snapshot.
 
-*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Kendall's
-tau* compares the orders: 1 for the same, -1 for the reverse. *Regret* is what the deciding policy's
-order costs more than the other's: the difference of the mean job completion times that
-:mod:`bireme.heuristics.list_schedule` forecasts for the waiting gangs, by their estimates. It is
-positive where the watching policy would have been better. Stops, places and sizes are not in it.
+*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Regret* is
+what the deciding policy's order costs more than the other's: the difference of the mean job
+completion times that :mod:`bireme.heuristics.list_schedule` forecasts for the waiting gangs, by
+their estimates. It is positive where the watching policy would have been better. Stops, places and
+sizes are not in it.
 """
 
-from bisect import bisect, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,61 +27,28 @@ class Difference:
 
     Attributes:
         agreement: Gangs that both start, over gangs that any of them starts; 1 where none does.
-        same_places: Of the gangs that both start, the share on the same nodes; 1 of none.
         same_sizes: Of the elastic gangs that both start or any of both resizes, the share that
             have the same size then; None of none.
-        tau: Kendall's tau-a of the orders, from -1 to 1; 1 with fewer than two gangs.
         regret_seconds: How much longer gangs would take on average than under the other.
     """
 
     agreement: float
-    same_places: float
     same_sizes: float | None
-    tau: float
     regret_seconds: float
 
 
 def compare(active: Decision, shadow: Decision, snapshot: ClusterSnapshot) -> Difference:
     """How far ``shadow`` is from ``active``; both were decided on ``snapshot``."""
     mine, other = _starts(active), _starts(shadow)
-    both = mine.keys() & other.keys()
-    same = sum(_places(mine[uid]) == _places(other[uid]) for uid in both)
-    orders = _order(active), _order(shadow)
     return Difference(
-        agreement=_share(len(both), len(mine.keys() | other.keys())),
-        same_places=_share(same, len(both)),
+        agreement=len(mine & other) / len(mine | other) if mine | other else 1.0,
         same_sizes=_same_sizes(active, shadow),
-        tau=kendall_tau(*orders),
-        regret_seconds=_regret(*orders, snapshot),
+        regret_seconds=_regret(_order(active), _order(shadow), snapshot),
     )
 
 
-def kendall_tau(one: Sequence[str], other: Sequence[str]) -> float:
-    """Pairs in the same order less pairs in the opposite one, over all pairs of both lists.
-
-    What only one of them has is left out. Source: Kendall, Biometrika 30, 1938.
-    """
-    place = {uid: at for at, uid in enumerate(other)}
-    places = [place[uid] for uid in one if uid in place]
-    pairs = len(places) * (len(places) - 1) / 2
-    before: list[int] = []
-    swapped = 0
-    for at in places:
-        swapped += len(before) - bisect(before, at)
-        insort(before, at)
-    return 1.0 - 2 * swapped / pairs if pairs else 1.0
-
-
-def _starts(decision: Decision) -> dict[str, Admit]:
-    return {admit.gang.uid: admit for admit in decision.admitted}
-
-
-def _places(admit: Admit) -> Mapping[str, list[tuple[int, int]]]:
-    """Node rows with replicas, by task."""
-    return {
-        task.task: list(zip(task.rows.tolist(), task.counts.tolist(), strict=True))
-        for task in admit.placement.tasks
-    }
+def _starts(decision: Decision) -> set[str]:
+    return {admit.gang.uid for admit in decision.admitted}
 
 
 def _same_sizes(active: Decision, shadow: Decision) -> float | None:
@@ -111,10 +77,6 @@ def _order(decision: Decision) -> list[str]:
         for action in decision.actions
         if isinstance(action, Admit) or (isinstance(action, Hold) and action.position is not None)
     ]
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 1.0
 
 
 def _regret(active: Sequence[str], shadow: Sequence[str], snapshot: ClusterSnapshot) -> float:

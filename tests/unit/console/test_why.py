@@ -9,8 +9,9 @@ from bireme.console.queue_command import table
 from bireme.console.remedies import REMEDIES, remedy
 from bireme.console.why import Explanation
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import names, timestamps
 
+OWNER = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
 NOW = timestamps.parse("2026-11-22T12:00:00Z") or 0.0
 
 
@@ -142,8 +143,9 @@ def test_every_reason_to_be_without_places_has_a_remedy() -> None:
 
 def test_a_pod_group_of_a_job_does_not_stand_in_line_beside_it() -> None:
     owned = {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "team",
-             "ownerReferences": [{"kind": "TrainingJob"}]}, "status": {}}  # fmt: skip
-    free = {**owned, "metadata": {"name": "g", "namespace": "team"}}
+             "ownerReferences": [OWNER]}, "status": {}}  # fmt: skip
+    other = {**OWNER, "apiVersion": "sagemaker.services.k8s.aws/v1alpha1"}
+    free = {**owned, "metadata": {"name": "g", "namespace": "team", "ownerReferences": [other]}}
     assert [line.name for line in in_line([owned, free])] == ["g"]
 
 

@@ -41,6 +41,14 @@ def three_for_two(policy: Policy) -> Decision:
         pytest.param(
             lambda order: [replace(e, claim=math.nan) for e in order], "not a number", id="nan"
         ),
+        *(
+            pytest.param(
+                lambda order, score=score: [replace(e, score=score) for e in order],
+                "no finite number",
+                id=f"score-{score}",
+            )
+            for score in (math.nan, math.inf)
+        ),
         pytest.param(
             lambda order: [replace(e, claim="high") for e in order],
             "TypeError",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.claims import MOST_SHIFT, anchored, believed
+from bireme.core.claims import MOST_SHIFT, anchored, believed, told_seconds
+from bireme.core.estimates import LONGEST_SECONDS
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.progress import Progress
@@ -118,3 +119,12 @@ def test_no_report_makes_more_or_less_work_of_a_gang_than_the_factor_allows(
 def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
     gang = replace(a_gang("job", estimated_seconds=100.0), progress=Progress(1000.0, loss=0.5))
     assert believed(gang) == gang
+
+
+@pytest.mark.parametrize("fraction", [1e-14, 1e-300, 5e-324])
+@pytest.mark.parametrize("started", [1000.0, 400.0, None])
+def test_a_tiny_share_tells_at_most_the_longest_run_time(
+    fraction: float, started: float | None
+) -> None:
+    seconds = told_seconds(Progress(1000.0, fraction=fraction), 3600.0, started)
+    assert seconds is None or seconds == LONGEST_SECONDS

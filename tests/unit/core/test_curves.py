@@ -1,17 +1,19 @@
-"""Loss curves: their values, the way back, and fits that find them again."""
+"""Loss curves: their values, and fits that find them again."""
 
 from collections.abc import Sequence
 from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.curves import InverseQuadratic, MeasuredCurve
 from bireme.core.errors import SettingError
 from bireme.core.fitting import (
+    FASTEST,
     SERIAL_SHARE,
+    SLOWEST,
     FitError,
     fit_loss,
     fit_speed,
@@ -33,39 +35,6 @@ def test_curves_have_the_values_of_their_formulas() -> None:
 
 def test_a_curve_without_a_constant_starts_from_infinite_loss() -> None:
     assert InverseQuadratic(0.0, 1.0, 0.0).loss(0) == inf
-
-
-@pytest.mark.parametrize(
-    "curve",
-    [
-        InverseQuadratic(1e-4, 0.02, 0.5, 0.3),
-        InverseQuadratic(0, 0.05, 0.4),
-    ],
-)
-@given(st.floats(0, 500))
-def test_steps_to_a_loss_undo_the_loss_after_steps(curve: InverseQuadratic, steps: float) -> None:
-    loss = curve.loss(steps)
-    assume(loss - curve.d > 1e-9)  # nearer to its floor, a float cannot tell the steps apart
-    assert curve.steps_to(loss) == pytest.approx(steps, rel=1e-3, abs=1e-6)
-
-
-def test_a_loss_below_the_floor_is_never_reached_and_one_above_the_start_at_once() -> None:
-    curve = InverseQuadratic(0, 0.05, 0.4, 0.1)
-    assert curve.steps_to(0.1) == inf
-    assert curve.steps_to(1000.0) == 0.0
-    assert InverseQuadratic(0.0, 0.0, 2.0).steps_to(0.4) == inf
-
-
-@pytest.mark.parametrize(
-    ("value", "steps"), [(0.4, 10.0), (0.6, 15.0), (0.8, 36.0), (0.9, 40.0), (0.95, inf)]
-)
-def test_a_measured_accuracy_counts_from_when_it_is_first_met(value: float, steps: float) -> None:
-    curve = MeasuredCurve((10.0, 20.0, 30.0, 40.0), (0.5, 0.7, 0.65, 0.9))
-    assert curve.steps_to(value) == pytest.approx(steps)
-
-
-def test_a_measured_error_rate_falls() -> None:
-    assert MeasuredCurve((0.0, 10.0), (0.9, 0.4)).steps_to(0.65) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("d", [0.1, 0.0, 1.5])
@@ -155,3 +124,13 @@ def test_speed_that_falls_with_size_gains_nothing_by_it() -> None:
 def test_speeds_that_cannot_be_are_refused(speeds: dict[int, float]) -> None:
     with pytest.raises(FitError, match="speeds are"):
         fit_speed(speeds)
+
+
+@given(
+    st.dictionaries(
+        st.integers(1, 10_000), st.floats(SLOWEST, FASTEST) | st.sampled_from((SLOWEST, FASTEST))
+    ).filter(bool)
+)
+def test_any_speeds_that_can_be_make_a_law(speeds: dict[int, float]) -> None:
+    law = fit_speed(speeds)
+    assert 0 < law.steps_per_second({"worker": 3}, 1) < inf

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.decision import Admit, Decision
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import Policy, Ranked
 from bireme.core.queues import Queue
@@ -17,16 +17,13 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
+from scheduling.answers import hold_of
 
 FIFO = Policy(Fifo(), Packing())
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:
     return run_cycle(snapshot, FIFO)
-
-
-def hold_of(decision: Decision, uid: str) -> Hold:
-    return next(hold for hold in decision.held if hold.gang.uid == uid)
 
 
 def admitted(decision: Decision) -> list[str]:

@@ -113,7 +113,7 @@ def growing(draw: st.DrawFn) -> ClusterSnapshot:
     wish = RoleAffinity(draw(st.sampled_from(list(AffinityMode))), draw(st.sampled_from(KEYS)))
     room, coming = st.integers(1, 12), st.integers(0, 2)
     growable = [
-        GrowablePool(name, draw(machines), draw(room), draw(coming))
+        GrowablePool(name, draw(machines), draw(room), draw(coming), patience_seconds=1200)
         for name in ("p0", "p1")[: draw(st.integers(1, 2))]
     ]
     nodes = [replace(draw(machines), name=f"n{at}") for at in range(draw(st.integers(0, 2)))]

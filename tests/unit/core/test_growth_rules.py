@@ -29,7 +29,8 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from scheduling.growing import FIFO, after, asked, hold_of
+from scheduling.answers import hold_of
+from scheduling.growing import FIFO, after, asked
 
 RACK = "topology.bireme.dev/rack"
 
@@ -196,5 +197,5 @@ def test_a_placer_of_its_own_snapshot_is_not_asked_about_new_nodes() -> None:
 def test_pools_with_negative_room_or_one_name_are_refused() -> None:
     with pytest.raises(SnapshotError, match="room of pool 'pool' is -1; it must be at least 0"):
         a_pool(room=-1)
-    with pytest.raises(SnapshotError, match="two growable pools have the same name"):
+    with pytest.raises(SnapshotError, match="two growable pools have the same name, 'pool'"):
         a_snapshot([], growable=[a_pool(), a_pool()])

@@ -35,7 +35,7 @@ def test_rows_are_in_name_order_whatever_order_nodes_come_in() -> None:
 
 
 def test_two_nodes_with_the_same_name_are_refused() -> None:
-    with pytest.raises(SnapshotError, match="same name"):
+    with pytest.raises(SnapshotError, match="same name, 'a'"):
         NodeTable([a_node("a"), a_node("a")], LEVELS)
 
 

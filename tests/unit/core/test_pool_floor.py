@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.pool_floor import (
-    HOUR,
     STALE_AFTER_SECONDS,
     FloorDecision,
     HourForecast,
     PoolBounds,
     PoolState,
     floor,
+    with_step,
 )
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 
 NOW = 100 * HOUR
 BOUNDS = PoolBounds(0, 20)
@@ -102,6 +103,26 @@ def test_only_nodes_empty_for_the_cool_down_go_and_only_where_that_is_allowed() 
     assert floor(BOUNDS, state, NOW).replicas == 9
     allowed = replace(BOUNDS, scale_in=True)
     assert outcome(floor(allowed, state, NOW)) == (4, 7, Reason.LOWERED)
+
+
+def test_no_node_goes_while_others_come() -> None:
+    allowed = replace(BOUNDS, scale_in=True)
+    state = PoolState(9, 4, coming=1, empty_since=(0.0,) * 5)
+    assert outcome(floor(allowed, state, NOW)) == (4, 9, Reason.AT_FLOOR)
+    assert floor(allowed, replace(state, coming=0), NOW).replicas == 4
+
+
+def test_a_pool_is_late_after_twice_its_lead_and_no_sooner_than_a_minute() -> None:
+    assert [replace(BOUNDS, lead_seconds=lead).patience_seconds for lead in (0, 29, 31, 600)] == [
+        *(60, 60, 62, 1200)
+    ]
+
+
+def test_steps_older_than_an_hour_are_forgotten_with_the_next() -> None:
+    raised = with_step(with_step((), 2, NOW), 1, NOW + HOUR - 1)
+    assert raised == ((NOW, 2), (NOW + HOUR - 1, 1))
+    assert with_step(raised, 0, NOW + HOUR) == raised
+    assert with_step(raised, 3, NOW + HOUR) == (raised[1], (NOW + HOUR, 3))
 
 
 def test_empty_nodes_stay_as_far_as_the_floor_asks_for_them() -> None:

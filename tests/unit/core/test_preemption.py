@@ -11,13 +11,13 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_task
+from scheduling.answers import hold_of
 from scheduling.preempting import (
     AT_ONCE,
     NODES,
     InOrder,
     a_world,
     decide,
-    hold_of,
     runs,
     stopped,
     urgent,

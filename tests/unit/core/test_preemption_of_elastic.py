@@ -12,6 +12,7 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
+from scheduling.answers import hold_of
 from scheduling.elastic import elastic
 from scheduling.preempting import (
     AT_ONCE,
@@ -19,7 +20,6 @@ from scheduling.preempting import (
     InOrder,
     a_world,
     decide,
-    hold_of,
     runs,
     stopped,
     urgent,

@@ -1,13 +1,14 @@
 """Reservations: for whom, from when on, and where; what an estimate is worth when it is wrong."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision, Hold, Reservation
+from bireme.core.decision import Decision, Reservation
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
@@ -17,6 +18,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from scheduling.answers import hold_of
 
 NODES = [a_node("n0"), a_node("n1")]
 BOUND = SchedulingSettings(wait_bound_seconds=100)
@@ -38,10 +40,6 @@ def held(
 
 def decide(snapshot: ClusterSnapshot) -> Decision:
     return run_cycle(snapshot, Policy(Fifo(), Packing()))
-
-
-def hold_of(decision: Decision, uid: str) -> Hold:
-    return next(hold for hold in decision.held if hold.gang.uid == uid)
 
 
 def kept_for(snapshot: ClusterSnapshot, uid: str) -> tuple[float, dict[str, tuple[str, ...]]]:
@@ -230,3 +228,21 @@ def test_an_absurd_estimate_is_told_like_any_other(estimate: float) -> None:
     snapshot = held(a_snapshot(NODES[:1], whole_node(), now=10.0), "a", {"n0": 8}, estimate)
     hold = hold_of(decide(snapshot), "wide")
     assert hold.message.endswith("kept for it: node n0, expected free at the year 10000")
+
+
+@pytest.mark.parametrize("displaced", [False, True])
+def test_what_a_gang_holds_itself_is_not_counted_on(displaced: bool) -> None:
+    """Part of it runs on; the rest waits for a place beside that, or elsewhere."""
+    rest = replace(whole_node(), displaced=displaced)
+    snapshot = held(a_snapshot(NODES, rest, now=10.0), "wide", {"n0": 8}, 20.0)
+    snapshot = held(snapshot, "younger", {"n1": 8}, 5000.0, started=5.0)
+    assert kept_for(snapshot, "wide")[1] == {"worker": ("n1",)}
+
+
+def test_what_a_gang_holds_itself_is_not_taken_for_empty_past_its_bound() -> None:
+    rest = replace(whole_node(arrived=0.0), displaced=True)
+    snapshot = held(a_snapshot(NODES, rest, now=200.0, settings=BOUND), "wide", {"n0": 8}, None)
+    used = snapshot.used.copy()
+    used[1] = used[0]  # by pods that no gang owns
+    snapshot = replace(snapshot, used=used)
+    assert kept_for(snapshot, "wide")[1] == {"worker": ("n1",)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.decision import Decision, Hold
+from bireme.core.decision import Decision
 from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Task
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
@@ -14,14 +14,11 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task, racks
+from scheduling.answers import hold_of
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:
     return run_cycle(snapshot, Policy(Fifo(), Packing()))
-
-
-def hold_of(decision: Decision, uid: str) -> Hold:
-    return next(hold for hold in decision.held if hold.gang.uid == uid)
 
 
 def test_the_verdict_of_a_gang_stopped_by_fragments_names_the_task_without_room() -> None:

@@ -7,7 +7,7 @@ those that are being stopped just then have left.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +23,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
+from scheduling.workloads import growing
 from scheduling.world import World
 
 HURRIED = SchedulingSettings(
@@ -188,10 +189,6 @@ def some_arrivals(draw: st.DrawFn) -> dict[int, list[tuple[Gang, float]]]:
         at = draw(st.integers(0, 60))
         arrivals.setdefault(at, []).append((gang, float(draw(st.integers(1, 25)))))
     return arrivals
-
-
-def growing(replicas: int, least: int, most: int) -> Task:
-    return replace(a_task(replicas, min_replicas=least), max_replicas=most)
 
 
 KINDS: tuple[tuple[Task, ...], ...] = (

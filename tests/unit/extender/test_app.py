@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from bireme_extender.app import VERSION, ExtenderApp
 from bireme_extender.bodies import BodyReader
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import (
+from bireme_extender.verbs import Verbs
+from extendercalls import (
     FixedFreshness,
     a_body,
     a_group,
@@ -23,7 +24,6 @@ from bireme_extender.testing import (
     call,
     make_metrics,
 )
-from bireme_extender.verbs import Verbs
 
 NODES = [a_node(f"n{number}") for number in range(4)]
 ALL = [f"n{number}" for number in range(4)]

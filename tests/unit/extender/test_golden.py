@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import FixedFreshness, a_group, a_node, a_pod, a_state, make_metrics
 from bireme_extender.verbs import Verbs
+from extendercalls import FixedFreshness, a_group, a_node, a_pod, a_state, make_metrics
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender"
 REQUESTS = sorted(FOLDER.glob("*/*.request.json"))

@@ -7,7 +7,7 @@ import pytest
 
 from bireme.kube import names, wire
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
-from bireme_extender.testing import a_group, a_pod, a_state
+from extendercalls import a_group, a_pod, a_state
 
 
 def verdict(pod: dict[str, Any], *groups: dict[str, Any]) -> Membership | Refusal:

@@ -11,7 +11,7 @@ from bireme.heuristics.scoring import BestFit
 from bireme.kube.scheduling_policies import SchedulingPolicies
 from bireme.rl.scorers import LearnedScorer
 from bireme_extender.scorers import Scorers, scorer_of
-from bireme_extender.testing import make_metrics
+from extendercalls import make_metrics
 from kubeobjects.policies import delete, facts_of, put, settled
 from kubeobjects.policy_terms import train
 from smallnets import encoders

@@ -15,7 +15,8 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_extender import exchange
 from bireme_extender.metrics import Metrics
 from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.testing import (
+from bireme_extender.verbs import CacheBehind, Verbs
+from extendercalls import (
     FixedFreshness,
     a_body,
     a_group,
@@ -24,7 +25,6 @@ from bireme_extender.testing import (
     a_state,
     make_metrics,
 )
-from bireme_extender.verbs import CacheBehind, Verbs
 
 NODES = [a_node(f"n{number}") for number in range(4)]
 ALL = [f"n{number}" for number in range(4)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.forecasting.cleaning import Cleaned, Unusable, WallClock, clean
-from bireme.kube.pool_history import HOUR
 from bireme.simulator.traces.series import read_series
 
 BERLIN = WallClock("Europe/Berlin")

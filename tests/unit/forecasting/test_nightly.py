@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.errors import FitError
 from bireme.forecasting.forecasters import Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly import NightlySettings, PoolForecast, forecast_pool
 from bireme.forecasting.series import Series
-from bireme.kube.pool_history import HOUR, PoolHistory
+from bireme.kube.pool_history import PoolHistory
 
 START = datetime(2026, 9, 7, tzinfo=UTC).timestamp()
 """A Monday; no clock changes within the next six weeks."""

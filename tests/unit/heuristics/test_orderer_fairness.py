@@ -11,6 +11,7 @@ from bireme.core.policy import Orderer, Ranked
 from bireme.core.queues import Queue
 from bireme.heuristics.fairness import DominantResourceFairness, FairShare, dominant_share
 from bireme.testing import GIB, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from scheduling.answers import uids
 
 ONE = a_node("n", 10)
 QUEUES = (Queue("default"), Queue("one", weight=1), Queue("three", weight=3))
@@ -37,10 +38,6 @@ def ranked(
     ]
     gangs = [*waiting, *running] if listed is None else listed
     return orderer.order(gangs, with_running(snapshot, *held))
-
-
-def uids(entries: list[Ranked]) -> list[str]:
-    return [entry.gang.uid for entry in entries]
 
 
 def test_the_example_of_the_paper_is_served_in_its_order() -> None:

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 
 from bireme.core.gangs import Gang, Role
-from bireme.core.policy import Orderer, Ranked
+from bireme.core.policy import Orderer
 from bireme.heuristics.shortest import (
     ShortestJob,
     ShortestRemainingService,
     ShortestRemainingTime,
     SmallestFirst,
 )
-from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme.testing import a_gang, a_task
+from scheduling.answers import ranked, uids
 
 TIMED = [ShortestJob(), ShortestRemainingTime(), ShortestRemainingService()]
 
@@ -28,23 +29,6 @@ def job(
 ) -> Gang:
     gang = a_gang(uid, a_task(1, gpus), arrived=arrived)
     return replace(gang, estimated_seconds=seconds, attained_seconds=served)
-
-
-def ranked(
-    orderer: Orderer, *waiting: Gang, running: dict[Gang, float] | None = None, now: float = 0.0
-) -> list[Ranked]:
-    """``running`` says since when; all gangs are ranked together."""
-    snapshot = a_snapshot([a_node("n", 64)], *waiting, now=now)
-    held = [
-        a_running_gang(gang, snapshot.nodes, started=started)
-        for gang, started in (running or {}).items()
-    ]
-    snapshot = with_running(snapshot, *held)
-    return orderer.order([*waiting, *(running or {})], snapshot)
-
-
-def uids(entries: list[Ranked]) -> list[str]:
-    return [entry.gang.uid for entry in entries]
 
 
 @pytest.mark.parametrize("orderer", TIMED, ids=lambda orderer: type(orderer).__name__)

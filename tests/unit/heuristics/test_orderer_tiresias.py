@@ -12,37 +12,20 @@ from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
-from bireme.core.policy import Orderer, Ranked
 from bireme.heuristics.tiresias import (
     _YARN_COUNTS,
     TiresiasGittins,
     TiresiasLas,
     gittins_indices,
 )
-from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme.testing import a_gang, a_task
+from scheduling.answers import ranked, uids
 
 SAMPLES = Path(__file__).parents[4] / "shared/data/tiresias/yarn-gput10000.csv"
 
 
 def job(uid: str, *, gpus: int = 1, served: float = 0.0, arrived: float = 0.0) -> Gang:
     return replace(a_gang(uid, a_task(1, gpus), arrived=arrived), attained_seconds=served)
-
-
-def ranked(
-    orderer: Orderer, *waiting: Gang, running: dict[Gang, float] | None = None, now: float = 0.0
-) -> list[Ranked]:
-    """``running`` says since when; all gangs are ranked together."""
-    snapshot = a_snapshot([a_node("n", 64)], *waiting, now=now)
-    held = [
-        a_running_gang(gang, snapshot.nodes, started=started)
-        for gang, started in (running or {}).items()
-    ]
-    snapshot = with_running(snapshot, *held)
-    return orderer.order([*waiting, *(running or {})], snapshot)
-
-
-def uids(entries: list[Ranked]) -> list[str]:
-    return [entry.gang.uid for entry in entries]
 
 
 # --- least attained service -------------------------------------------------------------------

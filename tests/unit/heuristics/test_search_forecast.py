@@ -1,12 +1,10 @@
 """The forecast that searching orderers judge orders by, worked out by hand."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bireme.core.gangs import Gang
 from bireme.core.resources import IntArray
 from bireme.heuristics.list_schedule import (
     Forecast,
@@ -18,7 +16,8 @@ from bireme.heuristics.list_schedule import (
     problem_of,
     relative_costs,
 )
-from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme.testing import a_node, a_running_gang, a_snapshot, with_running
+from scheduling.workloads import timed
 
 
 def a_problem(
@@ -40,10 +39,6 @@ def a_problem(
 
 def whole(*values: int) -> IntArray:
     return np.array(values, dtype=np.int64)
-
-
-def timed(name: str, seconds: float | None, gpus: int = 1, arrived: float = 0.0) -> Gang:
-    return replace(a_gang(name, a_task(gpus), arrived=arrived), estimated_seconds=seconds)
 
 
 def test_a_wide_gang_first_makes_the_narrow_one_wait() -> None:

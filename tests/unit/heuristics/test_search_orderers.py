@@ -10,25 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
-from bireme.core.policy import Orderer, Ranked
+from bireme.core.policy import Orderer
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.list_schedule import arrival_keys, costs, decoded, problem_of
 from bireme.heuristics.malo import Malo
 from bireme.heuristics.mosa import Mosa
 from bireme.heuristics.rifling import Rifling, RiflingState
-from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from bireme.testing import a_gang, a_node, a_snapshot
+from scheduling.answers import uids
+from scheduling.workloads import timed
 
 SEARCHES = [Malo, Mosa]
 ALL = [Malo, Mosa, Rifling]
 CLUSTER = a_snapshot([a_node("a", 4), a_node("b", 4)], now=100.0)
-
-
-def timed(name: str, seconds: float, gpus: int = 1, arrived: float = 0.0) -> Gang:
-    return replace(a_gang(name, a_task(gpus), arrived=arrived), estimated_seconds=seconds)
-
-
-def uids(ranked: Sequence[Ranked]) -> list[str]:
-    return [entry.gang.uid for entry in ranked]
 
 
 def least_cost(gangs: Sequence[Gang], order: Sequence[int] | None) -> float:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bireme.core.reasons import Reason
 from bireme.kube import timestamps
 from bireme.kube.conditions import cleaned, with_condition
 
@@ -35,18 +36,18 @@ def test_a_long_message_is_cut_with_a_mark() -> None:
 
 def test_a_condition_keeps_its_transition_time_until_its_truth_changes() -> None:
     said: dict[str, Any] = {}
-    with_condition(said, "Admitted", False, "WaitingForCapacity", "a", CREATED)
-    with_condition(said, "Admitted", False, "OverQueueLimit", "b", LATER)
+    with_condition(said, "Admitted", False, Reason.WAITING_FOR_CAPACITY, "a", CREATED)
+    with_condition(said, "Admitted", False, Reason.OVER_QUEUE_LIMIT, "b", LATER)
     first = timestamps.format(CREATED)
     assert conditions(said) == {"Admitted": ("False", "OverQueueLimit", first)}
-    with_condition(said, "Admitted", True, "Admitted", "c", LATER)
+    with_condition(said, "Admitted", True, Reason.ADMITTED, "c", LATER)
     assert conditions(said) == {"Admitted": ("True", "Admitted", timestamps.format(LATER))}
 
 
 def test_setting_a_condition_changes_neither_its_neighbours_nor_the_old_status() -> None:
     before: dict[str, Any] = {}
-    with_condition(before, "Running", True, "GangRunning", "", CREATED)
+    with_condition(before, "Running", True, Reason.GANG_RUNNING, "", CREATED)
     copy = dict(before)
-    with_condition(copy, "Admitted", True, "Admitted", "", LATER)
+    with_condition(copy, "Admitted", True, Reason.ADMITTED, "", LATER)
     assert [c["type"] for c in copy["conditions"]] == ["Admitted", "Running"]
     assert [c["type"] for c in before["conditions"]] == ["Running"]

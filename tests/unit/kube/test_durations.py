@@ -12,7 +12,8 @@ from bireme.kube import durations
         ("2h30m", 9_000.0),
         ("1h0m1s", 3_601.0),
         ("0.5h", 1_800.0),
-        ("999999999h", 999_999_999 * 3600.0),
+        ("87600h", 10 * 365 * 86_400.0),
+        ("315360000s", 10 * 365 * 86_400.0),
         ("0.000000001s", 1e-9),
     ],
 )
@@ -32,3 +33,9 @@ def test_what_is_no_duration_above_zero_is_refused_with_the_value_and_the_remedy
         durations.parse(text)
     assert ascii(text) in str(refused.value)
     assert str(refused.value).isascii()
+
+
+@pytest.mark.parametrize("text", ["87600h1s", "99999h", "999999999h", "999999999m", "999999999s"])
+def test_more_than_ten_years_are_refused_with_the_most_there_may_be(text: str) -> None:
+    with pytest.raises(ValueError, match=f"{text} is longer than ten years; write at most 87600h"):
+        durations.parse(text)

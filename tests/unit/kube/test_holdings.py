@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core.gangs import Role
+from bireme.core.gangs import Key, Role
 from bireme.core.running import RunningGang
 from bireme.kube import timestamps, wire
 from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.training_jobs import Key
 from kubeobjects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
 from kubeobjects.fed import PLAN, WORKERS, Cluster, own_pod
 from scenario.manifests import task, training_job

@@ -1,19 +1,23 @@
 """What a job has reported: into its status, thinned and bounded, and from there to the core."""
 
+import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.claims import MOST_SHIFT
+from bireme.core.claims import MOST_SHIFT, believed
 from bireme.core.curves import InverseQuadratic
+from bireme.core.estimates import LONGEST_SECONDS
 from bireme.core.fitting import SERIAL_SHARE
 from bireme.kube.api.progress_status import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
-from bireme.kube.progress import Report, Run, told_by, with_report
-from kubeobjects.facts import CREATED
+from bireme.kube.progress import MOST_STEPS, Report, Run, Told, told_by, with_report
+from kubeobjects.facts import CREATED, a_job
 from kubeobjects.fed import PLAN, Cluster
 
+NOW = "2026-01-01T00:00:00Z"
 RUN = Run(replicas=4, started=CREATED, since=CREATED, attained_seconds=0.0)
 
 
@@ -148,3 +152,66 @@ def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:
     cluster.job(status=status, estimatedDuration="1000s")
     (gang,) = cluster.snapshot().waiting
     assert gang.estimated_seconds == 700
+
+
+@pytest.mark.parametrize("percentage", [1e-12, 1e-300, 5e-324])
+def test_a_tiny_percentage_leaves_numbers_that_can_be_written(percentage: float) -> None:
+    told = told_by(after((0, Report(percentage, step=1e15)), (3600, Report(percentage))))
+    assert told is not None
+    assert (told.status.first_expected_seconds or 0) <= LONGEST_SECONDS
+    assert (told.progress.remaining_steps or 0) <= MOST_STEPS
+
+
+def test_an_expected_run_time_of_an_earlier_version_is_bounded() -> None:
+    told = told_by({"progress": {"reportedTime": NOW, "firstExpectedSeconds": 1e300}})
+    assert told is not None
+    assert told.progress.anchor_seconds == LONGEST_SECONDS
+
+
+def test_tiny_steps_tell_no_speed() -> None:
+    """Whose square nobody can hold; nor do those that an earlier version wrote."""
+    told = told_by(after((0, Report(step=0)), (20, Report(step=1e-315))))
+    assert told is not None
+    assert told.status.speeds == ()
+    speeds = [{"replicas": n, "stepsPerSecond": s} for n, s in ((1, 4.9e-317), (2, 49.0))]
+    told = told_by({"progress": {"reportedTime": NOW, "step": 1000.0, "speeds": speeds}})
+    assert told is not None
+    assert told.speed is not None
+    assert told.speed.steps_per_second({"worker": 2}, 1) == pytest.approx(49.0)
+
+
+EXTREMES = st.sampled_from((0.0, 5e-324, 1e-310, 1e-12, 1.0, 7.0, 1e12, 1e15))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((0, 1, 10, 1e7)),
+            st.sampled_from((1, 2, 1024)),
+            st.builds(
+                Report,
+                percentage=st.none() | st.floats(0, 100),
+                remaining_seconds=st.none() | st.floats(0, LONGEST_SECONDS),
+                step=st.none() | EXTREMES | st.floats(0, MOST_STEPS),
+                total_steps=st.none() | EXTREMES | st.floats(0, MOST_STEPS),
+                loss=st.none() | EXTREMES | st.floats(-1e12, 1e12),
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_is_reported_is_believed_as_finite_numbers(
+    reports: list[tuple[float, int, Report]],
+) -> None:
+    progress: Told | None = None
+    now = CREATED
+    for passed, replicas, report in reports:
+        now += passed
+        written = with_report(progress, report, now, Run(replicas, CREATED, CREATED, 1000.0))
+        said = msgspec.json.decode(msgspec.json.encode(written))
+        progress = told_by({"progress": {k: v for k, v in said.items() if v is not None}})
+        assert progress is not None
+        gang = believed(a_job(status={"phase": "Running", "progress": said}).gang(0))
+        assert gang.speed is None or gang.speed.steps_per_second({"worker": 3}, 2) > 0
+        numbers = (gang.estimated_seconds, gang.remaining_steps, gang.done_steps)
+        assert all(number is None or math.isfinite(number) for number in numbers)

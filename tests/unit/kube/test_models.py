@@ -77,7 +77,7 @@ def test_a_typing_error_in_a_field_name_is_refused_by_its_path() -> None:
 def test_an_older_operator_reads_past_a_newer_field() -> None:
     manifest = {"tasks": [task()], "fromTheFuture": 1}
 
-    assert TrainingJobSpec.model_validate(manifest, extra="ignore").gang_size == 2
+    assert TrainingJobSpec.model_validate(manifest, extra="ignore").tasks[0].replicas == 2
 
 
 def test_unknown_fields_of_a_pod_are_carried_through() -> None:
@@ -125,11 +125,9 @@ def test_a_resource_name_with_a_control_character_is_refused() -> None:
         Queue.model_validate({"spec": {"limit": {"cpu\n": 1}}})
 
 
-def test_the_gang_is_the_fewest_replicas_unless_the_job_says_otherwise() -> None:
+def test_a_task_is_as_small_and_as_large_as_it_may_get() -> None:
     tasks = task(name="ps", role="ps"), task(replicas=6, minReplicas=3, maxReplicas=9)
 
-    assert spec(*tasks).gang_size == 5
-    assert spec(*tasks, minAvailable=7).gang_size == 7
     assert [(t.fewest_replicas, t.most_replicas) for t in spec(*tasks).tasks] == [(2, 2), (3, 9)]
 
 

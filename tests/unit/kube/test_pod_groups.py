@@ -1,12 +1,13 @@
 """PodGroups to facts, and the gangs of pods that other controllers made."""
 
+from dataclasses import replace
 from typing import Any
 
 from bireme.core.gangs import Gang, Role
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, pod_groups, pods, wire
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import GroupFacts, waiting_gang
+from bireme.kube.pod_groups import GroupFacts, Placed, waiting_gang
 from kubeobjects.facts import CREATED, gated_pod, served, through_the_wire
 from scenario.manifests import Manifest, pod_group
 
@@ -36,7 +37,7 @@ def waiting(group: GroupFacts, *manifests: Manifest, planned: int = 0) -> Gang |
         pod = through_the_wire(manifest, wire.Pod)
         facts = pods.from_manifest(pod)
         members.append((facts, pod_groups.member_task(pod, facts)))
-    return waiting_gang(group, members, planned, 7, None)
+    return waiting_gang(group, members, Placed(planned, {}), 7, None)
 
 
 def found(group: GroupFacts, *manifests: Manifest, planned: int = 0) -> Gang:
@@ -54,9 +55,16 @@ def role(name: str, task: str = "", **spec: Any) -> Manifest:
 
 
 def test_a_group_of_a_job_knows_its_job_and_one_of_a_user_has_none() -> None:
-    owner = {"kind": "TrainingJob", "name": "job", "uid": "job-uid"}
-    replica_set = {"kind": "ReplicaSet", "name": "job", "uid": "other"}
-    for owners, expected in (([replica_set, owner], "job-uid"), ([replica_set], ""), ([], "")):
+    owner = {"apiVersion": names.API_VERSION, "kind": "TrainingJob", "uid": "job-uid"}
+    replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "other"}
+    of_sagemaker = {**owner, "apiVersion": "sagemaker.services.k8s.aws/v1alpha1"}
+    cases: tuple[tuple[list[Manifest], str], ...] = (
+        ([replica_set, owner], "job-uid"),
+        ([replica_set], ""),
+        ([of_sagemaker], ""),
+        ([], ""),
+    )
+    for owners, expected in cases:
         manifest = served(pod_group("job", 1), "g", ownerReferences=owners)
         facts = pod_groups.from_manifest(through_the_wire(manifest, wire.Custom))
         assert facts.job_uid == expected
@@ -123,6 +131,13 @@ def test_a_group_waits_for_its_pods_and_says_how_many_there_are() -> None:
     assert none_yet.fault[1].startswith("0 of minMember 3")
 
 
+def test_what_a_group_will_ask_is_foretold_until_its_pods_tell() -> None:
+    group = a_group(2, minResources={"cpu": "1500m", names.GPU: 16})
+    assert found(group, gated_pod("a")).foretold == (("cpu", 1500), (names.GPU, 16))
+    assert found(group, gated_pod("a"), gated_pod("b")).foretold == ()
+    assert found(a_group(2), gated_pod("a")).foretold == ()
+
+
 def test_more_pods_than_min_member_may_all_start() -> None:
     gang = found(a_group(2), *(gated_pod(name) for name in "abcd"))
     assert (gang.replicas, gang.at_minimum.replicas) == (4, 2)
@@ -154,6 +169,73 @@ def test_the_fewest_of_a_task_hold_until_the_group_has_started() -> None:
     assert minima == {"server": 1, "trainer": 2}
     started = {t.name: t.minimum for t in found(group, *there, planned=3).tasks}
     assert started == {"server": 1, "trainer": 1}
+
+
+def test_a_group_waits_for_each_task_of_min_task_member_whatever_its_shapes() -> None:
+    group = a_group(3, minTaskMember={"ps": 1, "worker": 2})
+    workers = [role("worker", "worker", x=i) for i in (1, 22, 333)]
+    none = found(group, *workers)
+    assert none.fault is not None
+    assert none.fault[0] is Reason.WAITING_FOR_PODS
+    assert none.fault[1] == "0 of minTaskMember 1 pods exist with label bireme.dev/task: ps"
+    two_shapes = [role("worker", "worker"), role("worker", "worker", nodeSelector={"disk": "ssd"})]
+    assert (gang := found(group, role("ps", "ps"), *two_shapes)).fault is None
+    assert gang.at_minimum.replicas == 3, "both shapes are needed for two workers"
+
+
+def test_what_a_plan_cannot_hold_is_said_and_the_largest_it_holds_is_made() -> None:
+    kinds = [gated_pod(f"p{n}", labels={names.TASK_LABEL: f"t{n}"}) for n in range(33)]
+    assert found(a_group(1), *kinds[:32]).fault is None
+    fault = found(a_group(1), *kinds).fault
+    assert fault is not None
+    assert (fault[0], "of 33 kinds" in fault[1]) == (Reason.SPEC_INVALID, True)
+    joined = a_group(1, status={"plan": plans.to_manifest(PLAN)})
+    assert found(joined, *kinds[:31], planned=1).fault is None
+    assert found(joined, *kinds[:32], planned=1).fault is not None
+
+
+def test_a_second_shape_gets_a_name_that_a_label_can_be_and_nobody_has() -> None:
+    long = "t" * 63
+    labels = ({names.TASK_LABEL: long}, {names.TASK_LABEL: "t"}, {names.TASK_LABEL: "t-2"})
+    kinds = [
+        gated_pod(f"{selector}-{len(label[names.TASK_LABEL])}", labels=label, nodeSelector=chosen)
+        for selector, chosen in (("a", {}), ("b", {"disk": "ssd"}))
+        for label in labels
+    ]
+    found_names = {t.name for t in found(a_group(6), *kinds).tasks}
+    assert len(found_names) == 6
+    assert {len(name) for name in found_names} <= {1, 3, 5, 63}
+
+
+def test_pods_that_join_take_no_name_that_the_plan_gives_to_another_shape() -> None:
+    group = a_group(1, status={"plan": plans.to_manifest(PLAN)})
+    asks_a_cpu = found(group, gated_pod("b"), planned=1)
+    assert [t.name for t in asks_a_cpu.tasks] == ["pod-2"]
+    asks_nothing = found(group, gated_pod("b", containers=[{"name": "c"}]), planned=1)
+    assert [t.name for t in asks_nothing.tasks] == ["pod"]
+
+
+def test_a_group_that_lost_members_goes_first_for_no_more_than_they_had() -> None:
+    plan = PlanFacts(1, 0, "", "Pinned", CREATED, {"pod": (("cpu", 1000), ("pods", 1))}, {}, ())
+    members = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="gone"))
+    group = a_group(2, status={"plan": plans.to_manifest(replace(plan, members=members))})
+
+    def joins(*newcomers: Manifest) -> Gang:
+        pairs = []
+        for manifest in newcomers:
+            pod = through_the_wire(manifest, wire.Pod)
+            pairs.append((facts := pods.from_manifest(pod), pod_groups.member_task(pod, facts)))
+        runs = gated_pod("a", schedulingGates=[], nodeName="n0")
+        there = [pods.from_manifest(through_the_wire(runs, wire.Pod)), *(pod for pod, _ in pairs)]
+        placed = Placed.of(group.plan, there, [pod for pod, _ in pairs])
+        gang = waiting_gang(group, pairs, placed, 0, None)
+        assert gang is not None
+        return gang
+
+    assert (joins(gated_pod("b")).displaced, joins(gated_pod("b")).replicas) == (True, 1)
+    assert joins(gated_pod("b"), gated_pod("c")).replicas == 1, "others join when it is whole"
+    more = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
+    assert not joins(gated_pod("b", containers=more)).displaced
 
 
 def test_an_interrupted_group_goes_before_its_equals() -> None:

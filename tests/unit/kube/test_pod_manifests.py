@@ -1,6 +1,7 @@
 """The pods of a planned job: what a tenant chose is kept, what is not theirs is set."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ def templated(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, 
 
 def test_a_pod_carries_its_identity_in_labels_and_its_owner() -> None:
     job = a_job(task("worker", 2))
-    pod = made(job, a_plan(job, ("n0",), epoch=3, attempt=2))[1]
+    pod = made(job, replace(a_plan(job, ("n0",), epoch=3, attempt=2), queue="research"))[1]
     assert pod["metadata"] == {
         "name": "job-worker-1",
         "namespace": "default",
@@ -47,6 +48,7 @@ def test_a_pod_carries_its_identity_in_labels_and_its_owner() -> None:
             names.INDEX_LABEL: "1",
             names.ATTEMPT_LABEL: "2",
             names.PLAN_LABEL: "3.2",
+            names.QUEUE_LABEL: "research",
         },
         "ownerReferences": [
             {

@@ -53,7 +53,7 @@ async def test_what_is_wanted_no_more_while_it_is_loaded_comes_to_nothing() -> N
     loader = Loader()
     loader.gate.clear()
     loader.loads.want([facts_of("gone")])
-    await settled(lambda: loader.loads._task is not None)
+    await settled(lambda: loader.loads._tasks)
     loader.loads.want([facts_of("kept")])
     loader.gate.set()
     await settled(lambda: loader.done)

@@ -36,6 +36,12 @@ def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:
     assert (gang.arrived, gang.fault, gang.interrupted) == (CREATED, None, False)
 
 
+def test_the_least_that_starts_is_the_fewest_replicas_unless_the_job_says_otherwise() -> None:
+    tasks = task("ps"), task("worker", 6, minReplicas=3, maxReplicas=9)
+    assert a_job(*tasks).gang(0).at_minimum.replicas == 4
+    assert a_job(*tasks, minAvailable=6).gang(0).at_minimum.replicas == 6
+
+
 def test_what_a_job_says_of_its_run_reaches_the_core() -> None:
     run = {"minRuntimeSeconds": 600}
     gang = a_job(task("worker"), estimatedDuration="1h30m", runPolicy=run).gang(0)

@@ -57,7 +57,7 @@ def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
     cluster = Cluster()
     cluster.job(priorityClassName="missing")
     verdict = (Reason.TEMPLATE_INVALID, "no")
-    (gang,) = cluster.state.waiting(faults={("default", "job"): verdict})
+    (gang,) = cluster.state.waiting(faults={"job-uid": verdict})
     assert gang.fault == verdict
     assert cluster.fault()[0] is Reason.PRIORITY_CLASS_NOT_FOUND
 

@@ -10,7 +10,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import Chore, chore
+from bireme_operator.lifecycle import EVICTING_SECONDS, Chore, chore
 from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
 from scenario.manifests import task
 
@@ -117,12 +117,54 @@ def test_the_plan_of_another_job_of_the_same_name_is_left_alone() -> None:
     assert not asked(job, plan, group=a_group(earlier, plan))
 
 
-def test_a_leaving_or_unreadable_job_asks_for_nothing() -> None:
-    leaving = a_job(task("worker", 2), metadata=LEAVING)
-    plan = a_plan(leaving)
-    assert not asked(leaving, plan, running(leaving, plan))
-    unreadable = a_job(task(replicas=0))
-    assert not chore(unreadable, None, None, [], CREATED, lambda _: "")
+@pytest.mark.parametrize("phase", ["Pending", "Starting", "Running", "Failed"])
+def test_a_leaving_job_gives_its_room_back_after_its_last_pod(phase: str) -> None:
+    """A finalizer of somebody's keeps the job, so nothing else would delete its pods."""
+    job = a_job(task("worker", 2), metadata=LEAVING, status={"phase": phase})
+    plan = a_plan(job)
+    pods = running(job, plan)
+    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods))
+    assert asked(job, plan, []) == Chore(clear_plan=True)
+
+
+def test_a_job_that_is_deleted_without_its_pods_asks_for_nothing() -> None:
+    job = a_job(task("worker", 2), metadata={**LEAVING, "finalizers": ["orphan"]})
+    assert not asked(job, a_plan(job), running(job, a_plan(job)))
+
+
+def test_an_unreadable_job_stops_like_any_other_and_creates_nothing() -> None:
+    readable, plan = a_pair("Starting")
+    pods = running(readable, plan)
+    starting = a_job(task("worker", 0), status={"phase": "Starting"})
+    assert starting.spec is None
+    assert not asked(starting, plan, pods[:1])
+    stopped = a_job(task("worker", 0), status={"phase": "Restarting", "attempt": 1})
+    assert asked(stopped, plan, pods) == Chore(delete_pods=tuple(pods))
+    finished = a_job(task("worker", 0), status={"phase": "Failed"})
+    assert asked(finished, plan, pods) == Chore(delete_pods=tuple(pods))
+    assert asked(finished, plan, []) == Chore(clear_plan=True)
+
+
+def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
+    job = a_job(task("worker", 2), status={"phase": "Restarting", "attempt": 1})
+    plan = a_plan(job, attempt=0)
+    ended = a_pod(job, plan, plan.members[0], "Failed", **LEAVING)
+    ending = a_pod(job, plan, plan.members[1], "Running", **LEAVING)
+    assert not asked(job, plan, [ended, ending])
+    assert asked(job, plan, [ended]) == Chore(clear_plan=True)
+
+
+def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
+    preempted = {"phase": "Restarting", "reason": "Preempted", "attempt": 1}
+    said = {**preempted, "queuedTime": timestamps.format(CREATED)}
+    job = a_job(task("worker", 2), status=said)
+    plan = a_plan(job, attempt=0)
+    pods = running(job, plan)
+    assert asked(job, plan, pods, now=CREATED + EVICTING_SECONDS - 1).evicts
+    late = asked(job, plan, pods, now=CREATED + EVICTING_SECONDS)
+    assert late == Chore(delete_pods=tuple(pods))
+    deleted = a_job(task("worker", 2), status=said, metadata=LEAVING)
+    assert not asked(deleted, plan, pods).evicts
 
 
 # --- after the end ----------------------------------------------------------------------------
@@ -141,8 +183,10 @@ def test_the_clean_up_policy_says_which_pods_go(policy: str, deleted: set[int]) 
     plan = a_plan(job)
     pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")
     pods = [pods[1], pods[0], pods[2]]
-    wanted = Chore(delete_pods=tuple(pods[i] for i in sorted(deleted)), clear_plan=True)
-    assert asked(job, plan, pods) == wanted
+    wanted = Chore(delete_pods=tuple(pods[i] for i in sorted(deleted)))
+    assert asked(job, plan, pods) == wanted, "one of them runs on, and holds its room"
+    ended = running(job, plan, ps_0="Failed", worker_0="Succeeded", worker_1="Failed")
+    assert asked(job, plan, ended).clear_plan
 
 
 def test_a_finished_job_without_a_plan_and_running_pods_is_at_rest() -> None:

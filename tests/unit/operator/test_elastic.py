@@ -19,7 +19,11 @@ from kubeobjects.lives import situation
 from scenario.manifests import task
 
 LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
-EVICTED = {"reason": "Evicted", "message": "disk pressure"}
+EVICTED = {
+    "reason": "Evicted",
+    "message": "disk pressure",
+    "conditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 Change = Callable[[JobFacts, PlanFacts, list[PodFacts]], None]
 
 

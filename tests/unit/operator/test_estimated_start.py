@@ -85,3 +85,10 @@ def test_a_job_that_has_its_places_or_pauses_is_expected_no_more() -> None:
     assert "estimatedStart" not in said
     pause = Transition("Suspended", Reason.SUSPENDED, "paused")
     assert "estimatedStart" not in status.moved(job.status, job, pause, NOW)
+
+
+@pytest.mark.parametrize("seconds", [3.6e12, 1e300, float("inf")])
+def test_a_start_after_the_year_9999_is_told_as_its_last_second(seconds: float) -> None:
+    said = written(StartRange(seconds, seconds))
+    TrainingJobStatus.model_validate(said)
+    assert said["estimatedStart"] == dict.fromkeys(("earliest", "latest"), "9999-12-31T23:59:59Z")

@@ -1,4 +1,4 @@
-"""What a PodGroup of others says about itself, and what is remembered of refusals."""
+"""What a PodGroup of others says about itself."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,10 @@ from bireme.kube.api.pod_group import PodGroupStatus
 from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.testing import ManualClock, a_gang
+from bireme.testing import a_gang
 from bireme_operator import foreign
-from bireme_operator.actuator import GangRefused
-from bireme_operator.loop import Refusals
-from kubeobjects.facts import CREATED, a_job, gated_pod, served, through_the_wire
-from scenario.manifests import pod_group, task
+from kubeobjects.facts import CREATED, gated_pod, served, through_the_wire
+from scenario.manifests import pod_group
 
 REQUEST = (("cpu", 1000), ("pods", 1))
 MEMBERS = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="b-uid"))
@@ -111,39 +109,3 @@ def test_an_interrupted_group_stays_interrupted_while_it_waits_without_a_positio
     status = foreign.waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED)
     assert status["phase"] == "Interrupted"
     assert "queuePosition" not in status
-
-
-# --- refusals ---------------------------------------------------------------------------------
-
-INVALID = GangRefused(Reason.TEMPLATE_INVALID, "bad image")
-REFUSED = GangRefused(Reason.PODS_REFUSED, "over quota")
-
-
-def test_an_invalid_template_is_remembered_until_the_spec_changes() -> None:
-    clock, job = ManualClock(), a_job()
-    refusals = Refusals(clock)
-    refusals.add(job.key, job.spec_hash, INVALID)
-    clock.advance(1e9)
-    verdict = {job.key: (Reason.TEMPLATE_INVALID, "bad image")}
-    assert refusals.current({job.key: job}) == verdict
-    edited = a_job(task("worker", 7))
-    assert refusals.current({job.key: edited}) == {}
-    assert refusals.current({job.key: job}) == {}, "forgotten for good"
-
-
-def test_a_refusal_that_may_pass_is_remembered_for_half_a_minute() -> None:
-    clock, job = ManualClock(), a_job()
-    refusals = Refusals(clock)
-    refusals.add(job.key, job.spec_hash, REFUSED)
-    clock.advance(29.9)
-    assert refusals.current({job.key: job})
-    clock.advance(0.1)
-    assert not refusals.current({job.key: job})
-
-
-def test_a_refusal_of_a_job_that_is_gone_is_forgotten() -> None:
-    job = a_job()
-    refusals = Refusals(ManualClock())
-    refusals.add(job.key, job.spec_hash, INVALID)
-    assert refusals.current({}) == {}
-    assert refusals.current({job.key: job}) == {}

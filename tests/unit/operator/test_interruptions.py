@@ -12,8 +12,9 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition, transition
-from kubeobjects.facts import CREATED, a_job, a_pod, running
+from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from kubeobjects.lives import Pods, ended, failed, gang, moved, none, situation, unbound, without
+from scenario.manifests import task
 
 # --- interruptions ----------------------------------------------------------------------------
 
@@ -106,12 +107,33 @@ def test_a_bound_gang_that_is_slow_to_get_ready_is_left_in_peace() -> None:
     assert transition(job, view, situation(after=1e6)) is None
 
 
+@pytest.mark.parametrize("phase", ["Pending", "Starting", "Restarting"])
+def test_a_gang_whose_tasks_are_edited_before_it_runs_starts_again(phase: str) -> None:
+    """Or replicas that are made again would come from another template than the others."""
+    planned, _ = gang(phase)
+    edited = a_job(task("worker", 2, gpus=2), status={"phase": phase})
+    plan = a_plan(planned, ("n0", "n1"))
+    for pods in ([], running(planned, plan)[:1], unbound(planned, plan)):
+        move = transition(edited, a_view(edited, plan, pods), situation())
+        assert move is not None
+        assert (move.reason, move.interruptions) == (Reason.TASKS_EDITED, 1)
+    whole = a_view(edited, plan, running(planned, plan))
+    assert moved(edited, whole) == ("Running", Reason.GANG_RUNNING), "they are of one template"
+
+
+def test_an_edit_of_a_running_gang_waits_for_its_next_start() -> None:
+    running_job, view = gang()
+    edited = a_job(task("worker", 2, gpus=2), status={"phase": "Running"})
+    assert running_job.spec_hash != edited.spec_hash
+    assert transition(edited, view, situation()) is None
+
+
 # --- deadlines and precedence -----------------------------------------------------------------
 
 
 def deadline(**more: Any) -> dict[str, Any]:
     return {
-        "status": {"startTime": timestamps.format(CREATED), **more},
+        "status": {"admittedTime": timestamps.format(CREATED), **more},
         "runPolicy": {"activeDeadlineSeconds": 100},
     }
 
@@ -120,6 +142,13 @@ def test_a_job_fails_at_its_deadline_and_not_before() -> None:
     job, view = gang(**deadline())
     assert transition(job, view, situation(after=99.0)) is None
     assert moved(job, view, situation(after=100.0)) == ("Failed", Reason.DEADLINE_EXCEEDED)
+
+
+def test_earlier_starts_count_towards_a_deadline_and_queued_time_does_not() -> None:
+    long_ago = timestamps.format(CREATED - 1e6)
+    job, view = gang(**deadline(runSeconds=60, startTime=long_ago, queuedTime=long_ago))
+    assert transition(job, view, situation(after=39.0)) is None
+    assert moved(job, view, situation(after=40.0)) == ("Failed", Reason.DEADLINE_EXCEEDED)
 
 
 def test_a_deadline_without_a_start_has_not_begun() -> None:

@@ -24,6 +24,8 @@ from kubeobjects.lives import (
 )
 from scenario.manifests import task
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+
 # --- before a plan ----------------------------------------------------------------------------
 
 
@@ -145,9 +147,9 @@ def test_a_failed_replica_fails_the_job_when_the_backoff_limit_is_used_up(
 @pytest.mark.parametrize(
     "why",
     [
-        {"reason": "Evicted"},
+        {"reason": "Evicted", "conditions": [DISRUPTED]},
         {"reason": "NodeShutdown"},
-        {"conditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"conditions": [DISRUPTED]},
     ],
 )
 def test_a_disrupted_replica_is_not_the_jobs_failure(why: dict[str, Any]) -> None:
@@ -158,6 +160,16 @@ def test_a_disrupted_replica_is_not_the_jobs_failure(why: dict[str, Any]) -> Non
     assert (move.restarts, move.interruptions) == (0, 1)
 
 
+def test_an_eviction_for_its_own_storage_limit_is_the_jobs_failure() -> None:
+    """The kubelet gives it the same reason as one for pressure on the node, and no condition."""
+    why: dict[str, Any] = {
+        "reason": "Evicted",
+        "message": "usage exceeds the total limit of containers 1Gi",
+    }
+    job, view = gang(pods=failed(0, **why), runPolicy={"backoffLimit": 0})
+    assert moved(job, view) == ("Failed", Reason.BACKOFF_LIMIT_EXCEEDED)
+
+
 def test_a_disruption_that_did_not_happen_is_no_excuse() -> None:
     stale = [{"type": "DisruptionTarget", "status": "False"}]
     job, view = gang(pods=failed(0, conditions=stale), runPolicy={"backoffLimit": 0})
@@ -166,7 +178,7 @@ def test_a_disruption_that_did_not_happen_is_no_excuse() -> None:
 
 def test_a_failure_of_its_own_beside_a_disruption_counts_as_its_own() -> None:
     def pods(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
-        disrupted = failed(0, reason="Evicted")(job, plan)
+        disrupted = failed(0, conditions=[DISRUPTED])(job, plan)
         return [disrupted[0], failed(1)(job, plan)[1]]
 
     job, view = gang(pods=pods)

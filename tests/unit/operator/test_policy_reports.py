@@ -115,7 +115,7 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert told(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
     assert "shadow" not in status
     (shadow,) = policies.shadows
-    found = Difference(1.0, 1.0, None, 1.0, 0.0), Difference(0.5, 1.0, 0.25, 1.0, 12.34)
+    found = Difference(1.0, None, 0.0), Difference(0.5, 0.25, 12.34)
     shadow.tally.likeness.add_sizes(found[0])
     assert "shadow" not in await said(policies, "s")
     shadow.tally.likeness.add_sizes(found[1])

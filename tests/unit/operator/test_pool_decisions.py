@@ -9,10 +9,11 @@ import pytest
 from bireme.core.decision import Decision, Growth
 from bireme.core.nodes import NodeTable
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 from bireme.kube import timestamps
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.pool_history import HOUR, history_of
+from bireme.kube.pool_history import history_of
 from bireme.kube.scale_targets import Scale, ScaleFault, ScaleTargets
 from bireme.testing import a_gang, a_node
 from bireme_operator.metrics import Metrics

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.kube.pool_history import HOUR
+from bireme.core.times import HOUR
 from bireme_operator.pool_hours import HourMeter
 
 BEGIN = 1_795_312_800.0

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from bireme.records.writing import RecordWriter
 from bireme.testing import ManualClock, a_node, a_snapshot
 from bireme_operator.metrics import Metrics
 from bireme_operator.recording import Recording
+from kubeobjects.policies import settled
 from scheduling.recorded import a_writer
 
 
@@ -28,13 +29,6 @@ def moments() -> Iterator[ClusterSnapshot]:
 def cycles(metrics: Metrics, outcome: str) -> float:
     name = "bireme_recorded_cycles_total"
     return metrics.registry.get_sample_value(name, {"outcome": outcome}) or 0.0
-
-
-async def settled(is_so: Callable[[], object]) -> None:
-    """Returns when ``is_so``; the event loop runs meanwhile."""
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0.001)
 
 
 async def test_offered_cycles_are_on_disk_when_it_is_closed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The patch that releases a gated pod: applied by another implementation, and what it leaves."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.kube import names, wire
+from bireme.kube.plans import PlanFacts
 from bireme_operator.foreign import release
 from kubeobjects.facts import gated_pod, through_the_wire
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n7"]}
+PLAN = PlanFacts(1, 0, "", "Pinned", 0.0, {}, {}, (), queue="q")
 OTHER_GATE = {"name": "example.com/quota"}
 OURS = {"name": names.PLAN_GATE}
 ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
@@ -38,7 +41,7 @@ TERMS = st.lists(
 
 def released(pod: dict[str, Any], mode: str = "Pinned") -> dict[str, Any]:
     """``pod`` after its patch, applied by a JSON patch library."""
-    operations = release(through_the_wire(pod, wire.Pod), "n7", mode)
+    operations = release(through_the_wire(pod, wire.Pod), "n7", replace(PLAN, mode=mode))
     patched: dict[str, Any] = jsonpatch.apply_patch(deepcopy(pod), operations)
     return patched
 
@@ -121,9 +124,10 @@ def test_only_our_gate_is_removed_wherever_it_stands(at: int) -> None:
     assert released(pod)["spec"]["schedulingGates"] == [g for g in gates if g != OURS]
 
 
-def test_nothing_but_gate_and_affinity_changes() -> None:
+def test_nothing_but_gate_affinity_and_the_label_of_the_queue_changes() -> None:
     pod = with_affinity(POD_AFFINITY)
     patched = released(pod)
+    assert patched["metadata"]["labels"].pop(names.QUEUE_LABEL) == "q"
     assert patched["spec"].pop("affinity") != pod["spec"].pop("affinity")
     assert patched["spec"].pop("schedulingGates") == []
     pod["spec"].pop("schedulingGates")
@@ -137,7 +141,7 @@ def test_a_pod_that_is_to_be_scored_gets_no_pin() -> None:
 
 
 def test_the_patch_fails_on_another_pod_of_the_same_name() -> None:
-    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", "Pinned")
+    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", PLAN)
     another = gated_pod("p")
     another["metadata"]["uid"] = "another"
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
@@ -145,7 +149,7 @@ def test_the_patch_fails_on_another_pod_of_the_same_name() -> None:
 
 
 def test_the_patch_fails_when_the_gates_have_moved() -> None:
-    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", "Pinned")
+    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", PLAN)
     moved = gated_pod("p", schedulingGates=[OTHER_GATE, OURS])
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(moved, operations)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bireme.core.decision import Decision, Resize
+from bireme.core.gangs import Key
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.reasons import Reason
 from bireme.kube.gang_views import Promise
-from bireme.kube.training_jobs import Key
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
@@ -50,7 +50,9 @@ class Desk:
     def is_writing(self, uid: str) -> bool:
         return self.is_telling and uid == "job-group"
 
-    def start(self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None) -> None:
+    def start(
+        self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None = None
+    ) -> None:
         work.close()
         self.promised.append(promise)
 
@@ -116,6 +118,20 @@ def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> 
     assert promise is not None
     assert [m.index for m in promise.plan.members] == [0, 2]
     assert not desk.resizes.mend(JOB, group, view, situation())
+
+
+def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
+    desk = Desk()
+    desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
+    group, view = desk.state.groups[KEY], desk.state.view(KEY)
+    assert view is not None
+    edited = a_job(
+        {**WORKERS, "template": task("worker", gpus=1)["template"]},
+        rendezvous="torch",
+        status={"phase": "Running"},
+    )
+    assert not desk.resizes.mend(edited, group, view, situation())
+    assert desk.resizes.mend(JOB, group, view, situation())
 
 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:

@@ -1,5 +1,6 @@
 """What a TrainingJob says about itself, and how soon it must say it."""
 
+import math
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import timestamps
 from bireme.kube.api import TrainingJobStatus
+from bireme.kube.api.training_job_status import Priority
 from bireme.kube.training_jobs import JobFacts
-from bireme.testing import racks
+from bireme.testing import a_gang, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from bireme_operator.status import Urgency
@@ -88,6 +90,15 @@ def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
         | dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
     ]
     assert conditions(said)["Admitted"][:2] == ("False", "WaitingForCapacity")
+
+
+@pytest.mark.parametrize(
+    "why", [lambda: 1 / 0, lambda: (Factor("wait", "1 s", math.nan, 1.0),), lambda: 7]
+)
+def test_a_score_that_its_policy_cannot_explain_is_told_without_factors(why: Any) -> None:
+    said = status.priority(Ranked(a_gang("job"), 1.5, why))
+    Priority.model_validate(said)
+    assert said == {"score": 1.5, "factors": []}
 
 
 def test_a_restarting_job_keeps_its_phase_and_its_counters_while_it_waits() -> None:

@@ -1,6 +1,5 @@
 """Damage by chance: with flipped bytes a checkpoint is refused or whole, and nothing else."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,8 @@ from hypothesis import strategies as st
 
 from bireme.rl.checkpoints import SCORES, load, read_card
 from bireme.rl.errors import CheckpointError
-from smallnets import checkpoints, encoders, graphs
+from smallnets import checkpoints, graphs
 from smallnets.encoders import GangFacts
-
-
-@pytest.fixture(autouse=True)
-def small_encoders() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 @pytest.fixture

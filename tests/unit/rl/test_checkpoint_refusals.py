@@ -1,7 +1,7 @@
 """What makes a folder no checkpoint: its card or its files, each fault with its own words."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,10 @@ import pytest
 from bireme.rl import cards
 from bireme.rl.checkpoints import load, read_card
 from bireme.rl.errors import CheckpointError
-from smallnets import checkpoints, encoders
+from smallnets import checkpoints
 from smallnets.encoders import GangFacts
 
 SHAPES = GangFacts.inputs
-
-
-@pytest.fixture(autouse=True)
-def small_encoders() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 @pytest.fixture

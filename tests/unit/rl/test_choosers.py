@@ -1,6 +1,6 @@
 """Learned choices: one answer per snapshot says who starts, how large and in which pool."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,18 +25,12 @@ from bireme.rl.errors import AnswerError, CheckpointError
 from bireme.rl.protocols import Ask, Choices
 from bireme.rl.sizers import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from smallnets import checkpoints, encoders
+from smallnets import checkpoints
 from smallnets.encoders import CHOICE_FACTS, ChoiceFacts
 
 BY_PRIORITY = (0, 0, 1)
 LABEL = SchedulingSettings().node_pool_label
 RULES = Policy(ShortestJob(), Packing())
-
-
-@pytest.fixture(autouse=True)
-def small_encoders() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Learned policies by name: from a folder wherever a policy is named, and shown with their card."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,8 @@ from bireme.rl.placers import LearnedPlacer
 from bireme.rl.sizers import LearnedSizer
 from bireme.testing import a_gang, a_node, a_task
 from scheduling.recorded import RecordedWorld
-from smallnets import checkpoints, encoders
+from smallnets import checkpoints
 from smallnets.encoders import CHOICE_FACTS
-
-
-@pytest.fixture(autouse=True)
-def small_encoders() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 @pytest.fixture

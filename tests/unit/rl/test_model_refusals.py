@@ -1,6 +1,5 @@
 """What a network may not contain, each fault with its own words; networks that cannot answer."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bireme.rl.checkpoints import SCORES, load
 from bireme.rl.errors import CheckpointError
-from smallnets import checkpoints, encoders, graphs
+from smallnets import checkpoints, graphs
 from smallnets.encoders import GangFacts
-
-
-@pytest.fixture(autouse=True)
-def small_encoders() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 def node(kind: str, *inputs: str, to: str = "scores", **attributes: Any) -> onnx.NodeProto:

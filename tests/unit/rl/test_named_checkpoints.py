@@ -1,6 +1,5 @@
 """Checkpoints by name: one's own folder first, then those that come with Bireme, nothing else."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,8 @@ from bireme.rl import named, shipped
 from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
 from bireme.rl.errors import CheckpointError
 from bireme.rl.sizers import LearnedSizer
-from smallnets import checkpoints, encoders
+from smallnets import checkpoints
 from smallnets.encoders import CHOICE_FACTS
-
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    with encoders.known():
-        yield
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from hatchling.builders.wheel import WheelBuilder
 from bireme import registry
 from bireme.cli import main
 from bireme.core.cycle import run_cycle
+from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
 from bireme.rl import shipped
-from bireme.rl.cards import PartName
 from bireme.rl.parts import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 

@@ -22,11 +22,13 @@ LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 MAX_REPLICAS: Final = 10_000
 MAX_TASKS: Final = 16
+MAX_PLANNED_TASKS: Final = 32
+MAX_LABEL: Final = 63
 
 DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, max_length=63)]
 DnsSubdomain = Annotated[str, Field(pattern=DNS_SUBDOMAIN, max_length=253)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
-LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=63)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=MAX_LABEL)]
 TaskName = Annotated[str, Field(pattern=DNS_LABEL_FROM_LETTER, max_length=20)]
 
 Reason = Annotated[str, Field(max_length=64)]
@@ -58,7 +60,13 @@ Duration = Annotated[
                 f"self.matches('{durations.PATTERN}') && self.matches('[1-9]')",
                 "{self} is no duration above zero: write hours, minutes and seconds,"
                 " such as 2h30m or 90s",
-            )
+            ),
+            Rule(
+                f"!self.matches('{durations.PATTERN}') || !self.matches('[1-9]')"
+                f" || (self.matches('{durations.SHORT_PATTERN}')"
+                f" && duration(self) <= duration('{durations.MOST}'))",
+                f"{{self}} is longer than ten years: write at most {durations.MOST}",
+            ),
         ),
     ),
     AfterValidator(_is_duration),

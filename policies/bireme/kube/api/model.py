@@ -69,6 +69,23 @@ def checked_by(*rules: Rule) -> dict[str, Any]:
     return {"x-kubernetes-validations": [rule.to_schema() for rule in rules]}
 
 
+def kept(field: str, old: str, new: str) -> str:
+    """CEL: an optional field is absent from both, or equal in both."""
+    return (
+        f"has({old}.{field}) == has({new}.{field})"
+        f" && (!has({new}.{field}) || {old}.{field} == {new}.{field})"
+    )
+
+
+def changed(field: str) -> str:
+    """How a message begins that refuses another value of an optional field of the spec."""
+    before, after = (
+        f"{{has({side}.spec.{field}) ? string({side}.spec.{field}) : '(absent)'}}"
+        for side in ("oldSelf", "self")
+    )
+    return f"spec.{field} cannot change from {before} to {after}"
+
+
 def _message_expression(template: str) -> str:
     """CEL that fills the template; ``format`` has a bounded cost estimate, ``+`` has none."""
     texts = re.split(r"\{(.*?)\}", template)

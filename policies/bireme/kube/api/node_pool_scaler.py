@@ -220,6 +220,8 @@ class NodePoolScalerStatus(Model):
     tomorrow: ShortText | None = None
     """The forecast of the next day in a few words."""
     conditions: Conditions = ()
+    """Scaling: the target is asked for the nodes that the floor says, as far as max allows.
+    Forecast: there is a forecast to go by."""
 
 
 class NodePoolScaler(Resource):

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from bireme.kube import names
 from bireme.kube.api.fields import (
+    MAX_PLANNED_TASKS,
     MAX_REPLICAS,
     MAX_TASKS,
     Count,
@@ -24,7 +25,7 @@ from bireme.kube.api.fields import (
     Timestamp,
 )
 from bireme.kube.api.metadata import Conditions, Resource, keyed_by
-from bireme.kube.api.model import Model, Rule, checked_by
+from bireme.kube.api.model import Model, Rule, changed, checked_by, kept
 
 PodGroupPhase = Literal["Pending", "Inqueue", "Running", "Interrupted", "Completed", "Unknown"]
 
@@ -99,13 +100,15 @@ class Plan(Model):
     """How often the gang was started again; 0 is the first start."""
     spec_hash: str = Field(max_length=64)
     """Digest of the spec that was planned; another digest means the plan is stale."""
+    queue: DnsLabel | None = None
+    """The Queue that admitted the gang: what it uses counts there."""
     mode: Literal["Pinned", "Score"]
     """Pinned: each pod has its node. Score: the extender's scores choose among nodes."""
     planned_time: Timestamp
     resized_time: Timestamp | None = None
     """When members were last added or given up; absent while they are those it started with."""
     tasks: tuple[PlannedTask, ...] = Field(
-        default=(), max_length=32, json_schema_extra=keyed_by("name")
+        default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
     )
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_REPLICAS)
 
@@ -117,9 +120,20 @@ class PodGroupStatus(Model):
     reason: Reason | None = None
     message: Message | None = None
     conditions: Conditions = ()
+    """Of a group that users made. Admitted: it has its places. Running: minMember of its pods have
+    come onto their nodes; this is not taken back, see phase."""
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     plan: Plan | None = None
+
+
+def _kept_while_planned(field: str) -> Rule:
+    return Rule(
+        "!(has(oldSelf.status) && has(oldSelf.status.plan))"
+        f" || ({kept(field, 'oldSelf.spec', 'self.spec')})",
+        f"{changed(field)} while the gang has its places: delete it and create a new PodGroup",
+        field=f".spec.{field}",
+    )
 
 
 _POD_GROUP_RULES: Final = checked_by(
@@ -135,6 +149,7 @@ _POD_GROUP_RULES: Final = checked_by(
         " while the gang is Running: delete it and create a new PodGroup",
         field=".spec.minMember",
     ),
+    *map(_kept_while_planned, ("queue", "priorityClassName")),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field
 
 from bireme.kube.api.fields import Count, DnsLabel, LabelKey, LabelValue, ResourceMap
-from bireme.kube.api.metadata import Conditions, Resource
+from bireme.kube.api.metadata import Resource
 from bireme.kube.api.model import Model, Rule, checked_by
 
 
@@ -112,7 +112,6 @@ class QueueStatus(Model):
     """Gangs that wait."""
     usage: ResourceMap = Field(default={})
     """What the admitted gangs ask for together."""
-    conditions: Conditions = ()
 
 
 _QUEUE_RULES: Final = checked_by(

@@ -25,7 +25,7 @@ class CheckpointReference(Model):
     """A trained policy: a folder with its card and its networks."""
 
     name: Annotated[str, Field(pattern=CHECKPOINT_NAME, max_length=63)]
-    """A folder below the setting `checkpoint_directory`, or else a checkpoint that comes with
+    """A folder below the setting `checkpointDirectory`, or else a checkpoint that comes with
     Bireme."""
     sha256: Sha256 | None = None
     """Of the folder's card.json, which holds those of its other files. Any other checkpoint under
@@ -87,6 +87,8 @@ class SchedulingPolicyStatus(Model):
     """What the operator says about the policy."""
 
     conditions: Conditions = ()
+    """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
+    its place."""
     checkpoint_sha256: Sha256 | None = None
     """Of the checkpoint that was loaded."""
     decisions: Count | None = None

@@ -21,7 +21,7 @@ from bireme.kube.api.fields import (
     TaskName,
 )
 from bireme.kube.api.metadata import Resource, keyed_by
-from bireme.kube.api.model import Model, Rule, checked_by
+from bireme.kube.api.model import Model, Rule, changed, checked_by, kept
 from bireme.kube.api.pod_template import PodTemplate
 from bireme.kube.api.run_policy import RunPolicy
 from bireme.kube.api.training_job_status import TrainingJobStatus
@@ -200,13 +200,6 @@ class TrainingJobSpec(Model):
         elastic = [task for task in self.tasks if task.fewest_replicas < task.most_replicas]
         return self.rendezvous == "torch" and [task.role for task in elastic] == ["worker"]
 
-    @property
-    def gang_size(self) -> int:
-        """``minAvailable``, or the fewest replicas of all tasks together."""
-        if self.min_available is not None:
-            return self.min_available
-        return sum(task.fewest_replicas for task in self.tasks)
-
 
 _POD_NAME_FITS: Final = (
     "self.metadata.name.size() + t.name.size() + 2"
@@ -214,18 +207,10 @@ _POD_NAME_FITS: Final = (
 )
 
 
-def _same(field: str, old: str, new: str) -> str:
-    """CEL: an optional field is absent from both, or equal in both."""
-    return (
-        f"has({old}.{field}) == has({new}.{field})"
-        f" && (!has({new}.{field}) || {old}.{field} == {new}.{field})"
-    )
-
-
 _TASK_SHAPE_KEPT: Final = (
     "oldSelf.spec.tasks.exists(o, o.name == t.name && o.role == t.role"
-    f" && o.replicas == t.replicas && {_same('minReplicas', 'o', 't')}"
-    f" && {_same('maxReplicas', 'o', 't')})"
+    f" && o.replicas == t.replicas && {kept('minReplicas', 'o', 't')}"
+    f" && {kept('maxReplicas', 'o', 't')})"
 )
 _ADMITTED: Final = (
     "(has(oldSelf.status) && has(oldSelf.status.phase)"
@@ -238,13 +223,9 @@ _WHILE_ADMITTED: Final = (
 
 
 def _kept_once_admitted(field: str) -> Rule:
-    before, after = (
-        f"{{has({side}.spec.{field}) ? string({side}.spec.{field}) : '(absent)'}}"
-        for side in ("oldSelf", "self")
-    )
     return Rule(
-        f"!{_ADMITTED} || ({_same(field, 'oldSelf.spec', 'self.spec')})",
-        f"spec.{field} cannot change from {before} to {after}{_WHILE_ADMITTED}",
+        f"!{_ADMITTED} || ({kept(field, 'oldSelf.spec', 'self.spec')})",
+        f"{changed(field)}{_WHILE_ADMITTED}",
         field=f".spec.{field}",
     )
 

@@ -85,6 +85,8 @@ class TrainingJobStatus(Model):
     message: Message | None = None
     """The reason in plain words, with numbers."""
     conditions: Conditions = ()
+    """Admitted: it has its places. Running: all replicas run. Finished: it has ended, well or not.
+    Succeeded: it has ended well; absent before its end."""
     observed_generation: Count | None = None
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
@@ -97,7 +99,7 @@ class TrainingJobStatus(Model):
     ready: str | None = Field(default=None, max_length=32)
     """Ready replicas of wanted ones: 3/4."""
     gpus: Count | None = None
-    """GPUs the gang asks for in total."""
+    """What the gang asks for in total of nvidia.com/gpu; other devices are not counted here."""
     placement: PlacementSummary | None = None
     progress: ProgressStatus | None = None
     """What the job has told about its training; a claim, never counted on beyond a factor."""
@@ -116,6 +118,6 @@ class TrainingJobStatus(Model):
     """When the whole gang was first running."""
     completion_time: Timestamp | None = None
     wait_seconds: Count | None = None
-    """Time spent waiting for admission before it last joined the queue."""
+    """Time spent waiting for admission, over all its starts, until the last of them."""
     run_seconds: Count | None = None
     """Time for which it held its places before it last joined the queue, over all its starts."""

@@ -1,0 +1,71 @@
+"""Log lines of the operator and the extender: one JSON object each, on standard error.
+
+Everything outside printable ASCII is escaped, so that no string of the cluster can break a line or
+reach a terminal. Libraries that log in the standard way go through the same renderer, from
+warnings on: what they say below that is about themselves.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from structlog.typing import Processor
+
+from bireme.core.errors import SettingError
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def check_level(level: str) -> None:
+    """Raises SettingError unless ``level``, the setting ``log_level``, is one of LOG_LEVELS."""
+    if level not in LOG_LEVELS:
+        raise SettingError(f"log_level is {level!r}; use one of {', '.join(LOG_LEVELS)}")
+
+
+def configure(level: str) -> None:
+    """Log everything of Bireme at ``level``, one of LOG_LEVELS, and above."""
+    severity = logging.getLevelNamesMapping()[level.upper()]
+    prepared: tuple[Processor, ...] = (
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    )
+    rendered = structlog.processors.JSONRenderer(serializer=escaped)
+    structlog.configure(
+        processors=[*prepared, rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(severity),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # a line is one write
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=prepared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, rendered],
+        )
+    )
+    logging.basicConfig(level=max(severity, logging.WARNING), handlers=[handler], force=True)
+
+
+def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
+    """Run a program to its end; what ``run`` returns, or 2 for ``unusable``, or 1 after a fault.
+
+    Its last words are one log line like all others. ``unusable`` are errors of what it was given.
+    """
+    configure("info")
+    log = structlog.get_logger(__name__)
+    try:
+        return run()
+    except unusable as error:
+        log.error("cannot start", error=str(error))
+        return 2
+    except Exception:
+        log.exception("ended by a fault")
+        return 1
+
+
+def escaped(event: Any, default: Callable[[Any], Any] | None = None, **options: Any) -> str:
+    """``event`` as JSON in printable ASCII."""
+    return json.dumps(event, default=default, **options).replace("\x7f", "\\u007f")

@@ -1,0 +1,103 @@
+"""What the operator's own code trips over about one object ends nothing, and is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator.jobs import Jobs
+from bireme_operator.leadership import Term
+from fakeapi import FakeApi
+from kubeobjects.kubelets import FakeKubelets, runs
+from kubeobjects.terms import furnish, leading, pods, status, submit, until
+from scenario.manifests import pod_group, task, training_job
+
+EVENTS = "/api/v1/events"
+
+
+def told(api: FakeApi) -> set[tuple[str, str]]:
+    """Kind and name of the objects that an event says the operator failed on."""
+    events = api.store.collection(EVENTS).objects.values()
+    return {
+        (event["involvedObject"]["kind"], event["involvedObject"]["name"])
+        for event in events
+        if event["reason"] == "OperatorFailed" and event["type"] == "Warning"
+    }
+
+
+def failing(real: Callable[..., Any], broken: list[str]) -> Callable[..., Any]:
+    """``real``, but for jobs that are ``broken``."""
+
+    def maybe(*args: Any, **options: Any) -> Any:
+        for each in args:
+            if isinstance(each, JobFacts) and each.key[1] in broken:
+                raise ArithmeticError("a bug of ours")
+        return real(*args, **options)
+
+    return maybe
+
+
+def count(term: Term) -> float:
+    found = term.loop.metrics.registry.get_sample_value("bireme_mishaps_total")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(JobFacts, "gang"), (Jobs, "tend"), (Jobs, "admit"), (Jobs, "check_template")],
+    ids=["a gang is made", "tended", "admitted", "held"],
+)
+async def test_a_job_that_cannot_be_handled_says_so_and_is_tried_again(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    broken = ["odd"]
+    monkeypatch.setattr(owner, name, failing(getattr(owner, name), broken))
+    furnish(api, 1)
+    gpus = 9 if name == "check_template" else 1
+    submit(api, training_job("odd", task(gpus=gpus)), training_job("fine"))
+    async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
+        await until(lambda: status(api, "odd").get("reason") == "OperatorFailed")
+        await until(lambda: status(api, "fine").get("phase") == "Running")
+        said = status(api, "odd")["message"]
+        assert said == "the operator failed on this object: ArithmeticError: a bug of ours"
+        await until(lambda: ("TrainingJob", "odd") in told(api))
+        assert count(term) >= 1
+        broken.clear()
+        wanted = "NeverFits" if gpus == 9 else "GangRunning"
+        await until(lambda: status(api, "odd").get("reason") == wanted)
+
+
+async def test_a_job_that_runs_keeps_its_places_though_no_gang_can_be_made_of_it(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[str] = []
+    monkeypatch.setattr(JobFacts, "gang", failing(JobFacts.gang, broken))
+    furnish(api, 1)
+    async with FakeKubelets(api, runs) as kubelets, leading(api, tmp_path):
+        submit(api, training_job("odd", task("worker", 4, gpus=2)))
+        await until(lambda: status(api, "odd").get("phase") == "Running")
+        broken.append("odd")
+        submit(api, training_job("next"))
+        await until(lambda: status(api, "next").get("reason") == "WaitingForCapacity")
+        await until(lambda: ("TrainingJob", "odd") in told(api))
+        assert (status(api, "odd")["phase"], len(pods(api))) == ("Running", 4)
+        assert status(api, "odd")["reason"] == "GangRunning"
+        broken.clear()
+        for index in range(4):
+            kubelets.end(f"odd-worker-{index}")
+        await until(lambda: status(api, "next").get("phase") == "Running")
+        await until(lambda: status(api, "odd").get("phase") == "Succeeded")
+
+
+async def test_a_group_of_others_that_cannot_be_handled_stops_nothing(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnish(api, 1)
+    submit(api, pod_group("group", 3), training_job("fine"))
+    async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
+        monkeypatch.setattr(term.state, "_waiting_group", lambda *_: 1 / 0)
+        await until(lambda: status(api, "fine").get("phase") == "Running")
+        await until(lambda: ("PodGroup", "group") in told(api))

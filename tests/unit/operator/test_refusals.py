@@ -1,0 +1,74 @@
+"""How long a verdict of the API server counts, and what is not done for a job meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+
+from bireme.core.reasons import Reason
+from bireme.testing import ManualClock
+from bireme_operator.actuator import GangRefused
+from bireme_operator.refusals import Refusals
+from kubeobjects.facts import a_job
+from scenario.manifests import task
+
+INVALID = GangRefused(Reason.TEMPLATE_INVALID, "bad image")
+REFUSED = GangRefused(Reason.PODS_REFUSED, "over quota")
+JOB = a_job()
+JOBS = {JOB.key: JOB}
+
+
+@pytest.mark.parametrize(
+    ("refused", "pauses"),
+    [(REFUSED, (30, 60, 120, 240, 300, 300)), (INVALID, (600, 1200, 1800, 1800))],
+)
+def test_a_refusal_ends_by_itself_and_every_further_one_takes_longer(
+    refused: GangRefused, pauses: tuple[float, ...]
+) -> None:
+    clock = ManualClock()
+    refusals = Refusals(clock)
+    for pause in pauses:
+        refusals.add(JOB, refused)
+        clock.advance(pause - 0.1)
+        assert refusals.current(JOBS) == {JOB.uid: (refused.reason, str(refused))}
+        clock.advance(0.1)
+        assert not refusals.current(JOBS)
+
+
+def test_an_edit_ends_it_for_good() -> None:
+    refusals = Refusals(ManualClock())
+    refusals.add(JOB, INVALID)
+    edited = a_job(task("worker", 7))
+    assert refusals.current({JOB.key: edited}) == {}
+    assert refusals.current(JOBS) == {}
+    assert refusals.may_preempt(JOB.uid)
+
+
+def test_another_job_of_the_name_is_not_refused_for_it() -> None:
+    refusals = Refusals(ManualClock())
+    refusals.add(JOB, INVALID)
+    assert refusals.current({JOB.key: replace(JOB, uid="another")}) == {}
+    assert refusals.current(JOBS) == {}, "a job that is gone is forgotten"
+
+
+def test_nobody_is_stopped_for_what_was_refused_within_an_hour() -> None:
+    clock = ManualClock()
+    refusals = Refusals(clock)
+    refusals.add(JOB, REFUSED)
+    for seconds in (0, 30, 3569.9):
+        clock.advance(seconds)
+        refusals.current(JOBS)
+        assert not refusals.may_preempt(JOB.uid)
+    clock.advance(0.1)
+    refusals.current(JOBS)
+    assert refusals.may_preempt(JOB.uid)
+
+
+def test_a_job_whose_pods_were_taken_after_all_is_as_any_other() -> None:
+    clock, started = ManualClock(), {JOB.key: a_job(status={"phase": "Starting"})}
+    refusals = Refusals(clock)
+    refusals.add(JOB, REFUSED)
+    clock.advance(29)
+    assert refusals.current(started), "what is refused while it starts is refused"
+    clock.advance(1)
+    assert not refusals.current(started)
+    assert refusals.may_preempt(JOB.uid)

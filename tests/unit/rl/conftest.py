@@ -1,0 +1,14 @@
+"""What every test of learned policies may use."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from smallnets import encoders
+
+
+@pytest.fixture(autouse=True)
+def small_encoders() -> Iterator[None]:
+    """Checkpoints may name the encoders of :mod:`smallnets`."""
+    with encoders.known():
+        yield
