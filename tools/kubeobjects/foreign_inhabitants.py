@@ -47,11 +47,17 @@ def _foreign_pod(group: str, shape: _Shape, number: int, node: str, is_gated: bo
     labels = {names.TASK_LABEL: shape.label, names.ROLE_LABEL: shape.role.value}
     pod = facts.gated_pod(f"{group}-{shape.label}-{number}", group, labels=labels)
     pod["spec"] |= shape.spec
+    pod["metadata"]["creationTimestamp"] = timestamps.format(_made(number))
     if not is_gated:
         pod["spec"]["schedulingGates"] = []
     if node:
         pod["spec"]["nodeName"] = node
     return pod
+
+
+def _made(number: int) -> float:
+    """When the pod of that number was: some before their group was."""
+    return NOW - 90 + 30 * number
 
 
 def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
@@ -106,17 +112,19 @@ def _foreign_gang(
     tasks = tuple(
         replace(task, min_replicas=min(minima.get(task.name, 1), task.replicas)) for task in gated
     )
+    needed = max(least - there, 1)
+    made = sorted(_made(number) for task in gated for number in range(task.replicas))
     return Gang(
         uid=f"{name}-uid",
         name=name,
         namespace="default",
         queue=queue,
         tasks=tasks,
-        arrived=NOW - 60,
+        arrived=max([NOW - 60, *made[:needed]]),
         priority=CLASSES["high"],
         kind="PodGroup",
         user="default",
-        min_available=max(least - there, 1),
+        min_available=needed,
         fault=fault,
     )
 

@@ -133,7 +133,7 @@ def waiting_gang(
     if len(kinds) > MAX_PLANNED_TASKS:
         tasks, fault = (), fault or _too_many(len(kinds))
     gang = replace(
-        _bare_gang(group, tasks),
+        _bare_gang(group, tasks, _arrived(group, gated, max(needed, 1))),
         priority=priority,
         min_available=max(needed, 1),
         fault=group.fault or fault,
@@ -145,7 +145,7 @@ def waiting_gang(
     return _as_hole(gang, placed) if planned and needed > 0 and gang.fault is None else gang
 
 
-def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...]) -> Gang:
+def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Gang:
     """What the group itself says of its gang."""
     return Gang(
         uid=group.uid,
@@ -153,11 +153,20 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...]) -> Gang:
         namespace=group.key[0],
         queue=group.spec.queue if group.spec is not None else "",
         tasks=tasks,
-        arrived=group.created,
+        arrived=arrived,
         kind="PodGroup",
         interrupted=group.status.get("phase") == "Interrupted",
         user=group.key[0],
     )
+
+
+def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> float:
+    """When there first was a gang to be placed, POSIX seconds: with the last pod it needed.
+
+    A group that is kept, or runs, while no pod of it waits, gains no right to go first by that.
+    """
+    made = sorted(pod.gated_since for pod, _ in gated)
+    return max([group.created, *made[:needed]])
 
 
 def _least(spec: PodGroupSpec) -> Request:

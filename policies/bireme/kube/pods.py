@@ -20,7 +20,7 @@ from bireme.core.constraints import (
 )
 from bireme.core.gangs import Key
 from bireme.core.resources import PODS, Request, add, request_of
-from bireme.kube import names, quantity, wire
+from bireme.kube import names, quantity, timestamps, wire
 
 TERMINAL = ("Succeeded", "Failed")
 
@@ -56,6 +56,8 @@ class PodFacts:
     """What the first failed container left behind, for people; empty unless it failed."""
     runs_forever: bool = False
     """Whether its containers are started again whenever they end, so that nobody waits for it."""
+    gated_since: float = 0.0
+    """When it was made, if it is gated, POSIX seconds; 0 where the API server does not say."""
 
     @property
     def is_terminal(self) -> bool:
@@ -67,6 +69,8 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
     """The facts of one pod. Never raises: see :func:`request_of_spec`."""
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
+    is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
+    created = timestamps.parse(meta.creation_timestamp) if is_gated else None
     return PodFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -75,13 +79,14 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
         request=request_of_spec(pod.spec),
         labels=meta.labels or {},
         owner_uids=frozenset(owner.uid for owner in meta.owner_references or ()),
-        is_gated=any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ()),
+        is_gated=is_gated,
         is_ready=_holds(conditions.get("Ready")),
         is_leaving=meta.deletion_timestamp is not None,
         is_disrupted=status.reason in ("NodeLost", "Preempting", "NodeShutdown")
         or _holds(conditions.get("DisruptionTarget")),
         failure=_failure(status) if status.phase == "Failed" else "",
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
+        gated_since=created or 0.0,
     )
 
 

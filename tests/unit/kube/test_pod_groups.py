@@ -5,7 +5,7 @@ from typing import Any
 
 from bireme.core.gangs import Gang, Role
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, pod_groups, pods, wire
+from bireme.kube import names, plans, pod_groups, pods, timestamps, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed, waiting_gang
 from kubeobjects.facts import CREATED, gated_pod, served, through_the_wire
@@ -98,6 +98,19 @@ def test_equal_gated_pods_are_one_task_with_members_by_uid_in_name_order() -> No
     assert task.members == ("a-uid", "b-uid")
     assert (gang.kind, gang.min_available, gang.priority) == ("PodGroup", 2, 7)
     assert (gang.uid, gang.arrived) == ("group-uid", CREATED)
+
+
+def test_a_gang_has_waited_since_the_last_pod_that_it_needs_was_made() -> None:
+    def made(name: str, after_seconds: float) -> Manifest:
+        pod = gated_pod(name)
+        pod["metadata"]["creationTimestamp"] = timestamps.format(CREATED + after_seconds)
+        return pod
+
+    later = (made("a", 500), made("b", 3600), made("c", 7200))
+    assert found(a_group(), *later).arrived == CREATED + 3600
+    assert found(a_group(), later[0]).arrived == CREATED + 500
+    assert found(a_group(), *later, planned=2).arrived == CREATED + 500
+    assert found(a_group(), made("a", -60), made("b", -60)).arrived == CREATED
 
 
 def test_pods_of_different_roles_and_shapes_are_different_tasks() -> None:
