@@ -153,8 +153,9 @@ def _holder(gang: Gang, class_name: str | None, fate: str) -> Gang:
     """The gang as it would wait now, or what its plan alone tells once the job is gone."""
     if fate != "gone":
         priority = CLASSES.get(class_name or "", 0)
+        is_running = fate != "Failed"
         is_again = fate == "again"
-        return replace(gang, priority=priority, interrupted=is_again)
+        return replace(gang, priority=priority, interrupted=is_again, is_preemptible=is_running)
     tasks = tuple(
         Task(t.name, t.replicas, t.request, t.role, priority=t.role.default_priority)
         for t in gang.tasks
