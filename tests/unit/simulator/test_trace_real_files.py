@@ -1,5 +1,7 @@
 """The publishers' own files, where they are at hand: every row is accounted for."""
 
+import csv
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -71,11 +73,14 @@ def test_philly_has_thirteen_virtual_clusters_in_71_days() -> None:
     assert 71 * 86_400 < trace.jobs[-1].submitted < 72 * 86_400
 
 
-def test_the_whole_philly_trace_is_read_within_a_second_and_a_half_of_processor_time() -> None:
+def test_the_whole_philly_trace_is_read_in_a_few_times_what_its_rows_alone_take() -> None:
     path = file("philly/philly_2017-09-04_2017-11-14.csv.gz")
     begun = process_time()
+    with gzip.open(path, "rt") as rows:
+        assert sum(1 for _ in csv.DictReader(rows)) == 64_483
+    parsed = process_time()
     read_trace(f"philly:{path}")
-    assert process_time() - begun < 1.5
+    assert process_time() - parsed < 10 * (parsed - begun)  # 4 to 5 times
 
 
 @pytest.mark.parametrize(
