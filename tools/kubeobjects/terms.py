@@ -18,7 +18,7 @@ from fakeapi import FakeApi, mirror
 from fakeapi.store import Object
 from scenario.manifests import Manifest, queue
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 """How long a test waits for what must come: tests share the machine with others."""
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
