@@ -62,9 +62,9 @@ class Actuator:
         """Whether work on the gang may be started now."""
         return key not in self.busy and self.back_offs.are_over(key)
 
-    def occupied(self) -> set[Key]:
-        """Gangs that are not free."""
-        return {*self.busy, *self.back_offs.pending()}
+    def undecided(self) -> set[Key]:
+        """Gangs left out of a cycle; not all that are busy, for who is left out loses its turn."""
+        return {*self.promises(), *self.back_offs.pending()}
 
     def promises(self) -> dict[Key, Promise]:
         """What gangs under way were promised."""

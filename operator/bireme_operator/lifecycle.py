@@ -212,10 +212,10 @@ def chore(
     is_void = view is None or view.plan.attempt != job.attempt or job.phase == "Suspended"
     if is_void or view is None or job.is_leaving:
         # The room is kept until the last pod is gone, or smaller gangs would take it piece by
-        # piece from one that was interrupted and waits for all of it. One that has ended and only
-        # a finalizer keeps holds no room.
+        # piece from one that was interrupted and waits for all of it. One that has ended is about
+        # to go and is waited for, too, but not one that a finalizer keeps, which may be for ever.
         gone = _to_delete(own_pods, lost_node)
-        is_over = all(pod.is_terminal and pod.is_leaving for pod in own_pods)
+        is_over = all(pod.is_only_kept for pod in own_pods)
         evicts = bool(gone) and _still_evicts(job, now)
         return Chore(gone, evicts=evicts, clear_plan=has_plan and is_over)
     if view.leftovers:

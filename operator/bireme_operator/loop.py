@@ -169,8 +169,8 @@ class SchedulingLoop:
                 self._foreign.tend(group, view, at)
 
     def _waiting(self, refused: Mapping[str, Verdict]) -> list[Gang]:
-        """Gangs to decide on: nothing is being done to them or was tried a moment ago."""
-        gangs = self.state.waiting(self.actuator.occupied(), refused)
+        """Gangs to decide on."""
+        gangs = self.state.waiting(self.actuator.undecided(), refused)
         may = self.refusals.may_preempt
         return [gang if may(gang.uid) else replace(gang, may_preempt=False) for gang in gangs]
 
@@ -186,13 +186,15 @@ class SchedulingLoop:
         if decision.fallback:
             self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)
-        for admit in decision.admitted:
+        # Who is busy has kept its turn; it is decided on again as soon as it is not.
+        free = self.actuator.is_free
+        for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
             with self.mishaps.about(admit.gang.key):
                 self._admit(admit, snapshot, jobs, groups)
         self.preemptions.carry_out(decision, jobs)
         self.resizes.carry_out(decision, snapshot, groups)
         starts = self._starts.tell(snapshot, decision)
-        for hold in decision.held:
+        for hold in (hold for hold in decision.held if free(hold.gang.key)):
             with self.mishaps.about(hold.gang.key):
                 self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)
         self.shadows.offer(snapshot, decision)

@@ -3,6 +3,7 @@
 Pods stay in the store after a deletion as long as ``lingers`` says so.
 """
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme_operator import lifecycle
 from bireme_operator.leadership import Term
+from bireme_operator.writes import Writes
 from fakeapi import FakeApi
 from fakeapi.evictions import BUDGETS
 from fakeapi.store import Object
@@ -155,6 +158,47 @@ async def test_pods_that_have_ended_and_only_a_finalizer_keeps_hold_no_room(
             kubelets.end(pod["metadata"]["name"], "Failed")
         await until(lambda: phase(api, "b") == "Running")
         assert status(api, "a")["reason"] == "Stopping", "its pods' names are still taken"
+
+
+async def test_an_interrupted_gang_keeps_its_places_while_its_ended_pods_go(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    """The kubelet first says that a pod has ended, and takes it away a moment later."""
+    api.store.lingers = lambda stored: "containers" in stored.get("spec", {})
+    async with one_place(api, tmp_path) as (_, kubelets):
+        submit(api, training_job("b", TEAM))
+        await until(lambda: status(api, "b").get("reason") == "OverQueueLimit")
+        first = [pod["metadata"]["name"] for pod in pods(api)]
+        api.store.delete(PODS, ("default", first[0]), {})
+        await until(lambda: all("deletionTimestamp" in p["metadata"] for p in pods(api)))
+        for name in first:
+            kubelets.end(name, "Failed")
+        await silence(api)
+        for name in first:
+            api.store.delete(PODS, ("default", name), {}, 0)
+        await until(lambda: phase(api, "a") == "Running" and status(api, "a")["attempt"] == 1)
+        assert phase(api, "b") == "Pending"
+
+
+async def test_an_interrupted_gang_keeps_its_places_while_an_answer_is_late(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch tells of the plan that was cleared before the answer to the write comes."""
+    write = Writes.write_group_status
+
+    async def late(self: Writes, key: Key, version: str, status: Object, **how: bool) -> int:
+        written = await write(self, key, version, status, **how)
+        if "plan" not in status:
+            await asyncio.sleep(1.0)
+        return written
+
+    monkeypatch.setattr(Writes, "write_group_status", late)
+    async with one_place(api, tmp_path):
+        submit(api, training_job("b", TEAM))
+        await until(lambda: status(api, "b").get("reason") == "OverQueueLimit")
+        api.store.delete(PODS, ("default", pods(api)[0]["metadata"]["name"]), {})
+        await until(lambda: phase(api, "a") == "Running" and status(api, "a")["attempt"] == 1)
+        assert phase(api, "b") == "Pending"
 
 
 async def test_a_budget_that_shrinks_midway_is_not_waited_for_without_end(

@@ -58,11 +58,17 @@ class PodFacts:
     """Whether its containers are started again whenever they end, so that nobody waits for it."""
     gated_since: float = 0.0
     """When it was made, if it is gated, POSIX seconds; 0 where the API server does not say."""
+    has_finalizers: bool = False
 
     @property
     def is_terminal(self) -> bool:
         """Whether its containers have ended for good."""
         return self.phase in TERMINAL
+
+    @property
+    def is_only_kept(self) -> bool:
+        """Whether it has ended and is deleted, and stays until somebody lifts a finalizer."""
+        return self.is_terminal and self.is_leaving and self.has_finalizers
 
 
 def from_manifest(pod: wire.Pod) -> PodFacts:
@@ -87,6 +93,7 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
         failure=_failure(status) if status.phase == "Failed" else "",
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
+        has_finalizers=bool(meta.finalizers),
     )
 
 

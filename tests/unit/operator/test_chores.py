@@ -148,10 +148,13 @@ def test_an_unreadable_job_stops_like_any_other_and_creates_nothing() -> None:
 def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
     job = a_job(task("worker", 2), status={"phase": "Restarting", "attempt": 1})
     plan = a_plan(job, attempt=0)
-    ended = a_pod(job, plan, plan.members[0], "Failed", **LEAVING)
-    ending = a_pod(job, plan, plan.members[1], "Running", **LEAVING)
-    assert not asked(job, plan, [ended, ending])
-    assert asked(job, plan, [ended]) == Chore(clear_plan=True)
+    first, second = plan.members
+    kept = a_pod(job, plan, first, "Failed", finalizers=["held"], **LEAVING)
+    ending = a_pod(job, plan, second, "Running", finalizers=["held"], **LEAVING)
+    ended = a_pod(job, plan, second, "Failed", **LEAVING)
+    assert not asked(job, plan, [kept, ending])
+    assert not asked(job, plan, [kept, ended]), "it is about to go"
+    assert asked(job, plan, [kept]) == Chore(clear_plan=True)
 
 
 def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
