@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bireme.kube.client import ApiClient, NotLeader
+from bireme.kube.client import ApiClient, ApiError, NotLeader
 from bireme_operator.lease import Lease
 from fakeapi import FakeApi, Fault, writes
 
@@ -266,6 +266,33 @@ async def test_a_leader_outlives_a_short_outage(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("began", [0.0, 0.5, 1.0, 1.9, 3.0, 4.5])
+async def test_a_leader_outlives_half_a_duration_without_an_answer(
+    client: ApiClient, clocks: Clocks, monkeypatch: pytest.MonkeyPatch, began: float
+) -> None:
+    request, stall = client.request, clocks.now + 20 + began
+
+    async def stalls(*args: Any, timeout_seconds: float, **options: Any) -> bytes:
+        silence = stall + DURATION / 2 - clocks.now
+        if silence <= DURATION / 2:
+            clocks.now += min(max(silence, 0), timeout_seconds)
+            if silence > timeout_seconds:
+                raise ApiError(0, "Timeout", "no answer in time")
+        return await request(*args, timeout_seconds=timeout_seconds, **options)
+
+    async def sleep(seconds: float) -> None:
+        await clocks.sleep(seconds)
+        if clocks.now > stall + DURATION:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(client, "request", stalls)
+    stopped: list[float] = []
+    lease = clocks.lease(client, "a", sleep=sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await lease.run(lambda _: None, lambda: stopped.append(clocks.now))
+    assert stopped[0] > stall + DURATION
 
 
 async def test_a_leader_that_cannot_renew_stops_in_time_and_says_so(

@@ -2,8 +2,9 @@
 
 Differences from kwokctl's defaults, and why: everything listens on loopback only; every port is
 ours, so clusters stand side by side; no leader election, so a restarted component works at once;
-node heartbeats so rare that 5000 nodes do not drown a test's writes; our Stages. Beside a real
-node, kwok keeps to the fake ones, and the API server listens where the node reaches it as well.
+etcd does not wait for the disk, as nothing here has to survive a power failure; node heartbeats so
+rare that 5000 nodes do not drown a test's writes; our Stages. Beside a real node, kwok keeps to the
+fake ones, and the API server listens where the node reaches it as well.
 """
 
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ POD_ADDRESSES: Final = "10.64.0.0/10"
 """Four million fake pod addresses, apart from the Services' 10.0.0.0/24."""
 
 EXTRA_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "etcd": {"unsafe-no-fsync": "true"},
     "kube-apiserver": {"advertise-address": UNREACHABLE_ADDRESS},
     "kube-controller-manager": {"leader-elect": "false", "node-monitor-period": "5s"},
     "kube-scheduler": {"leader-elect": "false"},
