@@ -27,7 +27,7 @@ _RENEWAL: Final = 2 / 15
 """Of a duration: the pause between renewals, as rare as in client-go. The rarer, the older the last
 one is when an API server stops answering, and the sooner leadership ends."""
 _ANSWER: Final = 4 / 15
-"""Of a duration: how long an answer is waited for; a leader can ask twice before its time is over."""
+"""Of a duration: how long an answer is waited for; a leader can ask twice in its time."""
 _UNSEEN: Final = "unseen"
 _ABSENT: Final = "absent"
 _log = structlog.get_logger(__name__)

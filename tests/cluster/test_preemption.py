@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import PATIENT, gpu_cluster
 from scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    env = {"BIREME_MIN_RUNTIME_SECONDS": "0"}
+    env = {**PATIENT, "BIREME_MIN_RUNTIME_SECONDS": "0"}
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
         cluster = enter(gpu_cluster("preemption", nodes=2))

@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.estimates import FEWEST_RUNS
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import PATIENT, gpu_cluster
 from scenario.manifests import Manifest, annotations, task, training_job
 from scenario.promises import kept_promises
 from scenario.tenant import Tenant
@@ -22,7 +22,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
         enter = open_until_end.enter_context
         cluster = enter(gpu_cluster("history", nodes=2))
         enter(kept_promises(cluster, folder))
-        yield enter(BiremeStack(cluster, folder)).start()
+        yield enter(BiremeStack(cluster, folder, PATIENT)).start()
 
 
 def short(name: str) -> Manifest:

@@ -8,7 +8,7 @@ import pytest
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_cluster
+from scenario.clusters import PATIENT, gpu_cluster
 from scenario.manifests import (
     Manifest,
     annotations,
@@ -29,7 +29,7 @@ NODES = [node["metadata"]["name"] for node in fake_nodes(3, racks=2)]
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     folder = tmp_path_factory.mktemp("stack")
-    env = {"BIREME_NODE_LOST_SECONDS": "3"}
+    env = {**PATIENT, "BIREME_NODE_LOST_SECONDS": "3"}
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
         cluster = enter(gpu_cluster("nodes", nodes=3))

@@ -6,12 +6,16 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from bireme.kube import crd
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from scenario.manifests import queue
+
+PATIENT: Final[Mapping[str, str]] = {"BIREME_LEASE_DURATION_SECONDS": "60"}
+"""For stories without a second operator: a machine that stood still for ten seconds ends none."""
 
 
 @contextmanager
@@ -42,10 +46,13 @@ def gpu_stack(
     nodes: int = 2,
     gpus: int = 8,
 ) -> Iterator[BiremeStack]:
-    """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings."""
+    """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings.
+
+    An operator that is killed there is respected for a minute by the next; ``env`` may shorten it.
+    """
     with (
         gpu_cluster(purpose, nodes, gpus) as cluster,
-        BiremeStack(cluster, folder, env) as stack,
+        BiremeStack(cluster, folder, {**PATIENT, **(env or {})}) as stack,
     ):
         yield stack.start()
 

@@ -25,13 +25,14 @@ TEMPLATE: Final[Manifest] = {
     "allocatable": {"cpu": "95", "memory": "1000Gi", "pods": "110", GPU: str(GPUS_PER_NODE)}
 }
 """What a node of :func:`controlplane.karpenter.static_pool` offers, or a little less."""
+BRIEF: Final = {"BIREME_LEASE_DURATION_SECONDS": "15"}
 
 
 @contextmanager
 def pool_stack(purpose: str, folder: Path) -> Iterator[BiremeStack]:
     """Bireme and Karpenter on a cluster that has no node until a pool makes some."""
     with (
-        gpu_stack(purpose, folder / "bireme", nodes=0) as stack,
+        gpu_stack(purpose, folder / "bireme", BRIEF, nodes=0) as stack,
         karpenter(stack.cluster, folder / "karpenter"),
     ):
         yield stack

@@ -94,5 +94,5 @@ def test_floor_without_its_library_says_what_to_install(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, "bireme.forecasting.holt_winters", raising=False)
     monkeypatch.setitem(sys.modules, "statsmodels", None)
-    with pytest.raises(SettingError, match=r"'holt-winters' needs statsmodels.*pip install '.\[forecast\]'"):
+    with pytest.raises(SettingError, match=r"'holt-winters' needs statsmodels.*'.\[forecast\]'"):
         check_floor("holt-winters")
