@@ -140,7 +140,7 @@ class SchedulingLoop:
         """Forget what is gone, and report on what administrators look at."""
         keys = {*self.state.jobs, *self.state.groups}
         self.actuator.back_offs.forget(keys)
-        self._watch.forget(keys)
+        self._watch.forget()
         alive = {job.uid for job in self.state.jobs.values()}
         alive |= {group.uid for group in self.state.groups.values()}
         self.reports.forget(alive)

@@ -175,7 +175,7 @@ class CheckedPlacer:
             placement = self._placer.place(gang, capacity)
             fault = flaw(gang, placement, capacity) if placement is not None else ""
         except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
-            placement, fault = None, f"{told(error)}"
+            placement, fault = None, told(error)
         if not fault:
             return placement
         self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"

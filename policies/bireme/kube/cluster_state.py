@@ -280,7 +280,7 @@ class ClusterState:
             used=used,
             waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
             queues=dict(self.standing.queues),
-            queue_usage=holdings.queue_usage(placed, self.members.values()),
+            queue_usage=holdings.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
             running=tuple(g for held in placed for g in self._running(held) if g is not None),
         )

@@ -5,7 +5,7 @@ that is gone, or was replaced by another of its name, holds its places until it 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,20 +46,31 @@ def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
 
 
 def queue_usage(
-    placed: Iterable[Holding], members: Iterable[PodFacts]
+    placed: Iterable[Holding],
+    labelled: Mapping[Key, Collection[Key]],
+    pods: Mapping[Key, PodFacts],
 ) -> dict[str, dict[str, int]]:
     """By queue what gangs hold, and bound pods that were admitted and belong to no gang any more.
 
-    Such are left behind when a job or PodGroup is deleted without its pods.
+    Such are left behind when a job or PodGroup is deleted without its pods. ``labelled`` has, by
+    gang, the keys of all of ``pods`` that carry its label.
     """
     usage: dict[str, dict[str, int]] = {}
-    counted: set[str] = set()
+    counted = dict.fromkeys(labelled, frozenset[str]())
     for held in placed:
         usage[held.queue] = add(usage.get(held.queue, {}), held.view.demand)
-        counted |= held.view.uids
-    for pod in members:
+        counted[held.key] = held.view.uids
+    # Where a gang has counted as many as there are, nobody need look at tens of thousands of pods.
+    strays = (
+        pods[key]
+        for gang, keys in labelled.items()
+        if len(keys) > len(counted[gang])
+        for key in keys
+        if pods[key].uid not in counted[gang]
+    )
+    for pod in strays:
         queue = pod.labels.get(names.QUEUE_LABEL)
-        if queue and pod.node and not pod.is_terminal and pod.uid not in counted:
+        if queue and pod.node and not pod.is_terminal:
             usage[queue] = add(usage.get(queue, {}), pod.request)
     return usage
 

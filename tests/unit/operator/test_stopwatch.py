@@ -19,12 +19,15 @@ def test_a_wall_clock_that_is_set_back_delays_nothing() -> None:
     assert watch.seconds(KEY, 1055.0, 1060.0) == 5, "the next plan is another"
 
 
-def test_a_gang_that_is_gone_is_forgotten() -> None:
+def test_what_nobody_asks_for_is_forgotten() -> None:
     clock = ManualClock()
     watch = Stopwatch(clock)
     watch.seconds(KEY, 1000.0, 1000.0)
     clock.advance(60)
-    watch.forget({KEY})
+    watch.forget()
     assert watch.seconds(KEY, 1000.0, 1000.0) == 60
-    watch.forget(())
+    watch.forget()
+    assert watch.seconds(KEY, 1000.0, 1000.0) == 60
+    watch.forget()
+    watch.forget()
     assert watch.seconds(KEY, 1000.0, 1000.0) == 0
