@@ -208,6 +208,7 @@ class ForeignGangs:
         said |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
         said["message"] = cleaned(why)
         with_condition(said, "Admitted", False, said["reason"], said["message"], now)
+        _runs_no_more(said, now)
         await self._say(group, said)
 
     async def _say(self, group: GroupFacts, said: dict[str, Any]) -> None:
@@ -243,6 +244,7 @@ def progress_status(
             said.pop(stale, None)
         said |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
         said["message"] = "all members have ended"
+        _runs_no_more(said, now)
         return said
     needed = group.spec.min_member if group.spec is not None else 1
     bound = sum(bool(pod.node) for pod in alive)
@@ -255,6 +257,12 @@ def progress_status(
         said |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
         with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
     return said
+
+
+def _runs_no_more(said: dict[str, Any], now: float) -> None:
+    """Sets the condition Running back, if there is one."""
+    if any(condition["type"] == "Running" for condition in said.get("conditions") or ()):
+        with_condition(said, "Running", False, said["reason"], said["message"], now)
 
 
 def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:

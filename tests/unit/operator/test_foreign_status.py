@@ -51,6 +51,11 @@ def test_a_group_runs_once_enough_of_it_is_on_nodes() -> None:
     status = said(inqueue, both)
     assert (status["phase"], status["reason"]) == ("Running", "GangBound")
     assert status["message"] == "2 members are on their nodes"
+    ended = said(a_group(**status), a_view(a=("n0", "Succeeded"), b=("n1", "Failed")))
+    assert ended["phase"] == "Completed"
+    (condition,) = ended["conditions"]
+    assert (condition["type"], condition["status"]) == ("Running", "False")
+    assert condition["message"] == "all members have ended"
 
 
 def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
