@@ -64,7 +64,7 @@ class Actuator:
 
     def undecided(self) -> set[Key]:
         """Gangs left out of a cycle; not all that are busy, for who is left out loses its turn."""
-        return {*self.promises(), *self.back_offs.pending()}
+        return {*self.promises(), *self.back_offs.hopeless()}
 
     def promises(self) -> dict[Key, Promise]:
         """What gangs under way were promised."""

@@ -13,6 +13,8 @@ from bireme.kube.client import ApiError
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _CONFLICT_SECONDS = 0.05
 """First pause after a conflict: somebody else wrote, and the cache is about to say what."""
+_PATIENCE = 3
+"""After so many failures in a row others need not wait for the gang any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,17 @@ class BackOffs:
         """Whether work on the gang may be started now."""
         return key not in self._last or self.clock() >= self._last[key].until
 
-    def pending(self) -> list[Key]:
-        """Gangs whose pause is not over."""
+    def hopeless(self) -> list[Key]:
+        """Gangs whose pause is not over and that have failed too often to be waited for.
+
+        Until then a gang keeps its turn, or a hiccup of the API server would give it to others.
+        """
         now = self.clock()
-        return [key for key, last in self._last.items() if now < last.until]
+        return [
+            key
+            for key, last in self._last.items()
+            if now < last.until and last.in_a_row > _PATIENCE
+        ]
 
     def add(self, key: Key, error: Exception, state: object) -> float:
         """Note a failure while the gang was in ``state``; the pause in seconds."""

@@ -186,7 +186,7 @@ class SchedulingLoop:
         if decision.fallback:
             self.metrics.fallbacks.inc()
             _log.warning("policy overruled", why=decision.fallback)
-        # Who is busy has kept its turn; it is decided on again as soon as it is not.
+        # Who is busy, or failed just now, has only kept its turn; soon it is decided on again.
         free = self.actuator.is_free
         for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
             with self.mishaps.about(admit.gang.key):

@@ -18,7 +18,7 @@ from bireme.kube import names
 from bireme_operator import lifecycle
 from bireme_operator.leadership import Term
 from bireme_operator.writes import Writes
-from fakeapi import FakeApi
+from fakeapi import FakeApi, Fault
 from fakeapi.evictions import BUDGETS
 from fakeapi.store import Object
 from kubeobjects.kubelets import FakeKubelets, runs
@@ -199,6 +199,24 @@ async def test_an_interrupted_gang_keeps_its_places_while_an_answer_is_late(
         api.store.delete(PODS, ("default", pods(api)[0]["metadata"]["name"]), {})
         await until(lambda: phase(api, "a") == "Running" and status(api, "a")["attempt"] == 1)
         assert phase(api, "b") == "Pending"
+
+
+async def test_a_gang_keeps_its_turn_when_the_api_server_fails_once(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    def creates_group(method: str, path: str, watch: bool) -> bool:  # noqa: ARG001  # a Match
+        return method == "POST" and path.endswith("/podgroups")
+
+    async with one_place(api, tmp_path) as (_, kubelets):
+        submit(api, training_job("b", TEAM))
+        await until(lambda: status(api, "b").get("reason") == "OverQueueLimit")
+        api.faults.add(Fault(status=500), creates_group)
+        for pod in alive(api, "a"):
+            kubelets.end(pod["metadata"]["name"])
+        await until(lambda: not api.faults.rules[0].times_left)
+        submit(api, training_job("c", TEAM))
+        await until(lambda: phase(api, "b") == "Running")
+        assert phase(api, "c") == "Pending"
 
 
 async def test_a_budget_that_shrinks_midway_is_not_waited_for_without_end(

@@ -63,3 +63,15 @@ def test_success_and_disappearance_are_forgotten() -> None:
         assert backs.add(KEY, ERROR, "same") == 0.5
     backs.forget({KEY})
     assert not backs.are_over(KEY)
+
+
+def test_a_gang_is_waited_for_until_it_has_failed_too_often() -> None:
+    clock = ManualClock()
+    backs = BackOffs(clock)
+    for _ in range(3):
+        backs.add(KEY, ERROR, "same")
+        assert backs.hopeless() == []
+    pause = backs.add(KEY, ERROR, "same")
+    assert backs.hopeless() == [KEY]
+    clock.advance(pause)
+    assert backs.hopeless() == []
