@@ -58,7 +58,7 @@ async def test_a_group_is_released_whole_and_completed_beside_a_job_of_its_name(
     async with FakeKubelets(api), leading(api, tmp_path):
         make(api, "a", "b")
         await until(lambda: status(api, "group", GROUPS).get("phase") == "Completed")
-    assert status(api, "group")["reason"] == "SpecInvalid"
+        await until(lambda: status(api, "group").get("reason") == "SpecInvalid")
 
 
 async def test_a_refused_job_takes_no_places_from_a_group_of_its_name(
