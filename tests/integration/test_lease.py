@@ -2,52 +2,21 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from bireme.kube.client import ApiClient, ApiError, NotLeader
-from bireme_operator.lease import Lease
+from bireme.kube.client import ApiClient, NotLeader
 from fakeapi import FakeApi, Fault, writes
+from kubeobjects.leases import DURATION, Clocks, spec_of_lease
 
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/system/leases/bireme"
-DURATION = 15
-
-
-class Clocks:
-    """A monotonic clock that tests move, and a wall clock that may do anything."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.wall = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def lease(self, client: ApiClient, identity: str, **options: Any) -> Lease:
-        return Lease(
-            client,
-            "system",
-            "bireme",
-            identity,
-            duration_seconds=DURATION,
-            clock=lambda: self.now,
-            wall_clock=lambda: self.wall,
-            **options,
-        )
-
-    async def sleep(self, seconds: float) -> None:
-        """Time passes only while somebody sleeps."""
-        self.now += seconds
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
 def clocks() -> Clocks:
     return Clocks()
-
-
-def spec(api: FakeApi) -> Any:
-    return api.store.get(LEASES, ("system", "bireme"))["spec"]
 
 
 async def test_the_first_contender_acquires_at_once_and_the_second_waits(
@@ -57,7 +26,7 @@ async def test_the_first_contender_acquires_at_once_and_the_second_waits(
     assert await a.acquire()
     assert not await b.acquire()
     assert (a.is_leader(), b.is_leader(), a.epoch, b.epoch) == (True, False, 1, 0)
-    assert spec(api)["holderIdentity"] == "a"
+    assert spec_of_lease(api)["holderIdentity"] == "a"
 
 
 async def test_of_two_that_claim_at_the_same_moment_one_wins(
@@ -207,7 +176,7 @@ async def test_a_lease_deleted_by_hand_keeps_its_leader_and_its_epoch(
     assert not await b.acquire()
     assert await a.renew()
     assert not await b.acquire()
-    assert spec(api)["leaseTransitions"] == a.epoch == 1
+    assert spec_of_lease(api)["leaseTransitions"] == a.epoch == 1
     await client.delete(LEASE)
     clocks.now += DURATION
     assert not await b.acquire()  # its absence is news as well
@@ -223,7 +192,7 @@ async def test_a_cancelled_leader_stops_first_and_then_hands_the_lease_over(
     a, b = clocks.lease(client, "a"), clocks.lease(client, "b")
 
     def stopped() -> None:
-        story.append(("stopped", a.is_leader(), spec(api)["holderIdentity"]))
+        story.append(("stopped", a.is_leader(), spec_of_lease(api)["holderIdentity"]))
 
     task = asyncio.create_task(a.run(story.append, stopped))
     async with asyncio.timeout(5):
@@ -234,94 +203,6 @@ async def test_a_cancelled_leader_stops_first_and_then_hands_the_lease_over(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert story == [1, ("stopped", False, "a")]
-    assert spec(api)["holderIdentity"] == ""
+    assert spec_of_lease(api)["holderIdentity"] == ""
     assert await b.acquire()
     assert b.epoch == 2
-
-
-@pytest.mark.parametrize("fault", [Fault(status=503), Fault(drop=True), Fault(status=429)])
-async def test_a_leader_outlives_a_short_outage(
-    api: FakeApi, client: ApiClient, clocks: Clocks, fault: Fault
-) -> None:
-    enough = asyncio.Event()
-    story: list[object] = []
-
-    async def sleep(seconds: float) -> None:
-        await clocks.sleep(seconds)
-        if clocks.now > 1060:
-            enough.set()
-            await asyncio.Event().wait()
-
-    a = clocks.lease(client, "a", sleep=sleep)
-
-    def started(epoch: int) -> None:
-        story.append(epoch)
-        api.faults.add(fault, times=4)
-
-    task = asyncio.create_task(a.run(started, lambda: story.append("stopped")))
-    await asyncio.wait_for(enough.wait(), 5)
-    assert story == [1]
-    assert a.is_leader()
-    assert not api.faults.rules[0].times_left
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@pytest.mark.parametrize("began", [0.0, 0.5, 1.0, 1.9, 3.0, 4.5])
-async def test_a_leader_outlives_half_a_duration_without_an_answer(
-    client: ApiClient, clocks: Clocks, monkeypatch: pytest.MonkeyPatch, began: float
-) -> None:
-    request, stall = client.request, clocks.now + 20 + began
-
-    async def stalls(*args: Any, timeout_seconds: float, **options: Any) -> bytes:
-        silence = stall + DURATION / 2 - clocks.now
-        if silence <= DURATION / 2:
-            clocks.now += min(max(silence, 0), timeout_seconds)
-            if silence > timeout_seconds:
-                raise ApiError(0, "Timeout", "no answer in time")
-        return await request(*args, timeout_seconds=timeout_seconds, **options)
-
-    async def sleep(seconds: float) -> None:
-        await clocks.sleep(seconds)
-        if clocks.now > stall + DURATION:
-            raise asyncio.CancelledError
-
-    monkeypatch.setattr(client, "request", stalls)
-    stopped: list[float] = []
-    lease = clocks.lease(client, "a", sleep=sleep)
-    with pytest.raises(asyncio.CancelledError):
-        await lease.run(lambda _: None, lambda: stopped.append(clocks.now))
-    assert stopped[0] > stall + DURATION
-
-
-async def test_a_leader_that_cannot_renew_stops_in_time_and_says_so(
-    api: FakeApi, client: ApiClient, clocks: Clocks
-) -> None:
-    story: list[tuple[str, float]] = []
-    a = clocks.lease(client, "a", sleep=clocks.sleep)
-
-    def started(epoch: int) -> None:
-        story.append(("started", clocks.now))
-        api.faults.add(Fault(status=500), times=None)
-
-    await asyncio.wait_for(a.run(started, lambda: story.append(("stopped", clocks.now))), 5)
-    (_, began), (_, ended) = story
-    assert DURATION * 2 / 3 <= ended - began < DURATION
-    assert not a.is_leader()
-    assert spec(api)["holderIdentity"] == "a"
-
-
-async def test_a_contender_outlives_a_server_that_is_away(
-    api: FakeApi, client: ApiClient, clocks: Clocks
-) -> None:
-    api.faults.add(Fault(status=503), times=5)
-    api.faults.add(Fault(drop=True), times=3)
-    a = clocks.lease(client, "a", sleep=clocks.sleep)
-
-    def started(epoch: int) -> None:
-        assert epoch == 1
-        raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(a.run(started, lambda: None), 5)
