@@ -52,5 +52,5 @@ def stack(cluster: Cluster, tmp_path: Path) -> Iterator[BiremeStack]:
 @pytest.fixture
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
     """A user of the stack whose first operator runs; its errors show the end of what that said."""
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant

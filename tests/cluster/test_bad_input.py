@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
     operator = stack.operator()
     pid, said = operator.pid, len(operator.log_path.read_text())
-    with Tenant.staying(stack.cluster, operator.log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
     assert operator.running
     assert operator.pid == pid, "the operator was not started again"

@@ -53,7 +53,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, helm: Helm) -> Iterator[
 @pytest.fixture
 def tenant(installed: BiremeStack) -> Iterator[Tenant]:
     cluster = installed.cluster
-    with Tenant.staying(cluster, installed.operator().log_tail) as tenant:
+    with Tenant.staying(cluster, installed.log_tails) as tenant:
         role = ("--clusterrole=edit", "--user=ann", f"--namespace={tenant.namespace}")
         cluster.kubectl("create", "rolebinding", "ann", *role)
         asked = ("auth", "can-i", "create", "trainingjobs", f"--namespace={tenant.namespace}", *ANN)

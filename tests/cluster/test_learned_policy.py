@@ -75,7 +75,7 @@ def stack(
 
 @pytest.fixture
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
         tenant.cluster.kubectl("delete", "bsp", "--all")
 

@@ -54,7 +54,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedStack]
 @pytest.fixture
 def tenant(programs: ProxiedStack) -> Iterator[Tenant]:
     stack = programs.stack
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
 
 

@@ -86,7 +86,7 @@ def killed_often(
 @pytest.fixture
 def tenant(killed_often: KilledOften) -> Iterator[Tenant]:
     stack = killed_often.stack
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
 
 

@@ -39,7 +39,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
 
 @pytest.fixture
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
     restore_nodes(stack.cluster)
 

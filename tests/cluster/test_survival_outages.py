@@ -49,7 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def tenant(site: Site) -> Iterator[Tenant]:
-    with Tenant.staying(site.stack.cluster, site.stack.operator().log_tail) as tenant:
+    with Tenant.staying(site.stack.cluster, site.stack.log_tails) as tenant:
         yield tenant
 
 

@@ -81,6 +81,10 @@ class BiremeStack:
             process.wait_ready(timeout_seconds)
         return self
 
+    def log_tails(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(process.log_tail() for process in self.processes)
+
     def stop(self) -> None:
         """Terminates every running program of the stack, operators first."""
         for process in reversed(self.processes):
@@ -136,11 +140,12 @@ def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender
 def scheduler_command(program: Path, config: Path, port: int) -> list[str]:
     """kube-scheduler with ``config``, serving health and metrics on loopback ``port`` (https).
 
-    Nobody is authenticated there, and nothing else is served.
+    Nobody is authenticated there, and nothing else is served. It logs what it binds and what not.
     """
     return [
         str(program),
         f"--config={config}",
+        "--v=2",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",

@@ -65,7 +65,7 @@ def carry_out(scenario: Scenario, stack: BiremeStack, folder: Path) -> Seen:
     cluster, path = stack.cluster, folder / f"seed-{scenario.seed}.jsonl"
     with (
         _furnished(cluster, scenario),
-        Tenant.staying(cluster, stack.operator().log_tail) as tenant,
+        Tenant.staying(cluster, stack.log_tails) as tenant,
         Recorder(cluster.kubeconfig, path) as recorder,
     ):
         began = _next_second(recorder)

@@ -34,7 +34,7 @@ def kubeflow_stack(purpose: str, folder: Path, env: dict[str, str]) -> Iterator[
 @contextmanager
 def kubeflow_tenant(stack: BiremeStack) -> Iterator[Tenant]:
     """A tenant whose Kubeflow jobs go before its pods, which would come back otherwise."""
-    with Tenant.staying(stack.cluster, stack.operator().log_tail) as tenant:
+    with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant
         kinds = ",".join(plural for _, plural in KUBEFLOW_KINDS.values())
         stack.cluster.kubectl("delete", kinds, "--all", "-n", tenant.namespace)

@@ -159,7 +159,16 @@ class Tenant:
         timeout_seconds: float = PATIENCE_SECONDS,
     ) -> Any:
         """See :func:`scenario.waiting.eventually`."""
-        return eventually(read, is_right, timeout_seconds, explain=self.explain)
+        return eventually(read, is_right, timeout_seconds, explain=self._story)
+
+    def _story(self) -> str:
+        """What there is and what happened, for a wait that failed."""
+        try:
+            told = [_line_of_pod(pod) for pod in self.pods()]
+            told += [_line_of_event(event) for event in self.all("Event")[-60:]]
+        except ControlPlaneError as error:
+            told = [f"the namespace cannot be read: {error}"]
+        return "\n".join((*told, self.explain()))
 
     def await_phase(
         self, name: str, phase: str, timeout_seconds: float = PATIENCE_SECONDS
@@ -221,3 +230,14 @@ def uids_of(pods: list[Manifest]) -> dict[str, str]:
 def environment(pod: Manifest) -> dict[str, str]:
     """The variables of a pod's first container."""
     return {v["name"]: v["value"] for v in pod["spec"]["containers"][0].get("env", ())}
+
+
+def _line_of_pod(pod: Manifest) -> str:
+    meta, node = pod["metadata"], pod["spec"].get("nodeName")
+    times = f"made {meta['creationTimestamp']}, deleted {meta.get('deletionTimestamp')}"
+    return f"{meta['name']} ({meta['uid']}): {pod['status'].get('phase')} on {node}, {times}"
+
+
+def _line_of_event(event: Manifest) -> str:
+    about, when = event["involvedObject"], event.get("lastTimestamp") or event.get("eventTime")
+    return f"{when} {about['kind']} {about['name']}: {event['reason']}: {event.get('message')}"
