@@ -2,8 +2,8 @@
 
 One gang at a time: while work on a gang is under way it is *busy*, nobody judges it, and what it
 was promised stays reserved. It stops being busy when our own caches have seen our own writes, so
-no decision is ever made from a state older than what we did. Work that fails is not retried here;
-the next look at the recorded state asks for whatever is still missing.
+nothing is done from a state older than what we did: until then a gang only keeps its turn. Work
+that fails is not retried here; the next look at the recorded state asks for what is missing.
 """
 
 import asyncio

@@ -107,7 +107,9 @@ class Preemptions:
     def _still_waits(self, gang: Gang) -> bool:
         key, state = gang.key, self._state
         known = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
-        return known is not None and known.uid == gang.uid and not known.is_leaving
+        if known is None or known.uid != gang.uid or known.is_leaving:
+            return False
+        return self._actuator.is_free(key)  # or it has only kept its turn
 
     def _start(self, victims: Sequence[_Victim]) -> None:
         self._stopping |= {victim.job.uid for victim in victims}

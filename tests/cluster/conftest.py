@@ -51,6 +51,6 @@ def stack(cluster: Cluster, tmp_path: Path) -> Iterator[BiremeStack]:
 
 @pytest.fixture
 def tenant(stack: BiremeStack) -> Iterator[Tenant]:
-    """A user of the stack whose first operator runs; its errors show the end of what that said."""
+    """A user of the stack whose first operator runs; its errors tell the story."""
     with Tenant.staying(stack.cluster, stack.log_tails) as tenant:
         yield tenant

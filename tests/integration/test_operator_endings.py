@@ -204,7 +204,7 @@ async def test_an_interrupted_gang_keeps_its_places_while_an_answer_is_late(
 async def test_a_gang_keeps_its_turn_when_the_api_server_fails_once(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    def creates_group(method: str, path: str, watch: bool) -> bool:  # a Match
+    def creates_group(method: str, path: str, watch: bool) -> bool:
         return method == "POST" and path.endswith("/podgroups")
 
     async with one_place(api, tmp_path) as (_, kubelets):

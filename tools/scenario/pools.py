@@ -26,6 +26,7 @@ TEMPLATE: Final[Manifest] = {
 }
 """What a node of :func:`controlplane.karpenter.static_pool` offers, or a little less."""
 BRIEF: Final = {"BIREME_LEASE_DURATION_SECONDS": "15"}
+"""Operators are killed there, and the next one need not wait for a minute."""
 
 
 @contextmanager
