@@ -5,6 +5,7 @@ one pod at a time, so every microsecond here is added to every pod. No answer is
 is no request gets a 4xx with one JSON sentence that says what to change.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib.metadata import version
@@ -16,12 +17,178 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import Receive, Scope, Send
 
-from bireme_extender import exchange
-from bireme_extender.bodies import BodyReader, BodyRefused, Disconnected
+from bireme.kube import wire
+from bireme_extender import protocol
 from bireme_extender.cache import ClusterCache
 from bireme_extender.metrics import Metrics
-from bireme_extender.openapi import with_verbs
 from bireme_extender.verbs import CacheBehind, Verbs
+
+# Request bodies, bounded before anything looks at them: in length, in time and all together.
+#
+# An unbounded body is how a neighbour brings an extender down. What is too long is refused unread,
+# what trickles in is cut off, and bodies being read at once share a budget.
+
+_BODIES_AT_ONCE = 4
+"""Bodies of the largest length that may be in memory, unfinished, at any time."""
+
+
+class BodyRefused(Exception):  # noqa: N818  # it becomes an answer, not a traceback
+    """The body is not taken: ``status`` and text of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Disconnected(Exception):  # noqa: N818  # nobody is there to answer
+    """The client hung up before its body was complete."""
+
+
+class BodyReader:
+    """Reads whole bodies within ``limit_bytes`` each and ``timeout_seconds`` each."""
+
+    def __init__(self, limit_bytes: int, timeout_seconds: float) -> None:
+        self._limit_bytes = limit_bytes
+        self._timeout_seconds = timeout_seconds
+        self._budget_bytes = _BODIES_AT_ONCE * limit_bytes
+
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body.
+
+        Raises:
+            BodyRefused: it is too long, too slow, or too much is being read already.
+            Disconnected: it ended early.
+        """
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self._limit_bytes:
+                raise self._too_long()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                message = await receive()
+                if message["type"] == "http.request" and not message.get("more_body"):
+                    return self._bounded(message["body"])
+                return await self._rest(message, receive)
+        except TimeoutError:
+            raise BodyRefused(
+                408, f"the body was not complete after {self._timeout_seconds:g} s; send it at once"
+            ) from None
+
+    async def _rest(self, message: Any, receive: Receive) -> bytes:
+        body = bytearray()
+        try:
+            while True:
+                if message["type"] != "http.request":
+                    raise Disconnected
+                self._take(body, message["body"])
+                if not message.get("more_body"):
+                    return bytes(body)
+                message = await receive()
+        finally:
+            self._budget_bytes += len(body)
+
+    def _take(self, body: bytearray, chunk: bytes) -> None:
+        if len(chunk) > self._budget_bytes:
+            raise BodyRefused(503, "too many large bodies at once; send fewer at a time")
+        body += chunk
+        self._budget_bytes -= len(chunk)
+        if len(body) > self._limit_bytes:
+            raise self._too_long()
+
+    def _bounded(self, body: bytes) -> bytes:
+        if len(body) > self._limit_bytes:
+            raise self._too_long()
+        return body
+
+    def _too_long(self) -> BodyRefused:
+        return BodyRefused(
+            413,
+            f"the body is longer than {self._limit_bytes} bytes; set nodeCacheCapable: true for "
+            "this extender, or raise BIREME_BODY_LIMIT_BYTES",
+        )
+
+
+# The OpenAPI document of the extender: the two verbs, which no framework routes, beside the rest.
+#
+# What a pod may look like is taken from the types that read it, so that the document says neither
+# more nor less than what is understood.
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+
+_FILTER_SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        "Nodes": {"type": "null"},
+        "NodeNames": {"type": "array", "items": {"type": "string"}},
+        "FailedNodes": {"type": "object", "additionalProperties": {"type": "string"}},
+        "FailedAndUnresolvableNodes": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+        },
+        "Error": {"type": "string"},
+    },
+}
+_SCORES_SCHEMA: Final = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "Host": {"type": "string"},
+            "Score": {"type": "integer", "minimum": 0, "maximum": 10},
+        },
+    },
+}
+
+
+def with_verbs(document: dict[str, Any]) -> dict[str, Any]:
+    """``document`` of the other routes, with the verbs in it."""
+    (pod,), types = msgspec.json.schema_components((wire.Pod,), ref_template=_REFERENCE)
+    args = _args(pod)
+    document.setdefault("components", {}).setdefault("schemas", {}).update(types)
+    document["paths"] |= {
+        "/filter": {"post": _operation("Nodes that may take the pod", args, _FILTER_SCHEMA)},
+        "/prioritize": {"post": _operation("Scores of the best nodes", args, _SCORES_SCHEMA)},
+    }
+    return document
+
+
+def _args(pod: dict[str, Any]) -> dict[str, Any]:
+    names = {"type": ["array", "null"], "items": {"type": "string"}}
+    listed = {"type": "object", "properties": {"metadata": {"type": "object"}}}
+    items = {"type": ["array", "null"], "items": listed}
+    nodes = {
+        "type": ["object", "null"],
+        "properties": {"items": items},
+        "description": "a NodeList; names are wanted",
+    }
+    either = {"anyOf": [pod, {"type": "null"}], "description": "a Kubernetes Pod"}
+    return {
+        "type": "object",
+        "properties": {"Pod": either, "Nodes": nodes, "NodeNames": names},
+    }
+
+
+def _operation(summary: str, args: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    def content(schema: dict[str, Any]) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": schema}}}
+
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, **content(args)},
+        "responses": {
+            "200": {"description": summary, **content(reply)},
+            **{
+                code: {"description": text}
+                for code, text in (
+                    ("400", "The body is no ExtenderArgs"),
+                    ("405", "Another method than POST"),
+                    ("408", "The body came too slowly"),
+                    ("413", "The body is too long"),
+                    ("503", "The cache is behind the API server, or too many large bodies at once"),
+                )
+            },
+        },
+    }
+
 
 VERSION: Final = version("bireme")
 _JSON: Final = (b"content-type", b"application/json")
@@ -63,7 +230,7 @@ class ExtenderApp(FastAPI):
         except CacheBehind as error:
             self._count(scope, "503")
             await _answer(send, 503, _error(str(error)))
-        except exchange.MALFORMED as error:
+        except protocol.MALFORMED as error:
             self._count(scope, "400")
             await _answer(send, 400, _error(f"the body is no ExtenderArgs: {error}"))
 

@@ -17,7 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, pods, wire
 from bireme.kube.client import ApiClient, Params
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.reflector import Reflector, Timing
+from bireme.kube.watch import Reflector, Timing
 
 
 class ClusterCache:

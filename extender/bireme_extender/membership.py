@@ -6,14 +6,18 @@ and neither may ask for more than was planned. The operator plans, the extender 
 that cannot be verified gets no node.
 """
 
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bireme.core.gangs import Key
 from bireme.core.resources import Request
 from bireme.kube import names, pods, wire
+from bireme.kube.allocations import pod_name
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.gang_views import pod_name
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 
@@ -185,3 +189,80 @@ def _excess(request: Request, plan: PlanFacts, member: Member) -> Refusal | None
                 f" {planned.get(name, 0)}",
             )
     return None
+
+
+# Short waits for a plan that is on its way: the watch may lag the pod by milliseconds.
+#
+# The scheduler asks about one pod at a time, so every wait delays all others. A pod waits once in
+# its life, and all waits together may take a tenth of the time (after a burst): pods that were made
+# to stall the scheduler run out of this credit, and then are refused at once.
+
+_REMEMBERED_PODS = 8192
+_SHARE = 0.1
+"""Seconds of credit earned per second."""
+_BURST = 10
+"""Full waits that fit into the credit at most."""
+
+
+class PlanWaits:
+    """Who may wait, for how long, and what wakes them.
+
+    ``limit_seconds`` bounds one wait; 0 means that nobody waits.
+    """
+
+    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_seconds = limit_seconds
+        self._clock = clock
+        self._credit_seconds = _BURST * limit_seconds
+        self._credited_at = clock()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
+
+    def may_wait(self, uid: str) -> bool:
+        """Whether the pod may wait now; asking uses up its one chance."""
+        if not uid or uid in self._seen or self._limit_seconds <= 0:
+            return False
+        self._seen[uid] = None
+        if len(self._seen) > _REMEMBERED_PODS:
+            self._seen.popitem(last=False)
+        return self._credit() >= self._limit_seconds
+
+    async def until(self, is_there: Callable[[], bool], key: Key) -> bool:
+        """Wait until ``is_there()`` holds, asked after each change of ``key``; False if too late.
+
+        Event-driven: nothing polls.
+        """
+        began = self._clock()
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                while not is_there():
+                    await self._next_change(key)
+        except TimeoutError:
+            return False
+        finally:
+            self._credit_seconds -= self._clock() - began
+        return True
+
+    def notify(self, key: Key) -> None:
+        """Something about PodGroup ``key`` has changed."""
+        for waiting in self._waiting.get(key, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _next_change(self, key: Key) -> None:
+        changed = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(key, set())
+        waiting.add(changed)
+        try:
+            await changed
+        finally:
+            waiting.discard(changed)
+            if not waiting and self._waiting.get(key) is waiting:
+                del self._waiting[key]
+
+    def _credit(self) -> float:
+        now = self._clock()
+        earned = self._credit_seconds + _SHARE * (now - self._credited_at)
+        self._credit_seconds = min(_BURST * self._limit_seconds, earned)
+        self._credited_at = now
+        return self._credit_seconds

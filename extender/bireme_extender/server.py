@@ -20,17 +20,16 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.core.errors import SettingError
-from bireme.core.scores import Scorer
+from bireme.core.policy import Scorer
 from bireme.core.settings import SchedulingSettings
 from bireme.doors import Door
 from bireme.kube.client import ApiClient
-from bireme.kube.reflector import Timing
-from bireme_extender.app import VERSION, make_app
-from bireme_extender.bodies import BodyReader
+from bireme.kube.watch import Timing
+from bireme_extender.app import VERSION, BodyReader, make_app
 from bireme_extender.cache import ClusterCache
+from bireme_extender.membership import PlanWaits
 from bireme_extender.metrics import Metrics
-from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.scorers import Scorers
+from bireme_extender.scoring import Scorers
 from bireme_extender.settings import ExtenderSettings
 from bireme_extender.verbs import Verbs
 

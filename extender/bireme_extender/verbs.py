@@ -13,21 +13,21 @@ from typing import Protocol, TypeAlias
 
 import structlog
 
-from bireme.core.scores import Scorer
+from bireme.core.policy import Scorer
 from bireme.heuristics.scoring import BestFit
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
-from bireme_extender import choice, exchange
-from bireme_extender.exchange import ExtenderArgs
+from bireme_extender import protocol, scoring
 from bireme_extender.membership import (
     Membership,
+    PlanWaits,
     Refusal,
     RefusalReason,
     group_of,
     membership,
 )
 from bireme_extender.metrics import Metrics
-from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.protocol import ExtenderArgs
 
 Answer: TypeAlias = tuple[str, bytes]
 """What happened, as a metric label, and the reply."""
@@ -85,10 +85,10 @@ class Verbs:
             one of exchange.MALFORMED: ``body`` is no such request.
         """
         began = time.perf_counter()
-        args = exchange.decode(body)
+        args = protocol.decode(body)
         try:
             answer = await self._filter(args)
-        except (CacheBehind, *exchange.MALFORMED):
+        except (CacheBehind, *protocol.MALFORMED):
             raise
         except Exception:  # noqa: BLE001  # a failed call would let the pod through unverified
             _log.exception("filter failed, the pod gets no node")
@@ -103,14 +103,14 @@ class Verbs:
             one of exchange.MALFORMED: ``body`` is no such request.
         """
         began = time.perf_counter()
-        args = exchange.decode(body)
+        args = protocol.decode(body)
         try:
             answer = await self._prioritize(args)
-        except exchange.MALFORMED:
+        except protocol.MALFORMED:
             raise
         except Exception:  # noqa: BLE001  # never a 500
             _log.exception("prioritize failed, no node is preferred")
-            answer = ("failed", exchange.encode_scores([]))
+            answer = ("failed", protocol.encode_scores([]))
         return self._counted("prioritize", answer, began)
 
     async def _filter(self, args: ExtenderArgs) -> Answer:
@@ -125,37 +125,37 @@ class Verbs:
         if found.plan.mode == "Pinned":
             node = found.member.node
             if args.asks_about(node):
-                return "pinned", exchange.encode_names([node])
+                return "pinned", protocol.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
         if not await self._freshness.has_nodes(_NODES_WAIT_SECONDS):
             raise CacheBehind("nodes and pods have not been read yet")
-        options, asked = choice.choice_for(pod, found, self._state), args.asked
+        options, asked = scoring.choice_for(pod, found, self._state), args.asked
         if isinstance(options, Refusal):
             return self._refused(asked, options)
         if names := options.among(asked):
-            return "scored", exchange.encode_names(names)
+            return "scored", protocol.encode_names(names)
         return self._refused(asked, _NO_FEASIBLE_NODE)
 
     async def _prioritize(self, args: ExtenderArgs) -> Answer:
         pod = args.pod or _NOBODY
         found = membership(pod, self._state)
         if isinstance(found, Refusal):
-            return "refused", exchange.encode_scores([])
+            return "refused", protocol.encode_scores([])
         if found.plan.mode == "Pinned":
             node = found.member.node
-            planned = [(node, choice.HIGHEST_SCORE)] if args.asks_about(node) else []
-            return "pinned", exchange.encode_scores(planned)
+            planned = [(node, scoring.HIGHEST_SCORE)] if args.asks_about(node) else []
+            return "pinned", protocol.encode_scores(planned)
         if not await self._freshness.has_nodes(0):
-            return "refused", exchange.encode_scores([])
-        options = choice.choice_for(pod, found, self._state)
+            return "refused", protocol.encode_scores([])
+        options = scoring.choice_for(pod, found, self._state)
         if isinstance(options, Refusal):
-            return "refused", exchange.encode_scores([])
+            return "refused", protocol.encode_scores([])
         names = options.among(args.asked)
-        scores, fault = choice.scores_for(options, names, self.scorer)
+        scores, fault = scoring.scores_for(options, names, self.scorer)
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
             self._metrics.fallbacks.inc()
-        return "scored", exchange.encode_scores(choice.points(names, scores))
+        return "scored", protocol.encode_scores(scoring.points(names, scores))
 
     async def _after_wait(self, pod: wire.Pod, refusal: Refusal) -> Membership | Refusal:
         """The verdict once the cache has caught up, if the pod may wait and it does in time."""
@@ -175,7 +175,7 @@ class Verbs:
 
     def _refused(self, asked: list[str], refusal: Refusal) -> Answer:
         self._metrics.refusals[refusal.reason].inc()
-        return "refused", exchange.encode_refusal(asked, refusal.message)
+        return "refused", protocol.encode_refusal(asked, refusal.message)
 
     def _counted(self, verb: str, answer: Answer, began: float) -> bytes:
         outcome, reply = answer

@@ -1,11 +1,46 @@
-"""``bireme-operator``: the operator process."""
+"""``bireme-operator``: settings from the environment, then run until told to stop.
 
+Exit status 0 after SIGTERM or SIGINT, 2 when settings, credentials or ports are unusable, 1 after
+a fault and after the lease was lost.
+"""
+
+import asyncio
+import os
 import sys
 
 from bireme.startup import importing
 
 with importing():
-    from bireme_operator.program import main
+    import uvloop
+
+    from bireme import logs, settings_source
+    from bireme.core.errors import SettingError
+    from bireme.core.settings import SchedulingSettings
+    from bireme_operator.app import Operator, StartError
+    from bireme_operator.settings import OperatorSettings
+
+
+def main() -> int:
+    """Run the operator; the exit status."""
+    return logs.exit_status(_run, SettingError, StartError)
+
+
+def _run() -> int:
+    document = settings_source.document(os.environ)
+    settings = settings_source.read(OperatorSettings, os.environ, document)
+    scheduling = settings_source.read(SchedulingSettings, os.environ, document)
+    logs.configure(settings.log_level)
+    return uvloop.run(run(settings, scheduling))
+
+
+async def run(settings: OperatorSettings, scheduling: SchedulingSettings) -> int:
+    """The operator, until SIGTERM or failure."""
+    operator = Operator(settings, scheduling)
+    loop = asyncio.get_running_loop()
+    for signal_number in (2, 15):
+        loop.add_signal_handler(signal_number, operator.stop.set)
+    return await operator.run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

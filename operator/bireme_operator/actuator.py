@@ -7,7 +7,7 @@ that fails is not retried here; the next look at the recorded state asks for wha
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,20 +17,81 @@ import structlog
 from bireme.core.decision import Admit
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, rendezvous, wire
+from bireme.kube import names, plans, pod_builder, wire
+from bireme.kube.allocations import Promise
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.gang_views import Promise
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_manifests import PodFactory, group_manifest
+from bireme.kube.pod_builder import PodFactory, ProgressAccess, group_manifest
 from bireme.kube.pods import PodFacts
-from bireme.kube.progress_access import ProgressAccess
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.back_offs import BackOffs
-from bireme_operator.lifecycle import Chore
+from bireme_operator.lifecycle import ACTIVE, Chore
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
+
+# When work that failed may be tried again: ever later, for as long as the gang does not move.
+#
+# A failure after which something of the gang has changed counts as the first again, so that a gang
+# of many writes gets through an API server that fails now and then.
+
+_PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_CONFLICT_SECONDS = 0.05
+"""First pause after a conflict: somebody else wrote, and the cache is about to say what."""
+_PATIENCE = 3
+"""After so many failures in a row others need not wait for the gang any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    until: float
+    in_a_row: int
+    state: object
+
+
+@dataclass(slots=True)
+class BackOffs:
+    """Pauses of gangs; ``clock`` is monotonic seconds."""
+
+    clock: Callable[[], float]
+    _last: dict[Key, _Failure] = field(default_factory=dict)
+
+    def are_over(self, key: Key) -> bool:
+        """Whether work on the gang may be started now."""
+        return key not in self._last or self.clock() >= self._last[key].until
+
+    def hopeless(self) -> list[Key]:
+        """Gangs whose pause is not over and that have failed too often to be waited for.
+
+        Until then a gang keeps its turn, or a hiccup of the API server would give it to others.
+        """
+        now = self.clock()
+        return [
+            key
+            for key, last in self._last.items()
+            if now < last.until and last.in_a_row > _PATIENCE
+        ]
+
+    def add(self, key: Key, error: Exception, state: object) -> float:
+        """Note a failure while the gang was in ``state``; the pause in seconds."""
+        last = self._last.get(key)
+        before = last.in_a_row if last is not None and last.state == state else 0
+        pause = _PAUSES_SECONDS[min(before, len(_PAUSES_SECONDS) - 1)]
+        if isinstance(error, ApiError):
+            if error.is_conflict:
+                pause = min(pause, _CONFLICT_SECONDS * 2**before)
+            pause = max(pause, error.retry_after_seconds or 0.0)
+        self._last[key] = _Failure(self.clock() + pause, before + 1, state)
+        return pause
+
+    def end(self, key: Key) -> None:
+        """Work on the gang succeeded."""
+        self._last.pop(key, None)
+
+    def forget(self, keys: set[Key]) -> None:
+        """Drop what is remembered of gangs that are gone; ``keys`` are those that exist."""
+        self._last = {key: last for key, last in self._last.items() if key in keys}
+
 
 _log = structlog.get_logger(__name__)
 
@@ -152,7 +213,7 @@ class Actuator:
         """
         factory = self._factory(job, plan)
         wanted = tuple(members)
-        if rendezvous.Rendezvous(job, plan).needs_service:
+        if pod_builder.Rendezvous(job, plan).needs_service:
             # First: only what is missing asks for it again.
             await self._create_service(job, may_exist=len(wanted) < len(plan.members))
         creations = [self._create_pod(job, plan, factory.manifest(m)) for m in wanted]
@@ -170,7 +231,7 @@ class Actuator:
         if may_exist and await self._has_service(job):
             return
         try:
-            await self.writes.create_service(job.key[0], rendezvous.service_manifest(job))
+            await self.writes.create_service(job.key[0], pod_builder.service_manifest(job))
         except ApiError as error:
             if not error.is_already_exists:
                 raise refusal_of(error) or error from error
@@ -297,3 +358,62 @@ def refusal_of(error: ApiError) -> GangRefused | None:
 
 def _stranger(kind: str, name: str) -> str:
     return f"a {kind} {name!r} exists that is not this job's; delete it or rename the job"
+
+
+# What the API server would not take: until the spec changes, or for a while, ever longer.
+#
+# A verdict ends by itself, because its cause may: a quota is raised, an admission policy corrected
+# (whose denial looks like that of an invalid pod). The gang is then tried again where there is
+# room.
+# Nobody is stopped for it for an hour, or others would make room in vain again and again.
+
+Verdict = tuple[Reason, str]
+_REMEMBERED_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    spec_hash: str
+    at: float
+    pause: float
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Verdicts of the API server on jobs, by uid; ``clock`` is monotonic seconds."""
+
+    clock: Callable[[], float]
+    _known: dict[str, _Known] = field(default_factory=dict)
+
+    def add(self, job: JobFacts, refused: GangRefused) -> None:
+        """Remember a refusal of the job as it is now, for twice as long as the one before."""
+        first, most = (30.0, 300.0) if refused.reason is Reason.PODS_REFUSED else (600.0, 1800.0)
+        before = self._known.get(job.uid)
+        again = before is not None and before.spec_hash == job.spec_hash
+        pause = min(2 * before.pause, most) if before is not None and again else first
+        verdict = (refused.reason, str(refused))
+        self._known[job.uid] = _Known(job.spec_hash, self.clock(), pause, verdict)
+
+    def current(self, jobs: Mapping[Key, JobFacts]) -> dict[str, Verdict]:
+        """Verdicts that still hold."""
+        now = self.clock()
+        there = {job.uid: job for job in jobs.values() if job.uid in self._known}
+        self._known = {
+            uid: self._known[uid]
+            for uid, job in there.items()
+            if _is_worth_keeping(self._known[uid], job, now)
+        }
+        return {uid: of.verdict for uid, of in self._known.items() if now < of.at + of.pause}
+
+    def may_preempt(self, uid: str) -> bool:
+        """Whether others may be stopped for the job: it was not refused lately."""
+        return uid not in self._known
+
+
+def _is_worth_keeping(known: _Known, job: JobFacts, now: float) -> bool:
+    if job.spec_hash != known.spec_hash:
+        return False
+    if now < known.at + known.pause:
+        return True
+    return job.phase not in ACTIVE and now < known.at + _REMEMBERED_SECONDS

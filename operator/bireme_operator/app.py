@@ -19,12 +19,12 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator.endpoint import Endpoint
-from bireme_operator.leadership import Term
+from bireme_operator.http_server import Endpoint
+from bireme_operator.leader import Term
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import Metrics
-from bireme_operator.progress_desk import ProgressDesk
-from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
+from bireme_operator.progress import Certificate, ProgressEndpoint
+from bireme_operator.progress_auth import ProgressDesk
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, timestamps
+from bireme.kube import names, quantities
 from bireme.kube.client import ApiError
 from bireme_operator.writes import Writes
 
@@ -135,8 +135,8 @@ class Events:
             "source": {"component": names.FIELD_MANAGER},
             "reportingComponent": names.FIELD_MANAGER,
             "reportingInstance": self._instance,
-            "firstTimestamp": timestamps.format(series.first),
-            "lastTimestamp": timestamps.format(series.posted),
+            "firstTimestamp": quantities.format_timestamp(series.first),
+            "lastTimestamp": quantities.format_timestamp(series.posted),
             "count": series.count,
         }
 

@@ -10,21 +10,21 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
+from bireme.kube.allocations import GangView
 from bireme.kube.client import ApiError, NotLeader
-from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator import elastic, lifecycle, status
+from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
 from bireme_operator.metrics import Metrics
-from bireme_operator.progress_desk import ProgressDesk
-from bireme_operator.reports import Reports
+from bireme_operator.progress_auth import ProgressDesk
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.status import Reports
 
 _log = structlog.get_logger(__name__)
 _STARTING_SECONDS = 5.0
@@ -121,7 +121,7 @@ class Jobs:
             return  # what it says is about to change; the end of the write wakes us
         is_own = group is not None and group.job_uid == job.uid
         view = self._state.view(job.key) if is_own else None
-        seen = None if view is None else elastic.going_on(job, view, at)
+        seen = None if view is None else lifecycle.going_on(job, view, at)
         move = lifecycle.transition(job, seen, at)
         if move is not None and not self._is_premature(job, move):
             self._actuator.start(job.key, self._move(job, move, view, at.now))
@@ -135,7 +135,7 @@ class Jobs:
         elif view is not None and job.phase in lifecycle.ACTIVE:
             wanted = status.counted(dict(job.status), job, view)
             wanted |= self._progress.told(job, view)
-            if elastic.is_resizable(job):
+            if lifecycle.is_resizable(job):
                 wanted = status.sized(wanted, view, self._state.node_table)
             self._reports.offer_job(job, wanted)
             if group is not None and job.phase == "Running":

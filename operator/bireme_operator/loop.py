@@ -6,41 +6,162 @@ to turn that could not be recomputed, except refusals, which expire or end with 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import structlog
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.errors import told
+from bireme.core.eta import StartRange, StartRanges
 from bireme.core.gangs import Gang, Key
+from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.start_ranges import StartRange, StartRanges
+from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.conditions import cleaned
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator import foreign, lifecycle, status
-from bireme_operator.actuator import Actuator
-from bireme_operator.foreign import ForeignGangs
-from bireme_operator.health import NodeHealth
+from bireme_operator import lifecycle, pod_groups, status
+from bireme_operator.actuator import Actuator, Refusals, Verdict
 from bireme_operator.jobs import Jobs
 from bireme_operator.metrics import Metrics
-from bireme_operator.mishaps import Mishaps
-from bireme_operator.policies import Policies
-from bireme_operator.policy_reports import PolicyReports
-from bireme_operator.pool_reports import PoolReports
-from bireme_operator.pools import Pools
+from bireme_operator.node_pools import Pools
+from bireme_operator.object_status import PolicyReports, PoolReports, QueueReports
+from bireme_operator.pod_groups import ForeignGangs
+from bireme_operator.policies import Policies, Shadows
 from bireme_operator.preemptions import Preemptions
-from bireme_operator.queue_reports import QueueReports
 from bireme_operator.recording import Recording
-from bireme_operator.refusals import Refusals, Verdict
-from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
-from bireme_operator.shadows import Shadows
-from bireme_operator.stopwatch import Stopwatch
+from bireme_operator.status import Reports
+
+# Errors of the operator's own code about one object: told, waited out, and nothing else stops.
+#
+# No input should cause one. But one that escaped would end the process, and the next leader would
+# read the same object and end too. So whatever is done about one object is done in :meth:`about`.
 
 _log = structlog.get_logger(__name__)
+
+
+class Mishaps:
+    """Those of one term. A gang that has had one is left alone for ever longer pauses."""
+
+    def __init__(self, actuator: Actuator, reports: Reports, metrics: Metrics) -> None:
+        self._actuator = actuator
+        self._state = actuator.state
+        self._reports = reports
+        self._metrics = metrics
+
+    @contextmanager
+    def about(self, key: Key) -> Iterator[None]:
+        """Work on the gang ``key`` alone, whose failure is that gang's."""
+        try:
+            yield
+        except NotLeader:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is about this gang alone
+            self.note(key, error)
+
+    def note(self, key: Key, error: Exception) -> None:
+        """``error`` was met at the gang ``key``; during its pause that is known already."""
+        if not self._actuator.back_offs.are_over(key):
+            return
+        _log.error("an object was not understood", object=key, exc_info=error)
+        self._metrics.mishaps.inc()
+        self._actuator.back_off(key, error)
+        self._say(key, cleaned(f"the operator failed on this object: {told(error)}"))
+
+    def _say(self, key: Key, message: str) -> None:
+        job, group = self._state.jobs.get(key), self._state.groups.get(key)
+        holds = group is not None and group.plan is not None
+        reason = Reason.OPERATOR_FAILED
+        if job is not None and not holds and job.phase in ("Pending", "Restarting"):
+            said = {"phase": job.phase, "reason": reason.value, "message": message}
+            self._reports.offer_job(job, {**job.status, **said})
+        elif job is not None:
+            self._reports.tell("TrainingJob", key, job.uid, reason, message)
+        elif group is not None:
+            self._reports.tell("PodGroup", key, group.uid, reason, message)
+
+
+# How long something has lasted, by the wall clock and by our own watch, whichever says more.
+#
+# Times in objects are of the wall clock, which somebody may set back; what was to end in a minute
+# would then end an hour later. A monotonic clock cannot be set, but begins anew with every leader.
+
+
+class Stopwatch:
+    """Of gangs; ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._first_asked: dict[tuple[Key, float], float] = {}
+        self._asked: set[tuple[Key, float]] = set()
+
+    def seconds(self, key: Key, since: float, now: float) -> float:
+        """Since ``since``, POSIX seconds as ``now``; at least since this was first asked."""
+        self._asked.add((key, since))
+        first = self._first_asked.setdefault((key, since), self._clock())
+        return max(now - since, self._clock() - first)
+
+    def forget(self) -> None:
+        """Drop what nobody has asked for since this was called last."""
+        self._first_asked = {asked: self._first_asked[asked] for asked in self._asked}
+        self._asked.clear()
+
+
+# Which nodes can be trusted with what was planned on them, and since when they cannot.
+
+_OVERFULL_SECONDS = 2.0
+"""How long a node may look overfull before it counts: a pod just bound and still planned."""
+
+
+class NodeHealth:
+    """Verdicts on nodes, for gangs that sit or are about to sit on them."""
+
+    def __init__(
+        self, state: ClusterState, clock: Callable[[], float], lost_seconds: float
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._lost_seconds = lost_seconds
+        self._not_ready_since: dict[str, float] = {}
+        self._overfull_since: dict[str, float] = {}
+
+    def observe(self, snapshot: ClusterSnapshot) -> None:
+        """Note which nodes are not ready or hold more than they offer."""
+        now, nodes = self._clock(), snapshot.nodes
+        overfull = (snapshot.used > nodes.allocatable).any(axis=1)
+        not_ready = {nodes.names[row] for row in np.flatnonzero(~nodes.is_ready)}
+        full = {nodes.names[row] for row in np.flatnonzero(overfull)}
+        self._not_ready_since = {n: self._not_ready_since.get(n, now) for n in not_ready}
+        self._overfull_since = {n: self._overfull_since.get(n, now) for n in full}
+
+    def lost(self, name: str) -> str:
+        """Why the node is lost; empty when it is not."""
+        node = self._state.node(name)
+        if node is None:
+            return "the node was deleted"
+        since = self._not_ready_since.get(name)
+        if since is not None and self._clock() - since >= self._lost_seconds:
+            return f"the node has not been ready for {self._lost_seconds:.0f} s"
+        return ""
+
+    def unusable(self, name: str) -> str:
+        """Why a planned pod that is not bound yet cannot get there; empty when it can."""
+        node = self._state.node(name)
+        if node is not None and node.is_cordoned:
+            return "the node was cordoned before the pod was bound"
+        since = self._overfull_since.get(name)
+        if since is not None and self._clock() - since >= _OVERFULL_SECONDS:
+            return "the planned room was taken by another pod"
+        return ""
+
+
 _REST = 3.0
 """After a turn of t seconds the loop rests at least ``_REST * t``: deciding more often than that
 takes processor time from the writes that carry decisions out."""
@@ -233,7 +354,7 @@ class SchedulingLoop:
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if group is not None and group is groups.get(key):
-                self.reports.offer_group(group, foreign.waiting_status(group, hold, now))
+                self.reports.offer_group(group, pod_groups.waiting_status(group, hold, now))
             return
         job = self.state.jobs.get(key)
         if job is not None and job is jobs.get(key):

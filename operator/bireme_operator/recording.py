@@ -15,8 +15,8 @@ import structlog
 from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.lines import SETTINGS, Source
-from bireme.records.writing import RecordWriter
+from bireme.replay.record import SETTINGS, Source
+from bireme.replay.writer import RecordWriter
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings
 

@@ -13,17 +13,17 @@ from bireme.core.decision import Decision, Resize
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import holdings, plans
-from bireme.kube.gang_views import GangView, Promise
+from bireme.kube import allocations, plans
+from bireme.kube.allocations import GangView, Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator import elastic
+from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator, GangRefused
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation
 from bireme_operator.metrics import Metrics
-from bireme_operator.reports import Reports
+from bireme_operator.status import Reports
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Resizes:
             is_same = job.uid == resize.running.gang.uid and group is self._state.groups.get(key)
             if (
                 is_same
-                and elastic.is_resizable(job)
+                and lifecycle.is_resizable(job)
                 and view.is_whole
                 and self._is_free(job, group)
             ):
@@ -90,11 +90,11 @@ class Resizes:
     def mend(self, job: JobFacts, group: GroupFacts, view: GangView, at: Situation) -> bool:
         """Start what a running elastic gang needs to be what its plan says; False for nothing.
 
-        To be asked of gangs that go on (:func:`bireme_operator.elastic.going_on`).
+        To be asked of gangs that go on (:func:`bireme_operator.lifecycle.going_on`).
         """
-        if not elastic.is_resizable(job):
+        if not lifecycle.is_resizable(job):
             return False
-        if lost := elastic.lost(job, view, at):
+        if lost := lifecycle.lost(job, view, at):
             if self._is_free(job, group):
                 plan = plans.given_up(view.plan, lost, at.now)
                 work = self._write(job, plan, Reason.SHRUNK, _farewell(lost))
@@ -128,7 +128,7 @@ class Resizes:
 
 
 def _promise(group: GroupFacts, plan: PlanFacts) -> Promise:
-    return Promise(holdings.queue_of(group, plan), group.job_uid, plan)
+    return Promise(allocations.queue_of(group, plan), group.job_uid, plan)
 
 
 def _farewell(lost: Mapping[Member, str]) -> str:

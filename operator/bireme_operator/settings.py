@@ -1,6 +1,6 @@
 """What a person may change about the operator itself; decisions have their own settings.
 
-Read by :mod:`bireme.kube.settings_source` from a file (camelCase) and the environment
+Read by :mod:`bireme.settings_source` from a file (camelCase) and the environment
 (``BIREME_`` + upper case), like :class:`bireme.core.settings.SchedulingSettings`.
 """
 

@@ -14,7 +14,7 @@ from bireme.kube import names, pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
-from bireme.kube.reflector import Reflector
+from bireme.kube.watch import Reflector
 
 _log = structlog.get_logger(__name__)
 

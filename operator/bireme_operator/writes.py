@@ -1,22 +1,79 @@
 """The operator's writes, one function each, and the limit on how many are under way.
 
-Plans and pods share one pool of slots, gang after gang (:mod:`bireme_operator.turns`), and so do
+Plans and pods share one pool of slots, gang after gang (:mod:`bireme_operator.writes`), and so do
 reports about gangs that have their places. All other reports (why something waits, what failed,
 events) have a few slots of their own and never wait behind them.
 Those that the caller awaits in a cache return the resource version they produced.
 """
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from bireme.core.gangs import Key
-from bireme.kube import envelope, names
+from bireme.kube import names, wire
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.turns import Turns
+
+# Slots for writes, given in the order in which work began: gangs finish one after another.
+#
+# A task takes its turn number once; whatever it and its children write is served by that number,
+# not by when it asked. So a gang admitted first has its plan *and* its pods written before the plan
+# of the next one, however many are admitted at once, and a report about a gang that runs comes
+# after the gangs admitted before it and ahead of those admitted later.
+
+_turn: ContextVar[int] = ContextVar("turn", default=0)
+"""Work that took no turn goes first: nobody forgets it behind a long queue."""
+
+
+class Turns:
+    """``limit`` slots at once, as an async context manager; the lowest turn waiting goes next."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._numbers = itertools.count(1)
+        self._asked = itertools.count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def take(self) -> None:
+        """Give the running task, and those it starts from now on, the next turn."""
+        _turn.set(next(self._numbers))
+
+    async def __aenter__(self) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        ready = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (_turn.get(), next(self._asked), ready))
+        try:
+            await ready
+        except asyncio.CancelledError:
+            if ready.done() and not ready.cancelled():
+                self._release()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        while self._waiting:
+            _, _, ready = heapq.heappop(self._waiting)
+            if not ready.done():
+                ready.set_result(None)
+                return
+        self._free += 1
+
 
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
@@ -38,7 +95,7 @@ def version_of(answer: bytes) -> int:
     try:
         return int(_DECODER.decode(answer).metadata.resource_version or 0)
     except RecursionError:  # the answer is the whole object, however deep
-        return version_of(envelope.cut(answer))
+        return version_of(wire.cut(answer))
     except (msgspec.DecodeError, ValueError):
         return 0
 

@@ -15,21 +15,21 @@ from typing import Final, cast
 from bireme.core.errors import SettingError, nearest
 from bireme.core.policy import Orderer, Placer, Policy, Sizer
 from bireme.core.settings import SchedulingSettings
-from bireme.rl.errors import CheckpointError
+from bireme.onnx.errors import CheckpointError
 
 CHECKPOINT: Final = "checkpoint:"
 """What the name of a learned policy in a folder begins with."""
 
 ORDERERS: Final[Mapping[str, str]] = {
-    "a2c": "bireme.rl.shipped:A2c",
-    "a2c-cnn": "bireme.rl.shipped:A2cCnn",
+    "a2c": "bireme.rl.builtin:A2c",
+    "a2c-cnn": "bireme.rl.builtin:A2cCnn",
     "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
-    "das": "bireme.rl.shipped:DasOrder",
+    "das": "bireme.rl.builtin:DasOrder",
     "drf": "bireme.heuristics.fairness:DominantResourceFairness",
     "fair-share": "bireme.heuristics.fairness:FairShare",
     "fcfs": "bireme.heuristics.fifo:Fifo",
     "fifo": "bireme.heuristics.fifo:Fifo",
-    "learned-index": "bireme.rl.shipped:LearnedIndex",
+    "learned-index": "bireme.rl.builtin:LearnedIndex",
     "malo": "bireme.heuristics.malo:Malo",
     "mosa": "bireme.heuristics.mosa:Mosa",
     "random": "bireme.heuristics.lottery:RandomOrder",
@@ -39,7 +39,7 @@ ORDERERS: Final[Mapping[str, str]] = {
     "smallest-first": "bireme.heuristics.shortest:SmallestFirst",
     "srsf": "bireme.heuristics.shortest:ShortestRemainingService",
     "srtf": "bireme.heuristics.shortest:ShortestRemainingTime",
-    "tapfinger": "bireme.rl.shipped:TapfingerOrder",
+    "tapfinger": "bireme.rl.builtin:TapfingerOrder",
     "tetris": "bireme.heuristics.tetris:TetrisOrder",
     "tiresias-gittins": "bireme.heuristics.tiresias:TiresiasGittins",
     "tiresias-las": "bireme.heuristics.tiresias:TiresiasLas",
@@ -47,14 +47,14 @@ ORDERERS: Final[Mapping[str, str]] = {
 }
 PLACERS: Final[Mapping[str, str]] = {
     "best-fit": "bireme.heuristics.fits:BestFit",
-    "das": "bireme.rl.shipped:DasPlacement",
+    "das": "bireme.rl.builtin:DasPlacement",
     "fgd": "bireme.heuristics.fragmentation:FragmentationGradientDescent",
     "first-fit": "bireme.heuristics.fits:FirstFit",
     "gandiva": "bireme.heuristics.gandiva:GandivaPlacement",
     "load-balance": "bireme.heuristics.fits:LoadBalance",
     "packing": "bireme.heuristics.packing:Packing",
     "random": "bireme.heuristics.lottery:RandomPlacement",
-    "tapfinger": "bireme.rl.shipped:TapfingerPlacement",
+    "tapfinger": "bireme.rl.builtin:TapfingerPlacement",
     "tetris": "bireme.heuristics.tetris:TetrisPlacement",
 }
 SIZERS: Final[Mapping[str, str]] = {
@@ -64,9 +64,9 @@ SIZERS: Final[Mapping[str, str]] = {
     "max": "bireme.heuristics.plain_sizers:Maximum",
     "min": "bireme.heuristics.plain_sizers:Minimum",
     "optimus": "bireme.heuristics.optimus:Optimus",
-    "rlpto": "bireme.rl.shipped:RlptoSizer",
+    "rlpto": "bireme.rl.builtin:RlptoSizer",
     "slaq": "bireme.heuristics.slaq:Slaq",
-    "tapfinger": "bireme.rl.shipped:TapfingerSizer",
+    "tapfinger": "bireme.rl.builtin:TapfingerSizer",
     "tradl": "bireme.heuristics.tradl:TradlSizer",
 }
 
@@ -84,9 +84,9 @@ class _Kind:
     learned: str
 
 
-_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.parts:orderer_of")
-_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.parts:placer_of")
-_SIZER = _Kind("sizer", SIZERS, "sizes", "bireme.rl.parts:sizer_of")
+_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.components:orderer_of")
+_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.components:placer_of")
+_SIZER = _Kind("sizer", SIZERS, "sizes", "bireme.rl.components:sizer_of")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
@@ -161,7 +161,7 @@ def _make(kind: _Kind, name: str) -> object:
 
 def _from_folder(kind: _Kind, name: str) -> object:
     module, _, function = kind.learned.partition(":")
-    checkpoint = import_module("bireme.rl.checkpoints").load(Path(name.removeprefix(CHECKPOINT)))
+    checkpoint = import_module("bireme.onnx.checkpoints").load(Path(name.removeprefix(CHECKPOINT)))
     return getattr(import_module(module), function)(checkpoint)
 
 

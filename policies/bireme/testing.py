@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.core.constraints import ANYWHERE, NodeConstraints, Taint
-from bireme.core.gangs import Gang, Role, RoleAffinity, Task
-from bireme.core.nodes import Node, NodeTable
+from bireme.core.gangs import ANYWHERE, Gang, NodeConstraints, Role, RoleAffinity, Taint, Task
+from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import make_placement
-from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, add, request_of

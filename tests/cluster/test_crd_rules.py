@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bireme.kube import crd, names, quantity
-from bireme.kube.kinds import KINDS
+from bireme.core.nodes import HOSTNAME_LABEL
+from bireme.kube import crd, names, quantities
+from bireme.kube.crd import KINDS
 from controlplane.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -237,7 +238,7 @@ def test_an_accepted_job_shows_its_defaults_and_keeps_its_template(cluster: Clus
     assert spec == {
         "queue": "default",
         "rendezvous": "none",
-        "roleAffinity": {"mode": "Preferred", "topologyKey": names.HOSTNAME},
+        "roleAffinity": {"mode": "Preferred", "topologyKey": HOSTNAME_LABEL},
         "runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "Running", "suspend": False},
     }
 
@@ -275,7 +276,7 @@ def test_quantities_mean_what_the_api_server_takes_them_for(cluster: Cluster) ->
     canonical = [json.loads(line) for line in answers.splitlines()]
     assert len(canonical) == len(requests)
     for (name, text), theirs in zip(requests, canonical, strict=True):
-        amount = quantity.parse(name, text)
-        assert amount == quantity.parse(name, theirs[name]), (text, theirs)
+        amount = quantities.parse_quantity(name, text)
+        assert amount == quantities.parse_quantity(name, theirs[name]), (text, theirs)
         if text[-1] in "0125mui":  # not for exponents and "5.", which it keeps as they are
-            assert quantity.format(name, amount) == theirs[name], text
+            assert quantities.format_quantity(name, amount) == theirs[name], text

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
+from bireme.core.gpus import GPU
 from bireme.kube import crd, names, pods
-from bireme.kube.kinds import KINDS
+from bireme.kube.crd import KINDS
 from controlplane.api import Manifest
 from controlplane.cluster import Cluster
 from controlplane.nodes import fake_nodes
 from controlplane.stack import BiremeStack
 from controlplane.waiting import wait_until
 
-REQUESTS = {"cpu": "4", "memory": "16Gi", names.GPU: "1"}
+REQUESTS = {"cpu": "4", "memory": "16Gi", GPU: "1"}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ class Desk:
             "containers": [{"name": "main", "image": "train", "resources": {"requests": REQUESTS}}],
             "restartPolicy": "Never",
         }
-        spec["containers"][0]["resources"]["limits"] = {names.GPU: REQUESTS[names.GPU]}
+        spec["containers"][0]["resources"]["limits"] = {GPU: REQUESTS[GPU]}
         if pin:
             spec["affinity"] = pods.pinned_affinity(spec, pin)
         name = f"{owner['metadata']['name']}-worker-{index}"

@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from bireme.cli.conversion import ConversionError
+from bireme.cli.convert import convert
 from bireme.kube import crd
 from bireme.kube.manifest_files import read
-from bireme.migration.documents import convert
-from bireme.migration.errors import ConversionError
 from controlplane.binaries import cache_root
 from controlplane.cluster import Cluster
 from controlplane.toolchain import find_go, go_environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.kube.progress_access import AUDIENCE, path
+from bireme.kube.pod_builder import AUDIENCE, path
 from controlplane.ports import free_ports
 from controlplane.stack import BiremeStack
 from scenario.clusters import gpu_stack

@@ -10,7 +10,7 @@ import pytest
 
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiClient, ApiError
-from bireme.kube.scale_targets import Owner, Scale, ScaleFault, ScaleTargets
+from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets
 from controlplane.cluster import Cluster
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.cycle import configuration_fault, run_cycle
 from bireme.core.gangs import Gang
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot

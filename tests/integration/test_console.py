@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from bireme.cli import main
+from bireme.core.gpus import GPU
 from bireme.kube import names
 from fakeapi import FakeApi, Fault
 
@@ -113,15 +114,15 @@ async def test_unusable_credentials_are_named(
 def queue(api: FakeApi) -> None:
     body = {
         "metadata": {"name": "research"},
-        "spec": {"limit": {names.GPU: 64}},
-        "status": {"admitted": 1, "pending": 1, "usage": {names.GPU: "16"}},
+        "spec": {"limit": {GPU: 64}},
+        "status": {"admitted": 1, "pending": 1, "usage": {GPU: "16"}},
     }
     api.store.create(names.path("queues"), ("", "research"), body)
 
 
 def node(api: FakeApi, name: str, ready: str) -> None:
     status = {
-        "allocatable": {names.GPU: "8"},
+        "allocatable": {GPU: "8"},
         "conditions": [{"type": "Ready", "status": ready}],
     }
     api.store.create("/api/v1/nodes", ("", name), {"metadata": {"name": name}, "status": status})

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core.times import HOUR
-from bireme.forecasting.prometheus import hourly
+from bireme.core.messages import HOUR
+from bireme.forecasting.nightly_job import hourly
 from monitoring.__main__ import files
 from monitoring.metrics import Metric, of_extender, of_operator
 from promserver.alerts import alerts

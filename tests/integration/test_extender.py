@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
-from bireme.kube.reflector import Timing
+from bireme.kube.watch import Timing
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
 from controlplane.ports import free_ports

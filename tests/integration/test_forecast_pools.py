@@ -4,13 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from bireme.core.messages import HOUR
 from bireme.core.reasons import Reason
-from bireme.core.times import HOUR
-from bireme.forecasting.errors import FitError
 from bireme.forecasting.forecasters import Forecaster, Model
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.night import Night, PoolsError
-from bireme.forecasting.series import Series
+from bireme.forecasting.nightly_job import Night, PoolsError
+from bireme.forecasting.series import FitError, Series
 from bireme.kube.client import ApiClient
 from fakeapi import FakeApi
 from fakeapi.faults import Fault

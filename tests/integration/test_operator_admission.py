@@ -8,7 +8,7 @@ import pytest
 from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
-from bireme.kube.pod_manifests import group_manifest
+from bireme.kube.pod_builder import group_manifest
 from bireme_operator.actuator import refusal_of
 from fakeapi import FakeApi, Fault, writes
 from fakeapi.faults import WRITES

@@ -16,7 +16,7 @@ from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme_operator import lifecycle
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from bireme_operator.writes import Writes
 from fakeapi import FakeApi, Fault
 from fakeapi.evictions import BUDGETS

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.client import ApiClient, NotLeader
 from bireme.testing import ManualClock
 from bireme_operator import events
@@ -47,7 +47,7 @@ async def test_an_event_says_what_happened_to_whom_and_who_says_so(
     desk = Desk(api, client)
     await desk.post(message="the node was deleted")
     (event,) = desk.stored
-    stamp = timestamps.format(desk.clock.now)
+    stamp = quantities.format_timestamp(desk.clock.now)
     expected: dict[str, Any] = {
         "reason": "NodeLost",
         "message": "the node was deleted",
@@ -98,8 +98,8 @@ async def test_a_repeated_event_is_counted_and_written_every_five_minutes(
     await desk.post(message="last")
     (event,) = desk.stored
     assert (event["count"], event["message"]) == (51, "last")
-    assert event["firstTimestamp"] == timestamps.format(desk.clock.now - 300)
-    assert event["lastTimestamp"] == timestamps.format(desk.clock.now)
+    assert event["firstTimestamp"] == quantities.format_timestamp(desk.clock.now - 300)
+    assert event["lastTimestamp"] == quantities.format_timestamp(desk.clock.now)
 
 
 async def test_other_reasons_and_other_objects_are_other_events(

@@ -6,7 +6,7 @@ from typing import Any
 from bireme.kube import names
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi, Fault
 from kubeobjects.facts import gated_pod
 from kubeobjects.kubelets import FakeKubelets, runs

@@ -5,7 +5,7 @@ from typing import Any
 
 from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import names
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.terms import JOBS, furnish, leading, status, submit, until

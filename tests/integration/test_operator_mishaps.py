@@ -8,7 +8,7 @@ import pytest
 
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.jobs import Jobs
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.terms import furnish, leading, pods, status, submit, until

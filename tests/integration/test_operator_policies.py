@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.records.reading import open_record
+from bireme.onnx.checkpoints import read_card
 from bireme.registry import make_policy
-from bireme.rl.checkpoints import read_card
-from bireme.rl.named import policy_of
+from bireme.replay.reader import open_record
+from bireme.rl.builtin import policy_of
 from fakeapi import FakeApi
 from kubeobjects.elastic_terms import SETTLED, elastic, is_whole
 from kubeobjects.kubelets import FakeKubelets, runs

@@ -11,9 +11,9 @@ import pytest
 from bireme.cli import main
 from bireme.core.gangs import Gang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.rl.checkpoints import read_card
+from bireme.onnx.checkpoints import read_card
 from bireme.rl.protocols import Array, Ask
-from bireme_operator.tallies import GOOD_CYCLES
+from bireme_operator.policies import GOOD_CYCLES
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.policy_terms import (

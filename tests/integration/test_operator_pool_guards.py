@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.pool_floor import STALE_AFTER_SECONDS
-from bireme.core.times import HOUR
-from bireme_operator import pool_targets
-from bireme_operator.leadership import wall_clock
+from bireme.core.messages import HOUR
+from bireme.core.node_floor import STALE_AFTER_SECONDS
+from bireme_operator import scale_requests
+from bireme_operator.leader import wall_clock
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
 from fakeapi.scales import owner
@@ -163,7 +163,7 @@ async def test_replicas_that_somebody_else_looks_after_are_left_to_him(
 async def test_who_created_the_target_is_overruled_once_and_respected_when_he_takes_it_back(
     api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_targets, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(scale_requests, "READ_SECONDS", 0.5)
     put_target(api, 0, managedFields=[CREATED])
     put_scaler(api, min=2)
     async with leads(api, tmp_path) as term:

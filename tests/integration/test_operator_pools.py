@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bireme.core.times import HOUR
-from bireme.kube.pool_history import history_of
-from bireme_operator.leadership import wall_clock
+from bireme.core.messages import HOUR
+from bireme.kube.api.node_pool_scaler import history_of
+from bireme_operator.leader import wall_clock
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.policy_terms import metric

@@ -11,7 +11,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator import preemptions
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi, Fault
 from fakeapi.evictions import BUDGETS
 from fakeapi.faults import WRITES

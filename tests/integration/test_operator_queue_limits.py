@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi
 from kubeobjects.facts import gated_pod
 from kubeobjects.kubelets import FakeKubelets, runs

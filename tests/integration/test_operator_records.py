@@ -6,8 +6,8 @@ from typing import Any
 
 from bireme.cli import main
 from bireme.core.settings import SchedulingSettings
-from bireme.records.reading import open_record
-from bireme_operator.leadership import Term
+from bireme.replay.reader import open_record
+from bireme_operator.leader import Term
 from fakeapi import FakeApi
 from kubeobjects.kubelets import FakeKubelets, runs
 from kubeobjects.terms import furnish, leading, phases, status, submit, until

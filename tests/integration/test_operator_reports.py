@@ -15,7 +15,7 @@ from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
 from bireme_operator.events import Events
-from bireme_operator.reports import Reports
+from bireme_operator.status import Reports
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 from fakeapi import FakeApi, Fault, writes

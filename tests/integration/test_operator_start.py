@@ -20,7 +20,7 @@ def nameless():
     raise KeyError("getpwuid(): uid not found: 65532")
 
 getpass.getuser = nameless
-from bireme_operator.program import main
+from bireme_operator.__main__ import main
 raise SystemExit(main())
 """
 

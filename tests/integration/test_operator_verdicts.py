@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.names import GPU
-from bireme_operator.leadership import Term, wall_clock
+from bireme_operator.leader import Term, wall_clock
 from fakeapi import FakeApi, Fault, Refusal
 from fakeapi.faults import every
 from fakeapi.store import Key, Object

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from bireme.doors import MOST_OF_ONE
-from bireme.kube.progress_access import AUDIENCE, path
-from bireme_operator import progress_desk, progress_endpoint
-from bireme_operator.leadership import Term
+from bireme.kube.pod_builder import AUDIENCE, path
+from bireme_operator import progress, progress_auth
+from bireme_operator.leader import Term
 from bireme_operator.metrics import Metrics
-from bireme_operator.progress_endpoint import ProgressEndpoint
+from bireme_operator.progress import ProgressEndpoint
 from fakeapi import FakeApi
 from fakeapi.faults import Fault
 from fakeapi.tokens import REVIEWS, token_of
@@ -167,7 +167,7 @@ async def test_bad_bodies_are_refused_by_name(place: Place) -> None:
 async def test_body_that_takes_too_long_is_not_waited_for(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_endpoint, "_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "_BODY_SECONDS", 0.05)
 
     async def never() -> AsyncIterator[bytes]:
         yield b"{"
@@ -226,7 +226,7 @@ async def test_progress_survives_a_change_of_leader(api: FakeApi, tmp_path: Path
 @pytest.fixture
 def unrationed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise hardly any report of a test would be looked at."""
-    monkeypatch.setattr(progress_desk, "_BURST", 10**6)
+    monkeypatch.setattr(progress_auth, "_BURST", 10**6)
 
 
 async def test_whatever_is_reported_is_answered_as_the_document_says(

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from bireme import doors
 from bireme.core.errors import SettingError
-from bireme.kube.progress_access import path
+from bireme.kube.pod_builder import path
 from bireme.testing import ManualClock
 from bireme_operator.metrics import Metrics
-from bireme_operator.progress_endpoint import Certificate, ProgressEndpoint
+from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.settings import OperatorSettings
 
 needs_openssl = pytest.mark.skipif(

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bireme.core.times import HOUR
-from bireme.forecasting.prometheus import MOST_BYTES, PrometheusError, hourly
+from bireme.core.messages import HOUR
+from bireme.forecasting.nightly_job import MOST_BYTES, PrometheusError, hourly
 
 START = 1_795_305_600.0
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bireme.core.times import HOUR
+from bireme.core.messages import HOUR
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.nightly import NightlySettings, forecast_pool
-from bireme.forecasting.prometheus import PrometheusError, hourly
-from bireme.kube.pool_history import PoolHistory
+from bireme.forecasting.nightly_job import PrometheusError, hourly
+from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool
+from bireme.kube.api.node_pool_scaler import PoolHistory
 from promserver.programs import Programs
 from promserver.server import Samples, serving
 

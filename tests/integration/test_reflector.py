@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bireme.kube.client import ApiClient
-from bireme.kube.reflector import Reflector, Timing
+from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import Custom, Pod
 from fakeapi import FakeApi, Fault, lists, watches
 from fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from bireme.kube import envelope
+from bireme.kube import wire
 from bireme.kube.client import ApiClient
-from bireme.kube.reflector import Timing
+from bireme.kube.watch import Timing
 from bireme.kube.wire import Custom
 from fakeapi import FakeApi, Fault, watches
 from fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
@@ -158,8 +158,8 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
                 api.watch_send(JOBS, b'{"type":"ADDED","object":' + raw + b"}")
         await until(lambda: mirror.names == {"deep", "fine"})
     deep_one, fine_one = (mirror.reflector.objects["team", name] for name in ("deep", "fine"))
-    assert envelope.is_too_deep(deep_one.spec)
-    assert not envelope.is_too_deep(fine_one.spec)
+    assert wire.is_too_deep(deep_one.spec)
+    assert not wire.is_too_deep(fine_one.spec)
     assert mirror.bad == []
 
 
@@ -168,14 +168,14 @@ def test_depth_counts_where_nothing_had_to_be_cut(levels: int) -> None:
     value: object = {}
     for _ in range(levels - 1):
         value = {"a": value}
-    assert envelope.is_too_deep(value) == (levels > envelope.DEPTH_LIMIT)
+    assert wire.is_too_deep(value) == (levels > wire.DEPTH_LIMIT)
 
 
 def test_cutting_keeps_everything_above_the_limit() -> None:
     text = b'{"a":[1,{"b":"]}\\"["}],"c":[[[]]],"d":{}}'
-    assert json.loads(envelope.cut(text, limit=9)) == json.loads(text)
-    mark = json.loads(envelope.cut(b"[[]]", limit=1))[0]
-    assert json.loads(envelope.cut(text, limit=2)) == {"a": [1, mark], "c": [mark], "d": {}}
+    assert json.loads(wire.cut(text, limit=9)) == json.loads(text)
+    mark = json.loads(wire.cut(b"[[]]", limit=1))[0]
+    assert json.loads(wire.cut(text, limit=2)) == {"a": [1, mark], "c": [mark], "d": {}}
 
 
 async def test_backoff_grows_to_its_limit_and_asks_less_than_twice_a_second(

@@ -6,9 +6,9 @@ from typing import Any
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
+from bireme.core.eta import StartRange, StartRanges
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.start_ranges import StartRange, StartRanges
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.registry import make_policy
 from bireme_operator.status import estimated_start
 from fakeapi import FakeApi
@@ -65,7 +65,9 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
                     for worker in range(8):
                         kubelets.end(f"job{number:02}-worker-{worker}")
             learned = told(api, FEWEST + 1)
-        hour = (timestamps.parse(told(api, FEWEST + 1)["latest"]) or 0.0) - heard.said[-1][0].now
+        hour = (quantities.parse_timestamp(told(api, FEWEST + 1)["latest"]) or 0.0) - heard.said[
+            -1
+        ][0].now
         assert hour < 600, "nobody ran for the hour that everybody stated"
         async with leading(api, tmp_path, epoch=2, status_refresh_seconds=0.1):
             await until(lambda: "coveragePercent" not in told(api, FEWEST + 1))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bireme.rl.checkpoints import read_card
+from bireme.onnx.checkpoints import read_card
 from bireme.training.distributed import average, average_gradients, least, process_seed, rank
 from toyworlds.recipe import UPDATES, WORLDS
 

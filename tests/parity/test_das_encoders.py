@@ -9,24 +9,20 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy, Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
-from bireme.heuristics.greedy import fill, place_by
+from bireme.heuristics.packing import fill, place_by
 from bireme.rl.encoders.das import DasJobs, DasMachines
 from bireme.rl.protocols import Array
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
-from bireme.training.das import rules
-from bireme.training.das.conduct import start_now
-from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
-from bireme.training.das.history import FinishedRuns
+from bireme.simulator.simulation import Conduct, simulate
+from bireme.training.das import baselines
+from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.evaluation import FinishedRuns, start_now
 from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns
-from bireme.training.das.world import DasWorld
 
 JOBS, SEED = 60, 8
 Shown = dict[tuple[str, float], dict[str, Array]]
@@ -56,7 +52,7 @@ class Watched:
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
             seen = dict(self._machines.encode(gang, task, capacity, {}))
             self.shown["job", float(gang.name.removeprefix("job-"))] = seen
-            order = np.argsort(-rules.affinities(seen["machines"]), kind="stable")
+            order = np.argsort(-baselines.affinities(seen["machines"]), kind="stable")
             return fill(room, task.replicas, order)
 
         return place_by(gang, capacity, divide)
@@ -83,7 +79,7 @@ def in_training(setting: str) -> Shown:
         first = float(np.flatnonzero(world.clouds.waiting[0])[world.chosen(by_arrival)[0]])
         seen = turns.step({ORDERING: by_arrival}).observation
         shown["job", first] = {"job": seen["placed"][0], "machines": seen["places"][0]}
-        affinities = rules.affinities(seen["places"])
+        affinities = baselines.affinities(seen["places"])
         seen = turns.step({PLACEMENT: affinities}).observation
     return shown
 

@@ -11,21 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Placer, Policy, Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.fits import FirstFit, LoadBalance
-from bireme.heuristics.greedy import fill, place_by
-from bireme.simulator.engine import simulate
-from bireme.simulator.fees import fee_dollars
+from bireme.heuristics.packing import fill, place_by
+from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.outcome import Outcome
-from bireme.training.das.conduct import START_NOW
-from bireme.training.das.generator import SETTINGS, draw, nodes_of, physics_of, trace_of
-from bireme.training.das.world import DasWorld
+from bireme.simulator.simulation import simulate
+from bireme.training.das.environment import SETTINGS, DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.evaluation import START_NOW
 
 JOBS = 60
 

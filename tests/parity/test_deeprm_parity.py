@@ -18,17 +18,14 @@ from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import ShortestJob
-from bireme.simulator.conduct import CYCLE, Conduct, Decide
-from bireme.simulator.engine import simulate
 from bireme.simulator.metrics import Metrics
 from bireme.simulator.metrics import measure as measure_outcome
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import CYCLE, Conduct, Decide, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
-from bireme.training.deeprm.arrivals import Jobs, Setting
 from bireme.training.deeprm.baselines import Rule, carry_out, shortest_first
-from bireme.training.deeprm.measures import measure
-from bireme.training.deeprm.world import DeepRmWorld, State
+from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, measure
 from evidence.plain import GREEDY, STRICT
 
 RATES = (0.5, 0.7, 0.9)

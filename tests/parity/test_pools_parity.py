@@ -12,29 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
+from bireme.core.messages import HOUR
+from bireme.core.node_floor import HourForecast, PoolBounds, needed_nodes
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
-from bireme.core.pool_demand import needed_nodes
-from bireme.core.pool_floor import HourForecast, PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.times import HOUR
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.kube import timestamps
-from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
+from bireme.kube import quantities
+from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, PoolHistory
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.pool_history import PoolHistory
 from bireme.simulator.cluster import Cluster
-from bireme.simulator.engine import simulate
 from bireme.simulator.machines import POOL_LABEL, parse_nodes
-from bireme.simulator.node_pool import NodePool
-from bireme.simulator.node_pool import Pool as SimulatedPool
+from bireme.simulator.node_pools import NodePool
+from bireme.simulator.node_pools import Pool as SimulatedPool
 from bireme.simulator.node_pools import Pools as SimulatedPools
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
-from bireme_operator.pool import Pool
-from bireme_operator.pool_nodes import PoolNodes
-from bireme_operator.pool_targets import Order, Target
+from bireme_operator.node_pools import Pool, PoolNodes
+from bireme_operator.scale_requests import Order, Target
 from scheduling.simulations import small_traces
 
 SECONDS_PER_STEP = 900.0
@@ -114,9 +111,9 @@ def _status(pool: SimulatedPool) -> dict[str, Any]:
     if state.forecast_made is None:
         return {}
     return {
-        "forecastTime": timestamps.format(state.forecast_made),
+        "forecastTime": quantities.format_timestamp(state.forecast_made),
         "forecast": [
-            {"hour": timestamps.format(hour.start), "p50": hour.p50, "upper": hour.upper}
+            {"hour": quantities.format_timestamp(hour.start), "p50": hour.p50, "upper": hour.upper}
             for hour in state.forecast
         ],
     }

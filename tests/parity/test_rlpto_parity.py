@@ -21,13 +21,12 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.rlpto_queues import RlptoQueues
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU
-from bireme.training.rlpto import curves
-from bireme.training.rlpto.servers import Cluster, Turn, by_arrival
+from bireme.training.rlpto import settings
+from bireme.training.rlpto.environment import Cluster, Turn, by_arrival
 from bireme.training.rlpto.settings import Setting
 
 WORKERS = 3
@@ -61,14 +60,14 @@ def _job(cluster: Cluster, world: int, task: int) -> TraceJob:
     server = Task("ps", 1, request_of({"server": 1, PODS: 1}), Role.PS)
     workers = Task("worker", WORKERS, request_of({GPU: 1, PODS: 1}))
     steps = float(ITERATIONS * cluster.steps[world, task])
-    speed = curves.LAW.steps_per_second({"worker": WORKERS, "ps": 1}, 1)
+    speed = settings.LAW.steps_per_second({"worker": WORKERS, "ps": 1}, 1)
     return TraceJob(
         f"task-{task:02}",
         float(cluster.tasks.arrived[world, task]),
         (server, workers),
         steps / speed,
         priority=int(125 * (cluster.tasks.priority[world, task] - 1)),
-        speed=curves.LAW,
+        speed=settings.LAW,
         steps=steps,
     )
 

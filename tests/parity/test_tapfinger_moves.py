@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bireme.rl.encoders.tapfinger_moves import decided, question
-from bireme.training.policies import predict
+from bireme.rl.encoders.tapfinger import decided, question
+from bireme.training.networks import predict
 from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.served import ServedPools
+from bireme.training.tapfinger.environment import TapWorld
+from bireme.training.tapfinger.recipe import ServedPools
 from bireme.training.tapfinger.settings import make_setting
 from bireme.training.tapfinger.turns import TapTurns
-from bireme.training.tapfinger.world import TapWorld
 from bireme.training.worlds import take
 
 

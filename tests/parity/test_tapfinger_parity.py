@@ -12,22 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.decision import Action, Admit, Decision
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import make_placement
+from bireme.core.placement import FreeCapacity, make_placement
 from bireme.core.policy import Policy, Ranked
 from bireme.core.resources import CPU, PODS, BoolArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node
+from bireme.training.tapfinger.baselines import Greedy
+from bireme.training.tapfinger.environment import Pools
 from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.pools import Pools
-from bireme.training.tapfinger.rules import Greedy
 from bireme.training.tapfinger.settings import WINDOW, Setting, make_setting
 
 SETTING = make_setting("multi-3", jobs=40)

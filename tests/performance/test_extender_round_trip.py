@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from bireme_extender.app import ExtenderApp
-from bireme_extender.bodies import BodyReader
-from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.app import BodyReader, ExtenderApp
+from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
 from controlplane.ports import free_ports
 from extendercalls import (

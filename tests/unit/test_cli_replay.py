@@ -10,7 +10,7 @@ import pytest
 from bireme.cli import main
 from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
-from bireme.records.writing import record_files
+from bireme.replay.writer import record_files
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from scheduling.recorded import RecordedWorld, a_writer, record
 

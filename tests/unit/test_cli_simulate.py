@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bireme.cli import main
-from bireme.simulator import command
+from bireme.cli import main, simulate
 from bireme.simulator.metrics import KEYS
 
 SMALL = ("simulate", "--trace", "gen:poisson?jobs=30", "--nodes", "2x8")
@@ -265,7 +264,7 @@ def test_interrupt_ends_with_a_line_and_its_status(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "carry_out", interrupted)
+    monkeypatch.setattr(simulate, "carry_out", interrupted)
     assert main(SMALL) == 130
     assert capsys.readouterr().err == "bireme: interrupted\n"
 

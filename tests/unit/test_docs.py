@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bireme.kube import names
-from bireme.kube.kinds import KINDS
+from bireme.kube.crd import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if ">>> " in page.read_text())

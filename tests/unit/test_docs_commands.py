@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bireme import cli
-from bireme.cli import main
+from bireme.cli import evaluate, main, train
 from bireme.simulator.metrics import KEYS
-from bireme.training import evaluate_command, train_command
 from smallnets.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +97,7 @@ def test_a_simulation_of_the_documentation_runs(
 def test_a_command_about_learning_of_the_documentation_is_understood(command: str) -> None:
     given = shlex.split(command, comments=True)[1:]
     options = cli.parser_for(given).parse_args(given)
-    assert options.run in (train_command.run, evaluate_command.run)
+    assert options.run in (train.run, evaluate.run)
 
 
 @pytest.mark.parametrize("command", shown("bireme forecast "))

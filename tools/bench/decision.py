@@ -22,8 +22,7 @@ from bench.machine import peak_mib
 from bench.measurements import Result, Row, Sample, at_most
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
-from bireme.core.nodes import NodeTable
-from bireme.core.pools import GrowablePool
+from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot

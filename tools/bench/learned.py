@@ -19,17 +19,16 @@ from bench.decision import problem
 from bench.extender_calls import extender_program, percentiles, port_of, timed
 from bench.measurements import Pairs, Result, Row, at_most
 from bench.populated_api import PopulatedApi
-from bireme.core.capacity import FreeCapacity
+from bireme.core.estimates import Progress
 from bireme.core.gangs import Gang, Role
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import PARTS, PartName, Policy
-from bireme.core.progress import Progress
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
 from bireme.registry import make_policy
-from bireme.rl import shipped
-from bireme.rl.choosers import ChosenPlacer
-from bireme.rl.parts import served
+from bireme.rl import builtin
+from bireme.rl.components import ChosenPlacer, served
 from bireme.testing import a_gang, a_task
 from controlplane.process import Process
 from fakeapi import FakeApi
@@ -45,7 +44,7 @@ _LOADED_SECONDS: Final = 60.0
 
 async def measure_learned(run: Run) -> Result:
     """256 waiting gangs on 500 nodes, and prioritize at 500 names."""
-    if not shipped.folder_of(PLACER).is_dir():
+    if not builtin.folder_of(PLACER).is_dir():
         raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
     nodes, gangs = run.pick(500, 40), run.pick(256, 12)
     rows = []
@@ -89,8 +88,8 @@ def _learned() -> Iterator[dict[PartName, str]]:
 
     An orderer that places nothing is timed with the learned placer.
     """
-    for name in sorted(path.name for path in shipped.FOLDER.iterdir() if path.is_dir()):
-        parts = dict.fromkeys(served(shipped.checkpoint(name).card), name)
+    for name in sorted(path.name for path in builtin.FOLDER.iterdir() if path.is_dir()):
+        parts = dict.fromkeys(served(builtin.checkpoint(name).card), name)
         if "orderer" in parts:
             yield {"placer": PLACER, **parts}
         else:

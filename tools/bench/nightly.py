@@ -18,9 +18,9 @@ import numpy as np
 
 from bench.cases import Run
 from bench.measurements import Result, Row, Sample, Table, at_most
-from bireme.core.times import DAY, HOUR
-from bireme.kube.pool_history import HISTORY_DAYS, PoolHistory
-from bireme.training.gru.families import demand
+from bireme.core.messages import DAY, HOUR
+from bireme.kube.api.node_pool_scaler import HISTORY_DAYS, PoolHistory
+from bireme.training.gru.recipe import demand
 from fakeapi import FakeApi
 from kubeobjects.night_terms import put
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from bench.workloads import NAMESPACE, Manifest, pod_spec, training_job
-from bireme.kube import names, plans, timestamps, wire
+from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_manifests import PodFactory, group_manifest
+from bireme.kube.pod_builder import PodFactory, group_manifest
 from bireme.kube.training_jobs import from_manifest
 from controlplane.nodes import fake_nodes
 from fakeapi import FakeApi
 
-_STARTED: Final = timestamps.format(1_893_456_000.0)
+_STARTED: Final = quantities.format_timestamp(1_893_456_000.0)
 """When the fake server says that everything was created."""
 
 
@@ -75,7 +75,7 @@ class PopulatedApi:
             attempt=0,
             spec_hash=facts.spec_hash,
             mode=mode,
-            planned=timestamps.parse(_STARTED) or 0.0,
+            planned=quantities.parse_timestamp(_STARTED) or 0.0,
             requests={task.name: task.request},
             roles={task.name: task.role.value},
             members=members,

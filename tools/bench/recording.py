@@ -20,8 +20,8 @@ from bireme.core.placement import make_placement
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.encoding import Encoder
 from bireme.registry import make_policy
+from bireme.replay.writer import Encoder
 
 _CYCLES = 10
 _FILL_PERCENT = 97

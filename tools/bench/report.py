@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from bench.measurements import Aim, Result, Row
-from bireme.simulator.reports.markdown import number, table
+from bireme.simulator.reports.terminal import markdown_table, number
 
 INDEX: Final = "README.md"
 _ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
@@ -54,7 +54,7 @@ def markdown(report: Report) -> str:
         for note in result.notes:
             lines += ["", note]
         for part in result.tables:
-            lines += ["", f"## {part.title}", "", *table(part.columns, part.rows)]
+            lines += ["", f"## {part.title}", "", *markdown_table(part.columns, part.rows)]
     lines += ["", "## How it was measured", "", *_facts(report)]
     return "\n".join(lines) + "\n"
 
@@ -71,7 +71,7 @@ def index(reports: Sequence[Report]) -> str:
         "learned ones [learning](learning); how well demand is forecast:",
         "[forecasting](forecasting/README.md).",
         "",
-        *table(
+        *markdown_table(
             ("case", "", "Bireme", "aim", "reached", "date"),
             [row for report in reports for row in _standing(report)],
         ),
@@ -107,7 +107,7 @@ def _comparison(result: Result) -> list[str]:
     columns = [c.format(result.baseline) for c in _ROW_COLUMNS]
     keep = [at for at in range(len(columns)) if has_baseline or at not in (4, 5, 6)]
     cells = (_cells(row) for row in result.rows)
-    return table([columns[at] for at in keep], [[row[at] for at in keep] for row in cells])
+    return markdown_table([columns[at] for at in keep], [[row[at] for at in keep] for row in cells])
 
 
 def _cells(row: Row) -> list[str]:
@@ -147,4 +147,4 @@ def _facts(report: Report) -> list[str]:
         "took": f"{report.took_seconds:.0f} s",
         **report.machine,
     }
-    return table(("", ""), list(facts.items()))
+    return markdown_table(("", ""), list(facts.items()))

@@ -21,8 +21,8 @@ from bench.machine import peak_mib
 from bench.measurements import Aim, Result, Row, Sample, at_most
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
+from bireme.simulator.simulation import simulate
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from bireme.core.gpus import GPU
 from bireme.kube import names
 
 NAMESPACE: Final = "bench"
@@ -11,7 +12,7 @@ Manifest = dict[str, Any]
 
 def pod_spec(gpus: int) -> Manifest:
     """A training container of one CPU and ``gpus`` GPUs."""
-    resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {names.GPU: str(gpus)}}
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: str(gpus)}}
     container = {"name": "train", "image": "pytorch", "resources": resources}
     return {
         "containers": [container],

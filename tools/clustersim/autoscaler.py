@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from clustersim import bodies
@@ -58,10 +58,14 @@ class Autoscaler:
     def _forecast(self) -> Object:
         """What a night may have come to, be it far beyond what the pool may have."""
         hours = [
-            {"hour": timestamps.format(begin), "p50": 0.0, "upper": self._chance.choice((0, 0, 9))}
+            {
+                "hour": quantities.format_timestamp(begin),
+                "p50": 0.0,
+                "upper": self._chance.choice((0, 0, 9)),
+            }
             for begin in range(int(EPOCH_SECONDS) // 3600 * 3600, int(EPOCH_SECONDS) + 7200, 3600)
         ]
-        return {"forecast": hours, "forecastTime": timestamps.format(EPOCH_SECONDS)}
+        return {"forecast": hours, "forecastTime": quantities.format_timestamp(EPOCH_SECONDS)}
 
     @property
     def _nodes(self) -> list[str]:

@@ -13,17 +13,16 @@ from typing import Any
 from unittest.mock import patch
 
 from bireme.core.gangs import Key
-from bireme.core.pool_floor import FloorDecision, PoolBounds, PoolState
+from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.kube.client import ApiError
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.reflector import Reflector
-from bireme_operator import pool, status
-from bireme_operator.actuator import Actuator
-from bireme_operator.back_offs import BackOffs
-from bireme_operator.foreign import ForeignGangs
+from bireme.kube.watch import Reflector
+from bireme_operator import node_pools, status
+from bireme_operator.actuator import Actuator, BackOffs
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import Transition
+from bireme_operator.pod_groups import ForeignGangs
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
@@ -162,6 +161,8 @@ BUGS: dict[str, Bug] = {
     "plans of finished jobs are kept": Bug(
         Actuator, "clear_plan", _keeping_plans, ("plan-left-over",)
     ),
-    "the max of a node pool is not kept": Bug(pool, "floor", _without_max, ("pool-above-max",)),
-    "nodes in use are given up": Bug(pool, "floor", _giving_all_up, ("pool-below-needed",)),
+    "the max of a node pool is not kept": Bug(
+        node_pools, "floor", _without_max, ("pool-above-max",)
+    ),
+    "nodes in use are given up": Bug(node_pools, "floor", _giving_all_up, ("pool-below-needed",)),
 }

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from bireme.kube.client import JSON, ApiClient, Params
-from bireme.kube.errors import connection_trouble, from_answer
+from bireme.kube.client import JSON, ApiClient, Params, connection_trouble, from_answer
 from clustersim.network import Answer, ApiServer
 from fakeapi.answers import Call, address
 from fakeapi.faults import WRITES

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.settings import OperatorSettings
@@ -81,7 +81,7 @@ class SimulatedCluster:
         return Random(f"{self.seed}/{use}")  # noqa: S311  # replays, not secrets
 
     def _date(self) -> str:
-        return timestamps.format(EPOCH_SECONDS + self.loop.time())
+        return quantities.format_timestamp(EPOCH_SECONDS + self.loop.time())
 
     def _record(self, resource: str, kind: Any) -> None:
         def note(change: Change) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme_extender.cache import ClusterCache
+from bireme_extender.membership import PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
-from bireme_extender.plan_waits import PlanWaits
-from bireme_extender.scorers import Scorers
+from bireme_extender.scoring import Scorers
 from bireme_extender.verbs import CacheBehind, Verbs
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings

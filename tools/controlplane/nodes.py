@@ -12,7 +12,7 @@ KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
 FAKE_TAINT: Final = {"key": KWOK_ANNOTATION, "value": "fake", "effect": "NoSchedule"}
 """Carried by fake nodes beside a real one: pods land on them only if they tolerate it."""
 
-HOSTNAME: Final = "kubernetes.io/hostname"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 BLOCK: Final = "topology.bireme.dev/block"
 RACK: Final = "topology.bireme.dev/rack"
@@ -90,7 +90,7 @@ def _node(name: str, labels: dict[str, str], capacity: dict[str, str]) -> dict[s
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {HOSTNAME: name, **labels},
+            "labels": {HOSTNAME_LABEL: name, **labels},
             "annotations": {KWOK_ANNOTATION: "fake"},
         },
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},

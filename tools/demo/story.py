@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controlplane.nodes import HOSTNAME, RACK
+from controlplane.nodes import HOSTNAME_LABEL, RACK
 from demo.workload import (
     Cue,
     Submission,
@@ -39,7 +39,7 @@ def full_workload(seed: int) -> Workload:
     """24 jobs for 16 nodes of 8 GPUs in 4 racks; about 45 s of work."""
     chance = random.Random(seed)  # noqa: S311  # a reproducible mix, not a secret
     names = _dealt(chance, "recommender", "ads-ctr", "feed-rank")
-    shapes = _dealt(chance, (2, 8, 1, RACK), (1, 4, 4, RACK), (1, 4, 2, HOSTNAME))
+    shapes = _dealt(chance, (2, 8, 1, RACK), (1, 4, 4, RACK), (1, 4, 2, HOSTNAME_LABEL))
     last = parameter_server("search-rank", 2, 6, 2, 8, RACK)
     jobs = [
         *(
@@ -77,7 +77,7 @@ def _acts(chance: random.Random, unit: int, sweeps: int) -> Iterable[Submission]
     yield from blocks
     started = Cue(10 * unit, (RESERVED,))
     # With this one there, what the blocks leave is less than a block, whoever else has ended.
-    service = parameter_server("fraud-score", 1, unit // 2, 2, 15, HOSTNAME)
+    service = parameter_server("fraud-score", 1, unit // 2, 2, 15, HOSTNAME_LABEL)
     yield Submission(0.5, service, after=started)
     flaky = torch("flaky-finetune", 1, unit // 2, 4, expected=7, fails_at="0")
     yield Submission(1, flaky, "fails once", started)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from controlplane.nodes import HOSTNAME, RACK
+from controlplane.nodes import HOSTNAME_LABEL, RACK
 from demo.workload import NAMESPACE, Manifest, Workload
 from history.amounts import GPU
 from history.records import Change
@@ -27,7 +27,7 @@ class Told(Story):
         self._planned: dict[str, str] = {}
         for number in range(workload.nodes):
             name, rack = f"gpu-{number:02d}", number * workload.racks // workload.nodes
-            node = meta(name, namespace="", labels={RACK: f"rack-{rack}", HOSTNAME: name})
+            node = meta(name, namespace="", labels={RACK: f"rack-{rack}", HOSTNAME_LABEL: name})
             offered = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "8"}
             self.tell("Node", node | {"status": {"allocatable": offered}})
         for queue, rank in RANKS.items():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bireme.kube.settings_source import variable_of
+from bireme.settings_source import variable_of
 from controlplane.cluster import Cluster
 from controlplane.stack import BiremeStack
 from differential.deeds import Course, of_history

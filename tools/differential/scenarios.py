@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bireme.kube.settings_source import variable_of
+from bireme.settings_source import variable_of
 from scenario.manifests import Manifest
 
 CLASSES: Final[Mapping[str, int]] = {"calm": 10, "pressing": 100, "urgent": 1000}

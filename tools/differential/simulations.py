@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from bireme import settings_source
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import nodes, queues, settings_source, training_jobs, wire
+from bireme.kube import nodes, queues, training_jobs, wire
 from bireme.registry import make_policy
 from bireme.simulator.arrivals import job_of
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.laws import ConstantSpeed
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from differential.comparison import differences
 from differential.deeds import Course, of_outcome

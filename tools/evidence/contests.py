@@ -16,12 +16,11 @@ from bench.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.bootstrap import Estimate
-from bireme.simulator.comparison import Comparison, Line, compare
-from bireme.simulator.engine import simulate
+from bireme.simulator.comparison import Comparison, Estimate, Line, compare
 from bireme.simulator.loads import DAY, Window, gpus
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.markdown import number
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import knowing
 from evidence import windows
 from evidence.pages import Page

@@ -1,7 +1,7 @@
 """Elastic sizes on the workloads of Pollux: mean completion times by load, against everybody's.
 
 All are means over the eight workloads of a load. A ratio is one of means, with the 95 % interval of
-a paired bootstrap over the workloads (:mod:`bireme.simulator.bootstrap`).
+a paired bootstrap over the workloads (:mod:`bireme.simulator.comparison`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ import numpy as np
 
 from bench.measurements import Table
 from bireme.core.resources import FloatArray
-from bireme.simulator import bootstrap
-from bireme.simulator.bootstrap import Estimate
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
 
 STRETCH: Final = 1.15
 """Over what Pollux' authors published, at most; what we aimed at."""
@@ -23,10 +23,10 @@ Means = Mapping[str, Mapping[str, FloatArray]]
 
 def overview(rows: Means, loads: Sequence[str]) -> Table:
     """Seconds by row and load."""
-    drawn = {load: bootstrap.draws(len(next(iter(rows.values()))[load])) for load in loads}
+    drawn = {load: comparison.draws(len(next(iter(rows.values()))[load])) for load in loads}
     body = []
     for name, by_load in rows.items():
-        found = [bootstrap.means(by_load[load][:, None], drawn[load])[0] for load in loads]
+        found = [comparison.means(by_load[load][:, None], drawn[load])[0] for load in loads]
         body.append((name, *(_shown(estimate, ".0f") for estimate in found)))
     return Table(
         title="Elastic: mean JCT over eight workloads, s",
@@ -51,8 +51,8 @@ def against(ours: str, rows: Means, loads: Sequence[str]) -> Table:
 
 def ratio(values: FloatArray, base: FloatArray) -> Estimate:
     """Of the means of both, shape (workloads,)."""
-    drawn = bootstrap.draws(len(values))
-    (estimate,) = bootstrap.ratios(values[:, None], base[:, None], drawn)
+    drawn = comparison.draws(len(values))
+    (estimate,) = comparison.ratios(values[:, None], base[:, None], drawn)
     if estimate is None:
         raise ValueError(f"base is {base}, of which the mean must be above 0")
     return estimate

@@ -20,14 +20,13 @@ from bireme import registry
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Action, Decision, Hold
 from bireme.core.estimates import RuntimeHistory
+from bireme.core.eta import StartRange, StartRanges
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.start_ranges import StartRange, StartRanges
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, knowing
 from evidence import windows
 from evidence.pages import Page

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.reports import axes, style, svg
-from bireme.simulator.reports.axes import Axis
+from bireme.simulator.reports import page, svg
+from bireme.simulator.reports.svg import Axis
 
 _WIDTH: Final = 860
 _HEIGHT: Final = 460
@@ -18,7 +18,7 @@ _POINTS: Final = 200
 
 def tails(title: str, waits: Mapping[str, FloatArray]) -> str:
     """One line per name over its waits in seconds, ascending; both axes logarithmic."""
-    across = axes.log_seconds(axes.largest(list(waits.values())))
+    across = svg.log_seconds(svg.largest(list(waits.values())))
     least = 1 / max(len(one) for one in waits.values())
     shares = [(10.0**-n, f"{100 * 10.0**-n:g} %") for n in range(5) if 10.0**-n >= least]
     up = Axis(least, 1.0, tuple(shares), is_log=True)
@@ -38,7 +38,7 @@ def tails(title: str, waits: Mapping[str, FloatArray]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'font-family="sans-serif" font-size="13"><style>{_style(len(waits))}</style>'
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="{style.LIGHT["card"]}"/>'
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="{page.LIGHT["card"]}"/>'
         f'<text x="{_LEFT}" y="24">{escape(title)}: share of jobs that waited longer</text>'
         f"{_labels(across, up)}{inside}{names}</svg>\n"
     )
@@ -52,12 +52,12 @@ def _tail(ascending: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _style(lines: int) -> str:
-    own = [style.LIGHT_POLICIES[at % style.COLOURS] for at in range(lines)]
+    own = [page.LIGHT_POLICIES[at % page.COLOURS] for at in range(lines)]
     rules = "".join(f".p{at}{{stroke:{c}}}.t{at}{{fill:{c}}}" for at, c in enumerate(own))
     return (
         f"path{{fill:none;stroke-width:2;vector-effect:non-scaling-stroke}}"
-        f".field{{fill:none;stroke:{style.LIGHT['edge']};vector-effect:non-scaling-stroke}}"
-        f"text{{fill:{style.LIGHT['ink']}}}{rules}"
+        f".field{{fill:none;stroke:{page.LIGHT['edge']};vector-effect:non-scaling-stroke}}"
+        f"text{{fill:{page.LIGHT['ink']}}}{rules}"
     )
 
 

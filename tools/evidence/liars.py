@@ -16,22 +16,20 @@ from unittest import mock
 import numpy as np
 
 from bench.measurements import Table
-from bireme.core import claims
-from bireme.core.curves import InverseQuadratic
+from bireme.core import progress_reports
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
-from bireme.core.speed import LinearSpeed
+from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.registry import make_policy
-from bireme.simulator import bootstrap
-from bireme.simulator.engine import simulate
+from bireme.simulator import comparison
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.reporting import Reporting
+from bireme.simulator.simulation import simulate
 from bireme.simulator.traces.generators import poisson
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.workload import Reporting, Trace, TraceJob
 from evidence.pages import Page
 from evidence.store import Key, Run, Store
 
@@ -60,7 +58,7 @@ class Contest:
     orderer: str
     sizer: str = ""
     lies: tuple[str, ...] = ("nearly done", "hardly begun")
-    most_shift: float = claims.MOST_SHIFT
+    most_shift: float = progress_reports.MOST_SHIFT
 
     @property
     def settings(self) -> SchedulingSettings:
@@ -129,7 +127,7 @@ def carry_out(contest: Contest, seed: int, lie: Reporting) -> Outcome:
     """One workload, a fifth of whose jobs tell ``lie``."""
     trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
     settings = contest.settings
-    with mock.patch.object(claims, "MOST_SHIFT", contest.most_shift):
+    with mock.patch.object(progress_reports, "MOST_SHIFT", contest.most_shift):
         policy = make_policy(settings)
         return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
 
@@ -211,14 +209,14 @@ def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> 
 
 
 def _shown(means: FloatArray) -> str:
-    drawn = bootstrap.draws(len(means))
-    (ratio,) = bootstrap.ratios(means[:, 1:], means[:, :1], drawn)
+    drawn = comparison.draws(len(means))
+    (ratio,) = comparison.ratios(means[:, 1:], means[:, :1], drawn)
     assert ratio is not None  # noqa: S101  # no mean is 0
     return f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def _summary(rows: Sequence[tuple[str, ...]]) -> str:
-    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == claims.MOST_SHIFT]
+    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == progress_reports.MOST_SHIFT]
     best = min(bounded, key=lambda row: float(row[2].split()[0]))
     worst = max(bounded, key=lambda row: float(row[3].split()[0]))
     return (

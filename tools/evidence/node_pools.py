@@ -16,21 +16,20 @@ import numpy as np
 from bench.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
-from bireme.core.pool_floor import PoolBounds
+from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.forecasters import make
-from bireme.forecasting.nightly import HORIZON_HOURS
-from bireme.simulator import bootstrap
-from bireme.simulator.bootstrap import Estimate
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
-from bireme.simulator.floors import FIXED, ORACLE, REACTIVE, learning, with_floor
+from bireme.forecasting.pool_forecast import HORIZON_HOURS
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
 from bireme.simulator.loads import DAY
 from bireme.simulator.machines import parse_nodes
-from bireme.simulator.node_pool import NodePool
+from bireme.simulator.node_floors import FIXED, ORACLE, REACTIVE, learning, with_floor
+from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.markdown import number
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import Conduct, simulate
 from evidence import figures, node_series
 from evidence.pages import Page
 from evidence.pool_workload import BEFORE, DAYS, GPUS_PER_NODE, Demand, draw, philly
@@ -133,8 +132,8 @@ def measures(runs: Sequence[Run]) -> FloatArray:
 
 def ratios(floor: str, runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate, Estimate]:
     """p95 wait and node-hours with ``floor``, over those of the reactive pool."""
-    drawn = bootstrap.draws(len(runs[floor]))
-    found = bootstrap.ratios(measures(runs[floor]), measures(runs[REACTIVE]), drawn)
+    drawn = comparison.draws(len(runs[floor]))
+    found = comparison.ratios(measures(runs[floor]), measures(runs[REACTIVE]), drawn)
     hours, p95 = found[0], found[3]
     assert hours is not None  # noqa: S101  # a pool without node-hours has no jobs
     assert p95 is not None  # noqa: S101  # nor one in which nobody waits

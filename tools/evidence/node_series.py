@@ -1,7 +1,7 @@
 """The nodes Philly had in use, minute by minute, as the demand of one pool: when would it be short?
 
 No jobs: what is in use is what is asked for. Nodes asked for come after three minutes, empty ones
-go after their cool-down, and how many there should be is :func:`bireme.core.pool_floor.floor`,
+go after their cool-down, and how many there should be is :func:`bireme.core.node_floor.floor`,
 asked every minute as the operator does. Hourly means are what a forecast learns from.
 """
 
@@ -13,22 +13,15 @@ from typing import Final
 import numpy as np
 
 from bench.measurements import Table
-from bireme.core.pool_floor import (
-    HourForecast,
-    PoolBounds,
-    PoolState,
-    Raised,
-    floor,
-    with_step,
-)
+from bireme.core.messages import HOUR
+from bireme.core.node_floor import HourForecast, PoolBounds, PoolState, Raised, floor, with_step
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import make
-from bireme.forecasting.nightly import HORIZON_HOURS
-from bireme.kube.pool_history import PoolHistory
-from bireme.simulator.floors import learning
-from bireme.simulator.node_pool import Forecast, NodePool
-from bireme.simulator.reports.markdown import number
+from bireme.forecasting.pool_forecast import HORIZON_HOURS
+from bireme.kube.api.node_pool_scaler import PoolHistory
+from bireme.simulator.node_floors import learning
+from bireme.simulator.node_pools import Forecast, NodePool
+from bireme.simulator.reports.terminal import number
 from bireme.simulator.traces.tables import read_table
 from evidence.weekly import Weekly
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bench.measurements import Table
-from bireme.simulator.reports.markdown import table as drawn
+from bireme.simulator.reports.terminal import markdown_table as drawn
 
 INDEX: Final = "README.md"
 _PROSE: Final = Path(__file__).parent / "prose"

@@ -10,10 +10,10 @@ from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.engine import simulate
 from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.markdown import number
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import simulate
 from evidence import windows
 from evidence.contests import minutes
 from evidence.pages import Page

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt
 from bireme.core.gangs import Gang
+from bireme.core.gpus import GPU
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import Standing, device_seconds, devices, ranked
-from bireme.kube.names import GPU
-from bireme.simulator.conduct import Decide
+from bireme.simulator.simulation import Decide
 
 
 def decide_in_order(snapshot: ClusterSnapshot, policy: Policy, *, may_pass: bool) -> Decision:

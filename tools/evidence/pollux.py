@@ -24,11 +24,10 @@ from bireme.heuristics.goodput import Goodput
 from bireme.heuristics.optimus import Optimus
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.tiresias import TiresiasLas
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.traces.tables import unpacked
 from bireme.simulator.workload import Trace

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.messages import HOUR
 from bireme.core.resources import FloatArray
-from bireme.core.times import HOUR
-from bireme.kube.pool_history import PoolHistory
-from bireme.simulator import steps
+from bireme.kube.api.node_pool_scaler import PoolHistory
+from bireme.simulator import metrics
 from bireme.simulator.loads import DAY, gpus
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace, TraceJob
@@ -74,7 +74,7 @@ def offered_gpus(jobs: Sequence[TraceJob], began: float, ended: float) -> FloatA
     asked = np.array([gpus(job) for job in jobs], dtype=float)
     order = np.argsort(times, kind="stable")
     in_use = np.cumsum(np.concatenate([asked, -asked])[order])
-    return steps.binned(times[order], in_use, np.arange(began, ended + 1, HOUR))
+    return metrics.binned(times[order], in_use, np.arange(began, ended + 1, HOUR))
 
 
 def _of_week(whole: Trace, week: int) -> tuple[TraceJob, ...]:

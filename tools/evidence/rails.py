@@ -16,11 +16,10 @@ from bench.measurements import Table
 from bireme import registry
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.loads import DAY, Window
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.markdown import number
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, knowing
 from evidence import figures, plain, windows
 from evidence.contests import kept

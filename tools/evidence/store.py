@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bench import machine
-from bireme.simulator import quantities, steps
-from bireme.simulator.metrics import Metrics, measure
+from bireme.simulator.metrics import Metrics, first_submission, mean_between, measure
 from bireme.simulator.outcome import Outcome
 
 
@@ -70,12 +69,12 @@ class Store:
 
 def run_of(outcome: Outcome) -> Run:
     """What is kept of ``outcome``; processor seconds are not, so that equal runs are equal."""
-    began = quantities.first_submission(outcome)
+    began = first_submission(outcome)
     last = max(record.job.submitted for record in outcome.jobs)
     series, gpus_in_use, fragmentation = outcome.series, 0.0, None
     if last > began and outcome.total_gpus:
-        used = steps.mean_between(series.times, series.used_gpus, began, last)
-        split = steps.mean_between(series.times, series.fragmented_gpus, began, last)
+        used = mean_between(series.times, series.used_gpus, began, last)
+        split = mean_between(series.times, series.fragmented_gpus, began, last)
         gpus_in_use, fragmentation = used / outcome.total_gpus, split / outcome.total_gpus
     return Run(
         metrics=replace(measure(outcome), decision_seconds=0.0),

@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import SeriesError
 from bireme.forecasting.forecasters import Forecaster, Model
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import Series, SeriesError
 
 _WEEK_SECONDS: Final = 7 * 86_400
 

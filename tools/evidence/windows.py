@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from bireme.kube.names import GPU
-from bireme.simulator.conduct import Conduct
+from bireme.core.gpus import GPU
 from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, gpus, made, stretch
+from bireme.simulator.simulation import Conduct
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace, TraceJob
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.types import ASGIApp
 
+from bireme.core.gpus import GPU
+from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, wire
 from bireme.kube.cluster_state import ClusterState
@@ -18,19 +20,17 @@ from bireme_extender.metrics import Metrics
 
 Manifest: TypeAlias = dict[str, Any]
 JOB_UID = "job-uid"
-REQUESTS: Mapping[str, str] = {"cpu": "4", "memory": "16Gi", names.GPU: "1"}
+REQUESTS: Mapping[str, str] = {"cpu": "4", "memory": "16Gi", GPU: "1"}
 
 
 def a_node(name: str, gpus: int = 8, *, rack: str = "r0", is_ready: bool = True) -> Manifest:
     """A node with 96 cores, 1 TiB and ``gpus`` GPUs."""
-    offers = {"cpu": "96", "memory": "1Ti", "pods": "110"} | (
-        {names.GPU: str(gpus)} if gpus else {}
-    )
+    offers = {"cpu": "96", "memory": "1Ti", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
     return {
         "metadata": {
             "name": name,
             "uid": f"uid-{name}",
-            "labels": {names.HOSTNAME: name, "topology.bireme.dev/rack": rack},
+            "labels": {HOSTNAME_LABEL: name, "topology.bireme.dev/rack": rack},
         },
         "spec": {},
         "status": {

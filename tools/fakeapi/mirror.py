@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from bireme.kube.client import ApiClient
-from bireme.kube.reflector import Reflector, Timing
+from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import Pod
 from fakeapi.server import FakeApi
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bireme.cli import main as bireme
-from bireme.simulator.reports.markdown import table
-from bireme.simulator.reports.words import duration, share
+from bireme.simulator.reports.terminal import duration, markdown_table, share
 from bireme.training.forecasts.report import cells, head
 from forecasts.trials import PAGES, Page, Trial
 
@@ -91,7 +90,7 @@ def _index(pages: Mapping[str, Page]) -> str:
     ]
     head = ["series", "", *_SHOWN, "verdict"]
     prose = (_PROSE / "README.md").read_text(encoding="utf-8").strip()
-    return "\n".join(["# Forecasts", "", prose, "", *table(head, rows), ""])
+    return "\n".join(["# Forecasts", "", prose, "", *markdown_table(head, rows), ""])
 
 
 def _accuracies(told: Mapping[str, Any]) -> list[str]:
@@ -117,7 +116,7 @@ def _section(name: str, trial: Trial) -> list[str]:
     return [
         *(f"## {trial.title}", "", "```sh", _command(trial), "```", ""),
         f"{read} {asked} Verdict: {told['verdict']}.",
-        *("", *table(head(test["quantile"]), rows), "", " ".join([*abouts, *faults]), ""),
+        *("", *markdown_table(head(test["quantile"]), rows), "", " ".join([*abouts, *faults]), ""),
         *(f"![{trial.title}]({name}.png)", ""),
     ]
 

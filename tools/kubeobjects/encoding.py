@@ -6,8 +6,7 @@ in several styles, so that a reader which looks in one place only is found out.
 
 from typing import Any
 
-from bireme.core.constraints import NodeConstraints, Requirement, SelectorTerm, Toleration
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang, NodeConstraints, Requirement, SelectorTerm, Task, Toleration
 from bireme.core.queues import Queue
 from bireme.core.resources import Request
 from bireme.kube import names

@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from bireme.kube import (
-    gang_views,
+    allocations,
     names,
     plans,
+    pod_builder,
     pod_groups,
     pods,
-    rendezvous,
-    timestamps,
+    quantities,
     training_jobs,
     wire,
 )
-from bireme.kube.gang_views import GangView
+from bireme.kube.allocations import GangView
 from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_builder import PodFactory
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.pod_manifests import PodFactory
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from scenario.manifests import Manifest, pod_group, training_job
@@ -51,7 +51,7 @@ def served(
         "uid": uid,
         "namespace": namespace,
         "resourceVersion": version,
-        "creationTimestamp": timestamps.format(CREATED),
+        "creationTimestamp": quantities.format_timestamp(CREATED),
         "generation": 1,
     }
     return {**manifest, "metadata": {**added, **manifest["metadata"], **metadata}}
@@ -99,7 +99,7 @@ def a_plan(
 
 def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
     """The PodGroup of ``job``, holding ``plan``."""
-    owner = rendezvous.owner_reference(job)
+    owner = pod_builder.owner_reference(job)
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
     manifest = served(pod_group(job.key[1], 1), f"{job.key[1]}-group", ownerReferences=[owner])
@@ -138,7 +138,7 @@ def a_pod(
 
 def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangView:
     """The view of ``job`` under ``plan`` with exactly these pods."""
-    return gang_views.of_job(job.key, job.uid, plan, there)
+    return allocations.of_job(job.key, job.uid, plan, there)
 
 
 def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request
-from bireme.kube import names, plans, timestamps
+from bireme.kube import names, plans, quantities
 from bireme.kube.plans import Member, PlanFacts
 from kubeobjects import encoding, facts, strategies
 from kubeobjects.facts import served
@@ -47,7 +47,7 @@ def _foreign_pod(group: str, shape: _Shape, number: int, node: str, is_gated: bo
     labels = {names.TASK_LABEL: shape.label, names.ROLE_LABEL: shape.role.value}
     pod = facts.gated_pod(f"{group}-{shape.label}-{number}", group, labels=labels)
     pod["spec"] |= shape.spec
-    pod["metadata"]["creationTimestamp"] = timestamps.format(_made(number))
+    pod["metadata"]["creationTimestamp"] = quantities.format_timestamp(_made(number))
     if not is_gated:
         pod["spec"]["schedulingGates"] = []
     if node:
@@ -79,8 +79,10 @@ def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
         status["plan"] = plans.to_manifest(plan)
     spec = pod_group(name, least, queue=queue, minTaskMember=minima, priorityClassName="high")
     is_leaving = draw(st.sampled_from((False, False, False, True)))
-    stamps = {"deletionTimestamp": timestamps.format(NOW)} if is_leaving else {}
-    group = served(spec, f"{name}-uid", creationTimestamp=timestamps.format(NOW - 60), **stamps)
+    stamps = {"deletionTimestamp": quantities.format_timestamp(NOW)} if is_leaving else {}
+    group = served(
+        spec, f"{name}-uid", creationTimestamp=quantities.format_timestamp(NOW - 60), **stamps
+    )
     world.add_object("group", {**group, "status": status})
     if plan is not None:
         world.held[-1].is_leaving = is_leaving

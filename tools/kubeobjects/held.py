@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bireme.core.gangs import Gang
-from bireme.core.nodes import HOST_LEVEL, Node
+from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.placement import CLUSTER_LEVEL, Placement, TaskPlacement
 from bireme.core.running import RunningGang
 
@@ -60,11 +60,11 @@ def _narrowest(nodes: Sequence[Node], levels: Sequence[str]) -> tuple[str, str]:
     Equal names are one domain only below equal names, or none, of all wider levels.
     """
     for index, level in enumerate(levels):
-        if level == HOST_LEVEL:
+        if level == HOSTNAME_LABEL:
             if len(nodes) == 1:
                 return level, nodes[0].name
             continue
-        wider = [key for key in levels[index:] if key != HOST_LEVEL]
+        wider = [key for key in levels[index:] if key != HOSTNAME_LABEL]
         paths = {tuple(node.labels.get(key) for key in wider) for node in nodes}
         name = nodes[0].labels.get(level)
         if len(paths) == 1 and name is not None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.reasons import Reason
-from bireme.kube import gang_views, names, plans, timestamps, training_jobs, wire
-from bireme.kube.gang_views import Promise
+from bireme.kube import allocations, names, plans, quantities, training_jobs, wire
+from bireme.kube.allocations import Promise
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from kubeobjects import encoding, facts, strategies
@@ -74,7 +74,7 @@ def _leftovers(draw: st.DrawFn, world: World, manifest: Manifest) -> int:
     left = plan.members[: draw(st.integers(1, 2))]
     for member in left:
         phase = draw(st.sampled_from(("Running", "Succeeded")))
-        stamp = timestamps.format(NOW)
+        stamp = quantities.format_timestamp(NOW)
         pod = facts.pod_manifest(job, plan, member, phase, deletionTimestamp=stamp)
         world.add_object("member", pod)
         if phase == "Running":
@@ -133,7 +133,7 @@ def _struck(manifest: Manifest, fate: str) -> Manifest:
     if fate == "suspended":
         manifest["spec"].setdefault("runPolicy", {})["suspend"] = True
     if fate == "leaving":
-        manifest["metadata"]["deletionTimestamp"] = timestamps.format(NOW)
+        manifest["metadata"]["deletionTimestamp"] = quantities.format_timestamp(NOW)
     return manifest
 
 
@@ -203,7 +203,7 @@ def _impostor(world: World, job: JobFacts, plan: PlanFacts, missing: Sequence[Me
     owners = [{"kind": "TrainingJob", "name": job.key[1], "uid": "somebody"}]
     name = f"impostor-of-{job.key[1]}"
     if missing:
-        name = gang_views.pod_name(job.key[1], missing[0].task, missing[0].index)
+        name = allocations.pod_name(job.key[1], missing[0].task, missing[0].index)
     pod["metadata"] |= {"name": name, "ownerReferences": owners}
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])
@@ -218,7 +218,7 @@ def idle_job(draw: st.DrawFn, world: World, index: int) -> None:
     if why == "suspended":
         manifest["spec"].setdefault("runPolicy", {})["suspend"] = True
     if why == "leaving":
-        manifest["metadata"]["deletionTimestamp"] = timestamps.format(NOW)
+        manifest["metadata"]["deletionTimestamp"] = quantities.format_timestamp(NOW)
     world.add_object("job", manifest)
 
 

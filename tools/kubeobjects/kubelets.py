@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from bireme.kube import names
+from bireme.core.gpus import GPU
 from fakeapi import FakeApi, Refusal
 from fakeapi.store import Change, Key, Object
 
@@ -113,8 +113,8 @@ class FakeKubelets:
             offered = self._api.store.get(NODES, ("", node))["status"]["allocatable"]
         except Refusal:
             return
-        if used > int(offered[names.GPU]):
-            self.violations.append(f"node {node} holds {used} of {offered[names.GPU]} GPUs")
+        if used > int(offered[GPU]):
+            self.violations.append(f"node {node} holds {used} of {offered[GPU]} GPUs")
 
 
 def _pin(pod: Object) -> str:
@@ -134,6 +134,6 @@ def _on(pod: Object, node: str) -> bool:
 
 def _gpus(pod: Object) -> int:
     return sum(
-        int((c.get("resources", {}).get("limits") or {}).get(names.GPU, 0))
+        int((c.get("resources", {}).get("limits") or {}).get(GPU, 0))
         for c in pod["spec"]["containers"]
     )

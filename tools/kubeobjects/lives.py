@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
-from bireme.kube.gang_views import GangView
+from bireme.kube import quantities
+from bireme.kube.allocations import GangView
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
@@ -52,7 +52,9 @@ def failed(index: int = 0, also_leaving: bool = False, **status: Any) -> Pods:
         made = running(job, plan)
         at = next(i for i, m in enumerate(plan.members) if (m.task, m.index) == ("worker", index))
         ended = {"name": "train", "state": {"terminated": {"exitCode": 3, "message": "no disk"}}}
-        leaving = {"deletionTimestamp": timestamps.format(CREATED)} if also_leaving else {}
+        leaving = (
+            {"deletionTimestamp": quantities.format_timestamp(CREATED)} if also_leaving else {}
+        )
         said = {"containerStatuses": [ended], **status}
         made[at] = a_pod(job, plan, plan.members[at], "Failed", status=said, **leaving)
         return made

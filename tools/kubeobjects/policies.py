@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bireme.kube import timestamps, wire
-from bireme.kube.scheduling_policies import PolicyFacts, SchedulingPolicies, from_manifest
+from bireme.kube import quantities, wire
+from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies, from_manifest
 from kubeobjects.facts import CREATED, served, through_the_wire
 from scenario.manifests import scheduling_policy
 
@@ -26,7 +26,7 @@ def a_policy(
         uid or f"{name}-uid",
         namespace="",
         generation=generation,
-        creationTimestamp=timestamps.format(CREATED - age),
+        creationTimestamp=quantities.format_timestamp(CREATED - age),
     )
     return through_the_wire({**made, "status": dict(status or {})}, wire.Custom)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from fakeapi import FakeApi
 from fakeapi.store import Object
 from kubeobjects.terms import PODS, leading, status, submit, until

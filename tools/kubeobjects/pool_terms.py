@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from bireme.kube import names, timestamps
+from bireme.kube import names, quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leadership import Term
+from bireme_operator.leader import Term
 from controlplane.karpenter import NODE_POOL_LABEL
 from fakeapi import FakeApi
 from fakeapi.discovery import resources
@@ -96,12 +96,12 @@ def put_forecast(
     """Write a forecast from the whole hour of ``now`` on, as the nightly job does."""
     begin = now - now % 3600
     hours = [
-        {"hour": timestamps.format(begin + 3600 * i), "p50": upper / 2, "upper": upper}
+        {"hour": quantities.format_timestamp(begin + 3600 * i), "p50": upper / 2, "upper": upper}
         for i, upper in enumerate(uppers)
     ]
     found = api.store.get(SCALERS, ("", POOL))
     status = {**(found.get("status") or {}), "forecast": hours}
-    status["forecastTime"] = timestamps.format(now if made is None else made)
+    status["forecastTime"] = quantities.format_timestamp(now if made is None else made)
     api.store.update(SCALERS, ("", POOL), {"status": status}, "status")
 
 

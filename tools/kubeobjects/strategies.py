@@ -2,20 +2,24 @@
 
 from hypothesis import strategies as st
 
-from bireme.core.constraints import (
+from bireme.core.gangs import (
     ANYWHERE,
+    AffinityMode,
+    Gang,
     NodeConstraints,
     Operator,
     Requirement,
+    Role,
+    RoleAffinity,
     SelectorTerm,
     Taint,
+    Task,
     Toleration,
 )
-from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node
 from bireme.core.resources import Request, request_of
 from bireme.core.settings import SchedulingSettings
-from controlplane.nodes import GPU, HOSTNAME, RACK, ZONE
+from controlplane.nodes import GPU, HOSTNAME_LABEL, RACK, ZONE
 from kubeobjects.worlds import NOW, World
 
 LABELS = {
@@ -29,7 +33,7 @@ TAINTS = (
     Taint("dedicated", "", "NoExecute"),
     Taint("maintenance", "soon", "NoSchedule"),
 )
-LEVELS = (SchedulingSettings().topology_levels, (HOSTNAME,), (RACK,), (RACK, ZONE))
+LEVELS = (SchedulingSettings().topology_levels, (HOSTNAME_LABEL,), (RACK,), (RACK, ZONE))
 
 
 def requests() -> st.SearchStrategy[Request]:
@@ -72,7 +76,7 @@ def _node(name: str) -> st.SearchStrategy[Node]:
         },
     )
     labels = st.fixed_dictionaries(
-        {HOSTNAME: st.just(name)},
+        {HOSTNAME_LABEL: st.just(name)},
         optional={key: st.sampled_from(values) for key, values in LABELS.items()},
     )
     taints = st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple)
@@ -176,7 +180,9 @@ def gangs(draw: st.DrawFn, name: str, levels: tuple[str, ...], most: int = 4) ->
     roles = draw(st.sampled_from(ROLES))
     given = tuple(draw(tasks(f"t{i}", role, most)) for i, role in enumerate(roles))
     modes = [m for m in AffinityMode if m is not AffinityMode.REQUIRED or roles in PAIRED]
-    wish = RoleAffinity(draw(st.sampled_from(modes)), draw(st.sampled_from((HOSTNAME, *levels))))
+    wish = RoleAffinity(
+        draw(st.sampled_from(modes)), draw(st.sampled_from((HOSTNAME_LABEL, *levels)))
+    )
     flexible = [task.role for task in given if task.minimum < task.maximum]
     may_flex = flexible == [Role.WORKER] and not {Role.PS, Role.CHIEF} & set(roles)
     namespace = draw(st.sampled_from(("default", "team")))

@@ -11,7 +11,7 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leadership import Term, wall_clock
+from bireme_operator.leader import Term, wall_clock
 from bireme_operator.metrics import Metrics
 from bireme_operator.settings import OperatorSettings
 from fakeapi import FakeApi, mirror

@@ -18,9 +18,9 @@ from bireme.core.resources import Request
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import nodes as node_manifests
-from bireme.kube import timestamps, wire
+from bireme.kube import quantities, wire
+from bireme.kube.allocations import Promise
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.gang_views import Promise
 from kubeobjects import encoding
 from kubeobjects.facts import served, through_the_wire
 from kubeobjects.held import Held
@@ -123,8 +123,8 @@ def job_manifest(
     made = encoding.training_job(gang, style)
     if class_name is not None:
         made["spec"]["priorityClassName"] = class_name
-    created = timestamps.format(gang.arrived - 7 if waited else gang.arrived)
-    queued = timestamps.format(gang.arrived + waited)
+    created = quantities.format_timestamp(gang.arrived - 7 if waited else gang.arrived)
+    queued = quantities.format_timestamp(gang.arrived + waited)
     again = {"queuedTime": queued, "waitSeconds": waited} if waited else {}
     made = served(made, gang.uid, namespace=gang.namespace, creationTimestamp=created)
     return {**made, "status": {**status, **again}}

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.simulator import bootstrap
-from bireme.simulator.bootstrap import Estimate
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
 from bireme.training.das import evaluation
 from bireme.training.judgement import Judgement
 from bireme.training.rlpto.evaluation import JUDGED_BETAS
@@ -52,14 +52,14 @@ class Reached:
 
 def measured(bar: Bar, judgement: Judgement) -> Reached:
     """``bar`` against what was found in its setting."""
-    drawn = bootstrap.draws(len(judgement.runs))
+    drawn = comparison.draws(len(judgement.runs))
     own = _values(judgement, bar.own or judgement.checkpoint, bar.metric)
     if not bar.rivals:
-        return Reached(bar, _one(bootstrap.means(own, drawn)), "")
+        return Reached(bar, _one(comparison.means(own, drawn)), "")
     tables = {name: _values(judgement, name, bar.metric) for name in bar.rivals}
     sign = 1 if bar.is_less_better else -1
     best = min(tables, key=lambda name: sign * float(tables[name].mean()))
-    return Reached(bar, _one(bootstrap.ratios(own, tables[best], drawn)), best)
+    return Reached(bar, _one(comparison.ratios(own, tables[best], drawn)), best)
 
 
 def _values(judgement: Judgement, contender: str, metric: str) -> FloatArray:

@@ -16,12 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bireme.core.resources import FloatArray
-from bireme.training.deeprm.arrivals import Setting
 from bireme.training.deeprm.baselines import carry_out, rules
 from bireme.training.deeprm.coaching import FIRST_SEED, RATE
-from bireme.training.deeprm.measures import measure
+from bireme.training.deeprm.environment import DeepRmWorld, Setting, measure
 from bireme.training.deeprm.recipe import DeepRmRecipe
-from bireme.training.deeprm.world import DeepRmWorld
 from bireme.training.recipes import load_recipe
 
 PANELS: Final = {

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bireme.core.resources import FloatArray
-from bireme.rl.checkpoints import OrderPart
+from bireme.onnx.checkpoints import OrderPart
+from bireme.rl.builtin import checkpoint
 from bireme.rl.encoders.index import ATTAINED, DEVICES, FEATURES, IS_KNOWN, WHOLE
-from bireme.rl.shipped import checkpoint
 
 FILE: Final = Path(__file__).parents[2] / "docs" / "results" / "learning" / "learned-index.svg"
 _GPUS: Final = (1, 8, 64)

@@ -7,7 +7,7 @@ They sum over all walks on the product of two cluster graphs,
 and read Px as "the random walker's transition matrix". With rows that sum to one that sum is
 ``|V1| |V2| / (1 - lambda)`` whatever the graphs are, so that nothing can be learned from it.
 :func:`walk_kernel` compares the machines of one cluster instead, by the symmetric similarity of
-:mod:`bireme.rl.encoders.das_walks`; it is positive definite. :func:`graph_kernel` compares whole
+:mod:`bireme.rl.encoders.das_inputs`; it is positive definite. :func:`graph_kernel` compares whole
 clusters as printed, but with weights of where walks start and stop, and without the product graph
 (Vishwanathan et al., JMLR 11 (2010), sections 2.3 and 4.3).
 """
@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.rl.encoders.das_walks import DECAY, walk_precision
+from bireme.rl.encoders.das_inputs import DECAY, walk_precision
 
 _TOLERANCE: Final = 1e-9
 """The iteration ends when nothing changes by more."""

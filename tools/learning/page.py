@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bireme.simulator.bootstrap import Estimate
-from bireme.simulator.reports.markdown import number, table
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.reports.terminal import markdown_table, number
 from bireme.training.judgement import Judgement
 from bireme.training.recipes import Results
 from learning.bars import BARS, Reached, measured
@@ -41,7 +41,7 @@ def page(
     for figure in figures:
         lines += [f"![{Path(figure).stem.replace('-', ' ')}]({figure})", ""]
     for judgement in judgements:
-        lines += [f"## {_title(judgement)}", "", *table(*judgement.cells()), ""]
+        lines += [f"## {_title(judgement)}", "", *markdown_table(*judgement.cells()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
     told = dict.fromkeys(map(_measuring, commands))
     return "\n".join([*lines, "```sh", *told, "```"]) + "\n"
@@ -82,7 +82,7 @@ def _rivals(judgement: Judgement, seed: int) -> Results:
 
 def _bars(reached: Sequence[Reached]) -> Iterator[str]:
     head = ("setting", "metric", "rival", "value", "95 % interval", "bar", "reached")
-    yield from table(head, [_cells(each) for each in reached])
+    yield from markdown_table(head, [_cells(each) for each in reached])
 
 
 def _cells(each: Reached) -> list[str]:

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 from PIL import Image
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.reports.style import LIGHT, LIGHT_POLICIES
+from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from monitoring.grafana import Dashboard, Json, Panel, laid_out
 
 _WIDTH_INCHES: Final = 16.0

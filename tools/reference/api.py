@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bireme.kube import names
-from bireme.kube.crd import definition
-from bireme.kube.kinds import KINDS, Kind, Schema
+from bireme.kube.crd import KINDS, Kind, Schema, definition
 from reference.tables import code, table
 
 _HEAD: Final = f"""# API

@@ -1,6 +1,6 @@
 """``docs/reference/reasons.md``: every reason and condition that Bireme writes.
 
-What a reason means stands below its constant, what helps in :mod:`bireme.console.remedies`, what a
+What a reason means stands below its constant, what helps in :mod:`bireme.cli.why`, what a
 condition tells below the field of the API; a reason without a text is an error here.
 """
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from bireme.console.remedies import remedy
+from bireme.cli.why import remedy
 from bireme.core.reasons import Reason
-from bireme.kube.crd import definition
-from bireme.kube.kinds import KINDS
+from bireme.kube.crd import KINDS, definition
 from bireme_extender.membership import RefusalReason
 from bireme_operator.events import type_of
 from reference.docstrings import docstrings

@@ -10,7 +10,7 @@ from typing import Any, Final, get_type_hints
 from pydantic.alias_generators import to_camel
 
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.settings_source import CONFIG_VARIABLE, section_of, variable_of
+from bireme.settings_source import CONFIG_VARIABLE, section_of, variable_of
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
 from reference.docstrings import docstrings

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from bireme.core.times import DAY, HOUR
-from bireme.kube import timestamps
-from bireme.kube.pool_history import PoolHistory
+from bireme.core.messages import DAY, HOUR
+from bireme.kube import quantities
+from bireme.kube.api.node_pool_scaler import PoolHistory
 from controlplane.karpenter import NODE_POOL_LABEL, karpenter
 from controlplane.nodes import GPU
 from controlplane.registration import is_usable
@@ -68,10 +68,11 @@ def forecast_status(upper: float) -> Manifest:
     now = _now()
     hours = [now - now % HOUR + HOUR * number for number in range(48)]
     return {
-        "forecastTime": timestamps.format(now),
+        "forecastTime": quantities.format_timestamp(now),
         "model": {"name": "seasonal-naive"},
         "forecast": [
-            {"hour": timestamps.format(hour), "p50": upper / 2, "upper": upper} for hour in hours
+            {"hour": quantities.format_timestamp(hour), "p50": upper / 2, "upper": upper}
+            for hour in hours
         ],
     }
 

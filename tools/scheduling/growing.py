@@ -6,9 +6,8 @@ from dataclasses import replace
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
-from bireme.core.nodes import Node
+from bireme.core.nodes import GrowablePool, Node
 from bireme.core.policy import Policy
-from bireme.core.pools import GrowablePool
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_snapshot

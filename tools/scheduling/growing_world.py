@@ -12,9 +12,8 @@ import numpy as np
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.pool_demand import needed_nodes
-from bireme.core.pool_floor import PoolBounds, PoolState, floor, wanted_by_gangs
-from bireme.core.pools import GrowablePool
+from bireme.core.node_floor import PoolBounds, PoolState, floor, needed_nodes, wanted_by_gangs
+from bireme.core.nodes import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_node
 from scheduling.world import World

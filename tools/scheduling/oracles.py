@@ -8,9 +8,18 @@ types that carry the facts.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from bireme.core.constraints import NodeConstraints, Operator, Requirement, SelectorTerm, Taint
 from bireme.core.decision import Admit, Decision
-from bireme.core.gangs import AffinityMode, Gang, Role, Task
+from bireme.core.gangs import (
+    AffinityMode,
+    Gang,
+    NodeConstraints,
+    Operator,
+    Requirement,
+    Role,
+    SelectorTerm,
+    Taint,
+    Task,
+)
 from bireme.core.nodes import Node
 from bireme.core.snapshot import ClusterSnapshot
 

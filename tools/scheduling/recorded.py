@@ -9,9 +9,9 @@ from bireme.core.policy import Policy
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.reading import open_record
-from bireme.records.writing import RecordWriter
 from bireme.registry import make_policy
+from bireme.replay.reader import open_record
+from bireme.replay.writer import RecordWriter
 from scheduling.world import World
 
 PLENTY = 2**24

@@ -15,8 +15,7 @@ from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.simulator.outcome import JobRecord, Outcome
-from bireme.simulator.reporting import Reporting
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.workload import Reporting, Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 
 URGENT = Queue("urgent", user_priority=100)

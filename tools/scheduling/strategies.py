@@ -10,18 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from bireme.core.constraints import (
+from bireme.core.gangs import (
     ANYWHERE,
+    AffinityMode,
+    Gang,
     NodeConstraints,
     Operator,
     Requirement,
+    Role,
+    RoleAffinity,
     SelectorTerm,
     Taint,
+    Task,
     Toleration,
 )
-from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
-from bireme.core.nodes import Node
-from bireme.core.pools import GrowablePool
+from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot

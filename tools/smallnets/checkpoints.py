@@ -8,9 +8,10 @@ from typing import Any, Final
 import msgspec
 import onnx
 
-from bireme.rl import cards, encoders
-from bireme.rl.cards import Card, PartCard, Parts
-from bireme.rl.checkpoints import AFFINITIES, LOGITS, SCORES
+from bireme.onnx import cards
+from bireme.onnx.cards import Card, PartCard, Parts
+from bireme.onnx.checkpoints import AFFINITIES, LOGITS, SCORES
+from bireme.rl import encoders
 from bireme.rl.protocols import Shape
 from smallnets.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, GangFacts
 from smallnets.graphs import weighted_sum

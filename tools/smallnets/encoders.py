@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot

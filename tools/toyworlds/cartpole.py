@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bireme.core.resources import FloatArray
 from bireme.training.distributions import Distribution, MaskedCategorical
-from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors
 from bireme.training.worlds import Actions, Observation, Step
 
 LONGEST = 200

@@ -10,7 +10,7 @@ from bireme.training.distributions import (
     JointDistribution,
     MaskedCategorical,
 )
-from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors
 from toyworlds.worlds import CHOICES
 
 

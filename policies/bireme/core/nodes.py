@@ -5,6 +5,7 @@ holds small integers, so that a selector is one comparison over all nodes, and n
 taints share one verdict per pod template. Topology domains are codes too, narrowest level first.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.constraints import Taint
 from bireme.core.errors import SnapshotError, repeated
-from bireme.core.resources import IntArray, ResourceAxis
+from bireme.core.gangs import NodeConstraints, Operator, Requirement, SelectorTerm, Taint
+from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
-HOST_LEVEL = "kubernetes.io/hostname"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 """The topology level whose domains are the nodes themselves, labelled or not."""
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -128,7 +129,7 @@ class NodeTable:
         wider: Codes = np.zeros(len(self), dtype=np.int32)
         levels: list[Codes] = []
         for level in reversed(self.topology_levels):
-            if level == HOST_LEVEL:
+            if level == HOSTNAME_LABEL:
                 levels.append(np.arange(len(self), dtype=np.int32))
                 continue
             codes = self.label(level).codes
@@ -141,8 +142,166 @@ class NodeTable:
     def domain_name(self, level: int, row: int) -> str:
         """The label value of ``row``'s domain at ``level``; the node's own name for hosts."""
         key = self.topology_levels[level]
-        if key == HOST_LEVEL:
+        if key == HOSTNAME_LABEL:
             return self.names[row]
         column = self.label(key)
         code = int(column.codes[row])
         return column.values[code] if code >= 0 else ""
+
+
+# Which nodes a pod template may use at all: one boolean per node, evaluated over columns.
+#
+# The semantics are those of kube-scheduler's NodeAffinity, TaintToleration, NodeUnschedulable and
+# NodeReady checks, so that what the operator plans the stock scheduler accepts. How *much* fits on
+# a node is :mod:`bireme.core.placement`.
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
+
+
+def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
+    """Nodes that ``constraints`` allow, shape (nodes,); remembered for the life of the table."""
+    known = nodes.memo.get(constraints)
+    if isinstance(known, np.ndarray):
+        return known
+    mask = nodes.is_ready & _tolerated(constraints, nodes)
+    for key, value in constraints.node_selector:
+        mask &= _matches(Requirement(key, Operator.IN, (value,)), nodes)
+    if constraints.affinity_terms is not None:
+        any_term = np.zeros(len(nodes), dtype=np.bool_)
+        for term in constraints.affinity_terms:
+            any_term |= _matches_term(term, nodes)
+        mask &= any_term
+    mask.setflags(write=False)
+    nodes.remember(constraints, mask)
+    return mask
+
+
+def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
+    verdicts = [
+        all(any(t.tolerates(taint) for t in constraints.tolerations) for taint in taints)
+        for taints in nodes.taint_sets
+    ]
+    return np.array(verdicts, dtype=np.bool_)[nodes.taint_codes]
+
+
+def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
+    if not term.labels and not term.names:
+        return np.zeros(len(nodes), dtype=np.bool_)
+    mask = np.ones(len(nodes), dtype=np.bool_)
+    for requirement in term.labels:
+        mask &= _matches(requirement, nodes)
+    for requirement in term.names:
+        mask &= _matches_name(requirement, nodes)
+    return mask
+
+
+def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
+    column = nodes.label(requirement.key)
+    verdicts = [_accepts(requirement, value) for value in column.values]
+    missing = requirement.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)
+    # The last entry answers for code -1: nodes without the label.
+    return np.array([*verdicts, missing], dtype=np.bool_)[column.codes]
+
+
+def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
+    mask = np.zeros(len(nodes), dtype=np.bool_)
+    mask[[nodes.row[name] for name in requirement.values if name in nodes.row]] = True
+    return mask if requirement.operator is Operator.IN else ~mask
+
+
+def _accepts(requirement: Requirement, value: str) -> bool:
+    match requirement.operator:
+        case Operator.IN:
+            return value in requirement.values
+        case Operator.NOT_IN:
+            return value not in requirement.values
+        case Operator.EXISTS:
+            return True
+        case Operator.DOES_NOT_EXIST:
+            return False
+        case Operator.GT | Operator.LT:
+            return _compares(requirement, value)
+
+
+def _compares(requirement: Requirement, value: str) -> bool:
+    label, bound = _integer(value), _integer(next(iter(requirement.values), ""))
+    if label is None or bound is None:
+        return False  # as in the API: a label that is no integer matches neither Gt nor Lt
+    return label > bound if requirement.operator is Operator.GT else label < bound
+
+
+def _integer(text: str) -> int | None:
+    """``text`` as the API reads it (Go's ParseInt): int64, neither blanks nor underscores."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+# Node pools that something outside may enlarge or shrink, as facts of a snapshot.
+#
+# A pool is the nodes a selector matches; how many there are is decided elsewhere (an autoscaler, a
+# cloud, the simulator's machines), at our asking. What one more node would offer is its template.
+
+
+@dataclass(frozen=True, slots=True)
+class GrowablePool:
+    """A pool that may be asked for more nodes.
+
+    Attributes:
+        template: What one more node offers, without the taints that it only starts with. Its name
+            and its host name label stand for no node; new nodes get their own.
+        room: Nodes that may still be asked for, beside those asked for already.
+        coming: Nodes asked for that are not there yet.
+        asked_at: Since when, POSIX seconds, nodes are coming and none has come: when the first of
+            them was asked for, or one came last, whichever is later; None while none is coming.
+        patience_seconds: After so long the pool is late: other pools are asked in its place.
+    """
+
+    name: str
+    template: Node
+    room: int
+    coming: int = 0
+    asked_at: float | None = None
+    patience_seconds: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("room", "coming"):
+            if (value := getattr(self, name)) < 0:
+                raise SnapshotError(
+                    f"{name} of pool {self.name!r} is {value}; it must be at least 0"
+                )
+
+    def is_late(self, now: float) -> bool:
+        """Whether nodes were asked for so long ago that they may never come."""
+        return (
+            self.coming > 0
+            and self.asked_at is not None
+            and now - self.asked_at > self.patience_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledPool:
+    """A pool whose demand is measured.
+
+    Attributes:
+        selector: The labels its nodes have; without any it has no nodes.
+        template: What one node of it offers; None where nobody knows.
+        most: Nodes it may have: a task that asks for more of them waits in vain, uncounted.
+    """
+
+    name: str
+    selector: Mapping[str, str]
+    template: Node | None
+    most: int
+
+
+def in_pool(selector: Mapping[str, str], nodes: NodeTable) -> BoolArray:
+    """Nodes with all labels of ``selector``, shape (nodes,); none where it is empty."""
+    mask = np.full(len(nodes), bool(selector), dtype=np.bool_)
+    for key, value in selector.items():
+        column = nodes.label(key)
+        codes = [code for code, known in enumerate(column.values) if known == value]
+        mask &= np.isin(column.codes, codes)
+    return mask

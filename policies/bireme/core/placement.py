@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.core.gangs import AffinityMode, Gang, Role
-from bireme.core.nodes import HOST_LEVEL, NodeTable
-from bireme.core.resources import IntArray
+from bireme.core.gangs import AffinityMode, Gang, Role, Task
+from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
+from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, BoolArray, FloatArray, IntArray
 
 CLUSTER_LEVEL = "cluster"
 """Name of the level above all topology levels."""
@@ -97,7 +97,134 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
     servers, workers = rows.get(names[Role.PS], none), rows.get(names[Role.WORKER], none)
     beside = np.isin(workers, servers)
     key, levels = gang.role_affinity.topology_key, nodes.topology_levels
-    if key != HOST_LEVEL and key in levels:
+    if key != HOSTNAME_LABEL and key in levels:
         codes = nodes.domains[levels.index(key)]
         beside |= (codes[workers] >= 0) & np.isin(codes[workers], codes[servers])
     return bool(beside.all())
+
+
+# Free capacity during one cycle: it shrinks as gangs are admitted and is thrown away after.
+#
+# The question asked most is "how many replicas of this task does every node take?". The answer is
+# kept per kind of replica and, after an admission, corrected only on the nodes it touched, so that
+# a thousand waiting gangs of a few shapes cost little more than a few.
+
+COUNT_CEILING = 2**31
+"""Stands for "as many as you like" where a replica asks for nothing on a node."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Take:
+    """``counts[row]`` replicas that ask ``request`` each, not yet taken: a trial."""
+
+    request: IntArray
+    counts: IntArray
+
+
+class FreeCapacity:
+    """What is left on every node, int64 of shape (nodes, resources); may be negative.
+
+    A node can be overfull without any fault of ours: its allocatable may shrink while pods run,
+    or a foreign scheduler may have put pods there. It then simply takes nothing more.
+    """
+
+    def __init__(self, nodes: NodeTable, used: IntArray) -> None:
+        self.nodes = nodes
+        self.free: IntArray = nodes.allocatable - used
+        self._counts: dict[object, IntArray] = {}
+        self._seen: dict[object, int] = {}
+        self._touched: list[IntArray] = []
+        self._tightness: FloatArray | None = None
+
+    def replicas(self, task: Task, after: Sequence[Take] = ()) -> IntArray:
+        """How many replicas of ``task`` each node takes, shape (nodes,), after trial takes.
+
+        Read-only where no trial corrects it: the answer is shared and stays as it was given.
+        """
+        counts = self._current(task)
+        takes = [take for take in after if take.counts.any()]
+        if not takes:
+            return counts
+        request = self.nodes.axis.request(task.request)
+        rows = np.flatnonzero(np.logical_or.reduce([take.counts > 0 for take in takes]))
+        free = self.free[rows]
+        for take in takes:
+            free = free - take.counts[rows, None] * take.request
+        corrected = counts.copy()
+        if request is not None:
+            allowed = feasible(task.constraints, self.nodes)[rows]
+            corrected[rows] = np.where(allowed, _fits(free, request), 0)
+        return corrected
+
+    def _current(self, task: Task) -> IntArray:
+        """The remembered answer for this kind of replica, brought up to date."""
+        key = (task.request, task.constraints)
+        counts = self._counts.get(key)
+        request = self.nodes.axis.request(task.request)
+        allowed = feasible(task.constraints, self.nodes)
+        if counts is None:
+            counts = np.zeros(len(self.nodes), dtype=np.int64)
+            if request is not None:
+                counts = np.where(allowed, _fits(self.free, request), 0)
+        elif request is not None and self._seen[key] < len(self._touched):
+            rows = np.unique(np.concatenate(self._touched[self._seen[key] :]))
+            counts = counts.copy()  # the earlier answer may still be in somebody's hands
+            counts[rows] = np.where(allowed[rows], _fits(self.free[rows], request), 0)
+        counts.setflags(write=False)
+        self._counts[key] = counts
+        self._seen[key] = len(self._touched)
+        return counts
+
+    def take(self, gang: Gang, placement: Placement) -> None:
+        """Take what ``placement`` of ``gang`` uses."""
+        requests = {task.name: task.request for task in gang.tasks}
+        for task in placement.tasks:
+            request = self.nodes.axis.usage(requests[task.task])
+            self.free[task.rows] -= task.counts[:, None] * request
+            self._touched.append(task.rows)
+        self._tightness = None
+
+    def inside(self, mask: BoolArray) -> "FreeCapacity":
+        """The same with nothing free but on nodes of ``mask``, shape (nodes,)."""
+        if mask.all():
+            return self
+        free = np.where(mask[:, None], self.free, 0)
+        return FreeCapacity(self.nodes, self.nodes.allocatable - free)
+
+    def lower(self, rows: IntArray, free: IntArray) -> None:
+        """Set what is free on ``rows``, shape (rows, resources), to less than it was."""
+        self.free[rows] = free
+        self._touched.append(rows)
+        self._tightness = None
+
+    @property
+    def tightness(self) -> FloatArray:
+        """How much is free on each node as one number, shape (nodes,); less is tighter.
+
+        Devices (GPUs) count ten times as much as cores and memory: what is packed tightly must
+        be what is scarce. Best fit means choosing the node where this is smallest.
+        """
+        if self._tightness is None:
+            axis = self.nodes.axis
+            largest = np.maximum(self.nodes.allocatable.max(axis=0, initial=1), 1)
+            weights = np.array([_scarcity(name) for name in axis.names]) / largest
+            self._tightness = np.asarray(np.maximum(self.free, 0) @ weights, dtype=np.float64)
+        return self._tightness
+
+
+def _scarcity(resource: str) -> float:
+    if resource in (CPU, MEMORY):
+        return 0.1
+    return 0.0 if resource == PODS or resource in STANDARD else 1.0
+
+
+def _fits(free: IntArray, request: IntArray) -> IntArray:
+    """Whole replicas that fit into each row of ``free``, shape (rows,)."""
+    columns = np.flatnonzero(request)
+    if not len(columns):
+        return np.full(len(free), COUNT_CEILING, dtype=np.int64)
+    counts: IntArray = free[:, columns[0]] // request[columns[0]]
+    for column in columns[1:]:
+        np.minimum(counts, free[:, column] // request[column], out=counts)
+    np.maximum(counts, 0, out=counts)
+    return counts

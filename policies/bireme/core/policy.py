@@ -4,13 +4,17 @@ Rules and learned policies implement the same protocols; the rails around them a
 :mod:`bireme.core.cycle` and the same for all.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal, Protocol
 
-from bireme.core.capacity import FreeCapacity
-from bireme.core.gangs import Gang
-from bireme.core.placement import Placement
+import numpy as np
+
+from bireme.core.gangs import Gang, Role, Task
+from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 
 PartName = Literal["orderer", "placer", "sizer"]
@@ -111,3 +115,83 @@ class Policy:
     sizer: Sizer | None = None
     rules: "Policy | None" = None
     """What decides in the same cycle when this policy's answer is not valid."""
+
+
+# What a scorer is: something that says how much better one node is for one more replica.
+#
+# Score mode places pods one at a time, after the hard rules have been applied: the question holds
+# only nodes that may take the replica. Rules and learned scorers answer the same question, and
+# whoever asks checks the answer, because a learned one may say anything.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreQuestion:
+    """One replica, the nodes it may use, and where the rest of its gang is.
+
+    Attributes:
+        task: The replica as a task of one.
+        capacity: What is free on all nodes, without this replica.
+        rows: Node rows to score, int64, shape (candidates,); each takes the replica.
+        peers: Node rows of the bound members of the same gang by role, int64, shape (members,).
+    """
+
+    task: Task
+    capacity: FreeCapacity
+    rows: IntArray
+    peers: Mapping[Role, IntArray]
+
+
+class Scorer(Protocol):
+    """How good each candidate is."""
+
+    def score(self, question: ScoreQuestion) -> FloatArray:
+        """float64, shape (candidates,), each from 0 (worst) to 1 (best), comparable by size."""
+        ...
+
+
+def fault_of(scores: object, candidates: int) -> str | None:
+    """What makes ``scores`` no answer to a question with so many candidates; None if it is one."""
+    if not isinstance(scores, np.ndarray) or scores.dtype != np.float64:
+        return f"scores are no float64 array but {type(scores).__name__}"
+    if scores.shape != (candidates,):
+        return f"scores have shape {scores.shape}, the question ({candidates},)"
+    if not np.isfinite(scores).all():
+        return "scores are not all finite"
+    if candidates and (scores.min() < 0 or scores.max() > 1):
+        return f"scores reach from {scores.min():g} to {scores.max():g}, allowed is 0 to 1"
+    return None
+
+
+# The one order of a cycle: gangs that wait and gangs that run, from the first to the last.
+#
+# Who starts before whom and who makes room for whom are answered by one call of the orderer, made
+# when the first of these questions is asked.
+
+
+class TotalOrder:
+    """``waiting`` and the running gangs of ``snapshot``, in the order of ``orderer``."""
+
+    def __init__(
+        self, orderer: Orderer, snapshot: ClusterSnapshot, waiting: Sequence[Gang]
+    ) -> None:
+        self._orderer = orderer
+        self._snapshot = snapshot
+        self._waiting = waiting
+
+    @cached_property
+    def lowest_running_claim(self) -> float:
+        """No running gang has a lower claim; -infinity where the orderer does not tell."""
+        tell = getattr(self._orderer, "lowest_claim", None)
+        running = [held.gang for held in self._snapshot.running_table.gangs]
+        return -math.inf if tell is None else tell(running, self._snapshot)
+
+    @cached_property
+    def ranked(self) -> list[Ranked]:
+        """All of them, first in order first."""
+        running = (held.gang for held in self._snapshot.running_table.gangs)
+        return self._orderer.order([*self._waiting, *running], self._snapshot)
+
+    @cached_property
+    def places(self) -> dict[str, tuple[int, Ranked]]:
+        """Place in the order, the first is 0, and the numbers behind it, by uid."""
+        return {entry.gang.uid: (place, entry) for place, entry in enumerate(self.ranked)}

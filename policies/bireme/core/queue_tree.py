@@ -7,16 +7,216 @@ guarantee covers nobody. What is held beyond it is borrowed, and who gets it is 
 sibling: by weighted dominant share where one of them sets a weight, else by the policy's order.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from bireme.core.errors import SnapshotError
 from bireme.core.policy import Ranked
-from bireme.core.queue_levels import QueueLevels
-from bireme.core.queue_turns import turns
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts, add
+
+# How queues lie above and below each other, and what each branch of them is guaranteed.
+#
+# A branch is a queue with all queues below it. It is guaranteed what its queue states, or what the
+# branches below it are guaranteed together where that is more, and never more than its limit. So no
+# two levels contradict each other, whatever was written: a guarantee given to a team also holds
+# against strangers to its department. Where the guarantees of siblings add up to more than there
+# is, they are kept first come, first served.
+
+MOST_LEVELS = 16
+"""The most queues from a queue up to its root, both included."""
+
+_OWN = "\0own"
+"""Ends the name of the branch that stands for a queue's own gangs beside the queues below it."""
+
+
+class QueueLevels:
+    """The fixed part of a queue tree.
+
+    Attributes:
+        guarantees: What a branch is guaranteed, by queue name, where that is anything.
+        weighted: Queues ("" above the roots) with a queue directly below that sets a weight.
+        faults: By queue name, why its place in the tree makes no sense, with the remedy.
+    """
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues = queues
+        self.faults: dict[str, str] = {}
+        self._paths = {name: self._climb(name) for name in queues}
+        self._inner = {path[1] for path in self._paths.values() if len(path) > 1}
+        self.weighted = {self.above(q.name) for q in queues.values() if q.weight is not None}
+        self.guarantees = self._guarantees()
+
+    def path(self, queue: str) -> tuple[str, ...]:
+        """The queue and those above it, itself first. A name that is no queue stands alone."""
+        return self._paths.get(queue) or (queue,)
+
+    def route(self, queue: str) -> tuple[str, ...]:
+        """The branches that the gangs of ``queue`` count in, the smallest first.
+
+        Its path, and first, where there are queues below it, a branch for its own gangs.
+        """
+        path = self.path(queue)
+        return (queue + _OWN, *path) if queue in self._inner else path
+
+    def apart(self, queue: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The routes of two queues without the branches that are on both."""
+        ours, theirs = self.route(queue), self.route(other)
+        shared = set(ours) & set(theirs)
+        return (
+            tuple(name for name in ours if name not in shared),
+            tuple(name for name in theirs if name not in shared),
+        )
+
+    def above(self, branch: str) -> str:
+        """The queue directly above a branch; "" above a root."""
+        route = self.path(branch.removesuffix(_OWN))
+        if branch.endswith(_OWN):
+            return route[0]
+        return route[1] if len(route) > 1 else ""
+
+    def _climb(self, queue: str) -> tuple[str, ...]:
+        """The path of ``queue``. One that has no end leaves it alone, with a fault."""
+        path = [queue]
+        while parent := self._queues[path[-1]].parent:
+            if parent not in self._queues:
+                self.faults[queue] = (
+                    f"parent of queue {path[-1]!r} is {parent!r}, which does not exist; "
+                    "create that queue or change the parent"
+                )
+                break
+            if parent in path:
+                circle = " -> ".join([*path, parent])
+                self.faults[queue] = (
+                    f"parent of queue {queue!r} leads in a circle, {circle}; "
+                    "take the parent from one of them"
+                )
+                return (queue,)
+            if len(path) == MOST_LEVELS:
+                self.faults[queue] = (
+                    f"parent of queue {queue!r} is {path[1]!r}, which makes more than "
+                    f"{MOST_LEVELS} levels; nest queues less deeply"
+                )
+                return (queue,)
+            path.append(parent)
+        return tuple(path)
+
+    def _guarantees(self) -> dict[str, Amounts]:
+        guarantees: dict[str, Amounts] = {}
+        if not any(queue.guaranteed for queue in self._queues.values()):
+            return guarantees
+        below: dict[str, dict[str, int]] = {}
+        for name in sorted(self._queues, key=lambda name: -len(self._paths[name])):
+            found = _guaranteed(self._queues[name], below.get(name, {}))
+            if found:
+                guarantees[name] = found
+                above = self.above(name)
+                below[above] = add(below.get(above, {}), found)
+        return guarantees
+
+
+def _guaranteed(queue: Queue, below: Amounts) -> dict[str, int]:
+    """What the branch of ``queue`` is guaranteed; ``below`` is so together below it."""
+    stated = queue.guaranteed
+    most = {name: max(stated.get(name, 0), below.get(name, 0)) for name in {**stated, **below}}
+    capped = {name: min(amount, queue.limit.get(name, amount)) for name, amount in most.items()}
+    return {name: amount for name, amount in capped.items() if amount > 0}
+
+
+# Whose turn it is: a tournament between queues, down their tree, anew for every gang.
+#
+# Every branch stands for the gang that would be its next and is compared with its siblings by how
+# it
+# stands at that moment, then by the place of that gang in the policy's order. What a branch stands
+# for is remembered until something in it changes, so a turn costs a look at the siblings along one
+# path, not at the whole tree.
+
+Standing = tuple[bool, float]
+"""How a branch stands among its siblings; the lowest wins."""
+
+
+def turns(
+    ranked: Sequence[Ranked],
+    route: Callable[[str], tuple[str, ...]],
+    standing: Callable[[str, Amounts], Standing],
+    changes: Mapping[str, int],
+) -> Iterator[Ranked]:
+    """Every entry of ``ranked``, when its turn comes.
+
+    Args:
+        ranked: In the policy's order.
+        route: The branches that the gangs of a queue count in, the smallest first.
+        standing: That of a branch whose next gang asks the given amounts.
+        changes: By branch, how often it has changed; 0 for those left out.
+    """
+    top = _top(ranked, route)
+    while (turn := _winner(top.below, standing, changes)) is not None:
+        turn.leaf.waiting.popleft()
+        branch: _Branch | None = turn.leaf
+        while branch is not None:
+            branch.seen, branch = -1, branch.above
+        yield turn.entry
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A branch in the tournament: who waits in it, and what it stands for at the moment."""
+
+    name: str
+    above: "_Branch | None" = None
+    below: list["_Branch"] = field(default_factory=list)
+    waiting: deque[tuple[int, Ranked]] = field(default_factory=deque)
+    turn: "_Turn | None" = None
+    key: tuple[Standing, int] = ((True, 0.0), 0)
+    seen: int = -1
+    """The number of changes at which turn and key were found; -1 when they must be found anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The gang a branch sends, its place in the policy's order, and where it waits."""
+
+    rank: int
+    entry: Ranked
+    leaf: _Branch
+
+
+def _top(ranked: Sequence[Ranked], route: Callable[[str], tuple[str, ...]]) -> _Branch:
+    """The branches with waiting gangs, below one that holds them all."""
+    top = _Branch("")
+    known: dict[str, _Branch] = {}
+    for rank, entry in enumerate(ranked):
+        branch = top
+        for name in reversed(route(entry.gang.queue)):
+            if name not in known:
+                known[name] = _Branch(name, branch)
+                branch.below.append(known[name])
+            branch = known[name]
+        branch.waiting.append((rank, entry))
+    return top
+
+
+def _winner(
+    branches: list[_Branch],
+    standing: Callable[[str, Amounts], Standing],
+    changes: Mapping[str, int],
+) -> _Turn | None:
+    """Whose turn it is among siblings; those with nobody left are dropped."""
+    for branch in [b for b in branches if b.seen != changes.get(b.name, 0)]:
+        branch.seen = changes.get(branch.name, 0)
+        if branch.below:
+            branch.turn = _winner(branch.below, standing, changes)
+        else:
+            branch.turn = _Turn(*branch.waiting[0], branch) if branch.waiting else None
+        if branch.turn is None:
+            branches.remove(branch)
+        else:
+            now = standing(branch.name, branch.turn.entry.gang.demand)
+            branch.key = (now, branch.turn.rank)
+    return min(branches, key=lambda branch: branch.key).turn if branches else None
+
 
 Excess = tuple[str, dict[str, tuple[int, int, int]]]
 """A queue, and what passes its limit: resource -> (asked, used, limit)."""

@@ -1,7 +1,7 @@
 """Everything about a decision that a person may change, with its default and its consequence.
 
 One name in three spellings: ``wait_bound_seconds`` here, ``BIREME_WAIT_BOUND_SECONDS`` in the
-environment, ``waitBoundSeconds`` in a settings file; :mod:`bireme.kube.settings_source` reads both.
+environment, ``waitBoundSeconds`` in a settings file; :mod:`bireme.settings_source` reads both.
 """
 
 from dataclasses import dataclass

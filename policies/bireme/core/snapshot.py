@@ -12,8 +12,7 @@ import numpy as np
 
 from bireme.core.errors import SnapshotError, repeated
 from bireme.core.gangs import Gang
-from bireme.core.nodes import NodeTable
-from bireme.core.pools import GrowablePool
+from bireme.core.nodes import GrowablePool, NodeTable
 from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.resources import Amounts, IntArray
 from bireme.core.running import RunningGang, RunningTable

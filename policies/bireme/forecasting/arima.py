@@ -1,6 +1,6 @@
 """ARIMA with Fourier terms and a seasonal lag, on logs: orders by AIC, parameters by likelihood.
 
-:mod:`bireme.forecasting.arima_search` ranks a grid cheaply; the best is fitted by generalised least
+:mod:`bireme.forecasting.arima` ranks a grid cheaply; the best is fitted by generalised least
 squares with exact likelihood (statsmodels). ``log1p`` makes errors relative, as those of load
 are, and lets it be 0. A forecast is the expectation of the log turned back, which is the median.
 
@@ -9,8 +9,11 @@ Many origins cost one pass: the Kalman filter gives the state after every value,
 Space Methods, 2012, section 4.11).
 """
 
+import math
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from statsmodels.tools.sm_exceptions import ConvergenceWarning
@@ -19,10 +22,268 @@ from statsmodels.tsa.arima.estimators.innovations import innovations_mle
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.arima_orders import Orders, terms
-from bireme.forecasting.arima_search import ranked_orders
-from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.series import Series, from_logs, require_origins
+from bireme.forecasting.series import (
+    FitError,
+    Series,
+    TooShort,
+    from_logs,
+    held_out_origins,
+    require_origins,
+)
+
+# What an ARIMA with Fourier terms and a seasonal lag is, apart from its parameters.
+#
+#     (1 - phi B^s) z_t = m_t + u_t
+#
+# with B the step back, ``m_t`` a constant and Fourier terms of the seasons, and ``u_t`` ARIMA(p, d,
+# q). The seasonal lag lets the shape of a day follow that of the last one, which terms of fixed
+# weight cannot.
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """One ARIMA with Fourier terms.
+
+    Attributes:
+        arma: p, d and q.
+        season: Steps of the seasonal lag; 0 without one.
+        phi: Its weight; 0 without one.
+        frequencies: Of the Fourier terms, per step.
+    """
+
+    arma: tuple[int, int, int]
+    season: int = 0
+    phi: float = 0.0
+    frequencies: tuple[float, ...] = ()
+
+    def without_season(self, z: FloatArray) -> FloatArray:
+        """``z_t - phi z_(t - season)``, ``season`` values shorter."""
+        return z[self.season :] - self.phi * z[: len(z) - self.season]
+
+    def with_season(self, ahead: FloatArray, z: FloatArray, origins: IntArray) -> FloatArray:
+        """Forecasts of ``z`` from those of what :meth:`without_season` makes of it.
+
+        Args:
+            ahead: Those forecasts, shape (origins, steps).
+            z: What is known, and perhaps more.
+            origins: In ``z``.
+        """
+        if not self.season:
+            return ahead
+        whole = ahead.copy()
+        for begin in range(0, ahead.shape[1], self.season):
+            # A season at a time: each leans on the one before, known or just forecast.
+            block = whole[:, begin : begin + self.season]
+            if begin:
+                before = whole[:, begin - self.season : begin][:, : block.shape[1]]
+            else:
+                before = z[origins[:, None] - self.season + np.arange(block.shape[1])]
+            block += self.phi * before
+        return whole
+
+
+def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
+    """1, then cosine and sine of each frequency, at steps ``begin`` to ``end`` (not included).
+
+    Shape (end - begin, 1 + 2 * frequencies).
+    """
+    angles = 2 * np.pi * np.outer(np.arange(begin, end), frequencies)
+    waves = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(end - begin, -1)
+    return np.column_stack([np.ones(end - begin), waves])
+
+
+# Which ARIMA to fit: a small grid by the estimator of Hannan and Rissanen, judged as it is used.
+#
+# Fourier terms one step back are Fourier terms again, so the conditional form of the model in
+# :mod:`bireme.forecasting.arima` is one linear regression: of its left side, differenced d
+# times, on its own lags, on lags of its innovations and on the Fourier terms. The innovations are
+# not
+# known; those of a long autoregression stand for them (Hannan and Rissanen, Biometrika 1982). All
+# p,
+# q and Fourier terms share a matrix of products, so a regression costs no more than a few
+# equations.
+#
+# Of each (phi, s, d, Fourier terms) the p and q of the least AIC stay, corrected for small samples
+# (Hurvich and Tsai, Biometrika 1989). AIC is about one step ahead; which of them is used decides
+# the error of their logs on the last quarter of the values, at the lead times wanted (AIC again,
+# where that quarter is too short).
+
+MOST_AR = 4
+MOST_MA = 2
+_PHIS = (0.2, 0.4, 0.6, 0.8)
+_HARMONICS = ((), (2,), (4,), (4, 3), (4, 10), (8, 10))
+"""How many harmonics of the shortest season and of the next."""
+_SEASONS_NEEDED = 3
+"""A season is used when this many of it have passed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Regression:
+    """What the regressions of one (phi, s, d) share; row 0 is step ``begin`` of the series.
+
+    Attributes:
+        base: phi, s and d.
+        begin: See above.
+        x: What is regressed, shape (n,).
+        innovations: Of the long autoregression, shape (n,), 0 where not known.
+        terms: Constant and Fourier terms of all frequencies, shape (n, 1 + 2 * frequencies).
+    """
+
+    base: Orders
+    begin: int
+    x: FloatArray
+    innovations: FloatArray
+    terms: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """Orders with the weights of their regression: of p lags, of q innovations, of ``columns``."""
+
+    orders: Orders
+    aic: float
+    weights: FloatArray
+    columns: list[int]
+    regression: _Regression
+
+
+def ranked_orders(z: FloatArray, periods: tuple[int, ...], steps: int) -> list[Orders]:
+    """The grid, best first; empty where ``z`` is too short for the smallest of it.
+
+    Args:
+        z: Logs of the series, shape (n,).
+        periods: Its seasons, shortest first.
+        steps: How far ahead the forecasts matter.
+    """
+    z = z - z.mean()
+    origins = held_out_origins(len(z), steps)
+    end = int(origins[0]) if len(origins) else len(z)
+    periods = tuple(p for p in periods if _SEASONS_NEEDED * p <= end)
+    candidates = list(_candidates(z, periods, end))
+    if len(origins):
+        scores = [_error(candidate, z, origins, steps) for candidate in candidates]
+    else:
+        scores = [candidate.aic for candidate in candidates]
+    return [candidates[i].orders for i in np.argsort(scores, kind="stable")]
+
+
+def _candidates(z: FloatArray, periods: tuple[int, ...], end: int) -> Iterator[_Candidate]:
+    """The best p and q of every (phi, s, d, Fourier terms), fitted to ``z[:end]``."""
+    sets = list(dict.fromkeys(_frequencies(periods, counts) for counts in _HARMONICS))
+    every = list(dict.fromkeys(f for frequencies in sets for f in frequencies))
+    # Values that the longest season takes before it can speak are left out by all: AIC compare.
+    skipped = max(periods, default=0)
+    longest = min(MOST_AR + MOST_MA + round(2 * math.log(end)), (end - skipped) // 4)
+    if longest <= MOST_AR:
+        return
+    for (season, phi), d in product([(0, 0.0), *product(periods, _PHIS)], (0, 1)):
+        base = Orders((0, d, 0), season, phi)
+        begin = skipped + d
+        x = np.diff(base.without_season(z)[skipped - season :], n=d)
+        shared = terms(begin, len(z), every)
+        left = _innovations(x, np.delete(shared, 0, 1) if d else shared, longest, end - begin)
+        regression = _Regression(base, begin, x, left, shared)
+        rows = slice(longest + MOST_MA + 1 - d, end - begin)
+        yield from _of_regression(regression, rows, sets, every)
+
+
+def _frequencies(periods: tuple[int, ...], counts: tuple[int, ...]) -> tuple[float, ...]:
+    """So many harmonics of each of ``periods``, none twice, below half a turn per step."""
+    each = zip(periods, counts, strict=False)
+    return tuple(sorted({round(k / p, 12) for p, n in each for k in range(1, n + 1) if 2 * k < p}))
+
+
+def _innovations(x: FloatArray, shared: FloatArray, longest: int, end: int) -> FloatArray:
+    """What an autoregression of order ``longest``, fitted to ``x[:end]``, does not explain."""
+    columns = np.column_stack([_lags(x, longest, longest), shared[longest:]])
+    known = slice(0, end - longest)
+    weights = np.linalg.lstsq(columns[known], x[longest:end], rcond=None)[0]
+    return np.concatenate([np.zeros(longest), x[longest:] - columns @ weights])
+
+
+def _lags(x: FloatArray, most: int, first: int) -> FloatArray:
+    """Lags 1 to ``most`` of ``x[first:]``."""
+    return np.column_stack([x[first - lag : len(x) - lag] for lag in range(1, most + 1)])
+
+
+def _of_regression(
+    regression: _Regression, rows: slice, sets: list[tuple[float, ...]], every: list[float]
+) -> Iterator[_Candidate]:
+    """The p and q of the least AIC for each of ``sets``, by the products of ``rows``."""
+    base, x = regression.base, regression.x
+    lags = _lags(x, MOST_AR, MOST_AR), _lags(regression.innovations, MOST_MA, MOST_AR)
+    table = np.column_stack([x[MOST_AR:], *lags, regression.terms[MOST_AR:]])
+    table = table[rows.start - MOST_AR : rows.stop - MOST_AR]
+    products = table.T @ table
+    for frequencies in sets:
+        waves = [1 + 2 * every.index(f) + i for f in frequencies for i in (0, 1)]
+        columns = waves if base.arma[1] else [0, *waves]
+        found = [
+            _regressed(regression, products, len(table), (p, q), frequencies, columns)
+            for p in range(MOST_AR + 1)
+            for q in range(MOST_MA + 1)
+            if p + q
+        ]
+        best = min(found, key=lambda candidate: candidate.aic)
+        if best.aic < math.inf:
+            yield best
+
+
+def _regressed(
+    regression: _Regression,
+    products: FloatArray,
+    n: int,
+    pq: tuple[int, int],
+    frequencies: tuple[float, ...],
+    columns: list[int],
+) -> _Candidate:
+    """One regression of column 0 of ``products``; its AIC is infinite without room for it."""
+    (p, q), base = pq, regression.base
+    picked = [*range(1, 1 + p), *range(1 + MOST_AR, 1 + MOST_AR + q)]
+    picked += [1 + MOST_AR + MOST_MA + column for column in columns]
+    own, mixed = products[np.ix_(picked, picked)], products[picked, 0]
+    # A trace of ridge, as columns of short or of steady series depend on each other.
+    ridge = 1e-10 * np.trace(own) / len(picked) + 1e-30
+    weights = np.linalg.solve(own + ridge * np.eye(len(picked)), mixed)
+    left = max(products[0, 0] - weights @ mixed, 1e-12 * products[0, 0], 1e-30)
+    room = n - len(picked) - (base.season > 0) - 2
+    spent = 2 * (n - room - 1) * n / room if room > 0 else math.inf
+    orders = Orders((p, base.arma[1], q), base.season, base.phi, frequencies)
+    return _Candidate(orders, n * math.log(left / n) + spent, weights, columns, regression)
+
+
+def _error(candidate: _Candidate, z: FloatArray, origins: IntArray, steps: int) -> float:
+    """Mean absolute error of ``candidate`` from ``origins`` on; infinite where it explodes."""
+    orders = candidate.orders
+    with np.errstate(over="ignore", invalid="ignore"):
+        ahead = _ahead(candidate, origins, steps)
+        if orders.arma[1]:
+            last = orders.without_season(z)[origins - orders.season - 1]
+            ahead = last[:, None] + np.cumsum(ahead, axis=1)
+        forecasts = orders.with_season(ahead, z, origins)
+        wrong = float(np.abs(forecasts - z[origins[:, None] + np.arange(steps)]).mean())
+    return wrong if math.isfinite(wrong) else math.inf
+
+
+def _ahead(candidate: _Candidate, origins: IntArray, steps: int) -> FloatArray:
+    """What the regression says of ``x`` from ``origins`` on, shape (origins, steps)."""
+    (p, _, q), regression = candidate.orders.arma, candidate.regression
+    ar, ma, shared = np.split(candidate.weights, [p, p + q])
+    level = regression.terms[:, candidate.columns] @ shared
+    at = origins - regression.begin
+    # Rows of p known values, then those forecast; innovations to come are expected to be 0.
+    values = np.empty((p + steps, len(at)))
+    for lag in range(p):
+        values[lag] = regression.x[at - p + lag]
+    for step in range(steps):
+        ahead = level[at + step]
+        for lag, weight in enumerate(ar, start=1):
+            ahead = ahead + weight * values[p + step - lag]
+        for lag in range(step + 1, q + 1):
+            ahead = ahead + ma[lag - 1] * regression.innovations[at + step - lag]
+        values[p + step] = ahead
+    return values[p:].T
+
 
 _TRIES = 5
 """How many of the best orders are tried, as the likelihood of some has no maximum."""

@@ -1,7 +1,7 @@
 """The short-period half of LSP: a gated recurrent network (GRU), served without torch.
 
 One network serves every series of its kind, because it sees each relative to that series' own last
-season (:mod:`bireme.forecasting.windows`); the one that comes with Bireme is for hourly demand of
+season (:mod:`bireme.forecasting.networks`); the one that comes with Bireme is for hourly demand of
 node pools. ``bireme train gru --series FILE`` makes one for a series, and whoever has torch may
 train at every fit.
 """
@@ -14,11 +14,9 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.networks import ForecastCard, Network, load
-from bireme.forecasting.series import Series, require_origins
-from bireme.forecasting.windows import encode
-from bireme.rl.errors import AnswerError, CheckpointError
+from bireme.forecasting.networks import ForecastCard, Network, encode, load
+from bireme.forecasting.series import FitError, Series, TooShort, require_origins
+from bireme.onnx.errors import AnswerError, CheckpointError
 
 SHIPPED: Final = Path(__file__).parent / "checkpoints" / "gru"
 _ROWS_AT_ONCE: Final = 1024
@@ -65,7 +63,7 @@ class Gru:
     Args:
         source: Folder of the network's checkpoint.
         train: Makes a network for a series, in place of ``source``;
-            ``bireme.training.gru.training.trained_for`` does, with torch.
+            ``bireme.training.gru.networks.trained_for`` does, with torch.
     """
 
     name = "gru"

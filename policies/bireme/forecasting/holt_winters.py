@@ -21,8 +21,14 @@ from statsmodels.tools.sm_exceptions import ConvergenceWarning
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import FitError, TooShort
-from bireme.forecasting.series import Series, from_logs, held_out_origins, require_origins
+from bireme.forecasting.series import (
+    FitError,
+    Series,
+    TooShort,
+    from_logs,
+    held_out_origins,
+    require_origins,
+)
 
 _FEWEST = 10
 """As many, and two seasons, are what the first states are judged by."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.backtest import back_test
 from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import Series
 
 ALPHA = 0.6

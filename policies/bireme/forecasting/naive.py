@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import TooShort
-from bireme.forecasting.series import Series, require_origins
+from bireme.forecasting.series import Series, TooShort, require_origins
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Networks that forecast: a card that says what they were trained on, and one ONNX file.
 
-A forecaster's checkpoint is made and checked as a policy's is (:mod:`bireme.rl.checkpoints`): size
-and sha256 first, then the graph, then a trial run. Its card adds what series it is for.
+A forecaster's checkpoint is made and checked as a policy's is (:mod:`bireme.onnx.checkpoints`):
+size and sha256 first, then the graph, then a trial run. Its card adds what series it is for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,16 +13,124 @@ import numpy as np
 from msgspec import Meta
 
 from bireme.core.errors import installing
-from bireme.core.resources import FloatArray
-from bireme.forecasting.windows import Frame, Rows, encode
-from bireme.rl import cards
-from bireme.rl.cards import PartCard
-from bireme.rl.checkpoints import read_file, session_of
-from bireme.rl.errors import AnswerError, CheckpointError
-from bireme.rl.sessions import Session
+from bireme.core.resources import FloatArray, IntArray
+from bireme.onnx import cards
+from bireme.onnx.cards import PartCard
+from bireme.onnx.checkpoints import read_file, session_of
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.onnx.sessions import Session
+from bireme.rl.protocols import Array, Shape
+
+# What a forecasting network is shown: the last values, and what stood at the same hour before.
+#
+# Values are demand, so networks work on ``log1p`` of them, each row scaled by mean and deviation of
+# its own last season: one network then serves pools of two nodes and of two hundred. A row is made
+# for an origin, the place of the first value that is forecast, and sees nothing from there on.
+#
+#     past    the last ``window`` values, beside those one season back and their mean over seasons
+#     ahead   per lead: what stood there one season back, the mean over seasons, the last value, and
+#             how far ahead it is
+
+LEAST_SPREAD: Final = 1e-3
+"""Deviation of logs below which a season counts as constant."""
+MOST_DEVIATIONS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How much a network sees, and how far it forecasts.
+
+    Attributes:
+        window: Values in a row that it reads one after the other.
+        horizon: Steps that it forecasts at once.
+        periods: Seasons in steps, shortest first; may be ().
+        cycles: Over how many past seasons a mean is taken, where there are so many.
+    """
+
+    window: int
+    horizon: int
+    periods: tuple[int, ...]
+    cycles: int = 4
+
+    @property
+    def least_values(self) -> int:
+        """How many values must lie before an origin."""
+        return self.window + max(self.periods, default=0)
+
+    @property
+    def inputs(self) -> Mapping[str, Shape]:
+        """Shapes of what :func:`encode` gives, by name."""
+        seasonal = 2 * len(self.periods)
+        return {
+            "past": ("rows", self.window, 1 + seasonal),
+            "ahead": ("rows", self.horizon, 2 + seasonal),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """What a network is shown, and how its answers are read.
+
+    Attributes:
+        inputs: By name of :attr:`Frame.inputs`, float32.
+        centre, spread: Of the logs of each row, shape (rows, 1).
+    """
+
+    inputs: Mapping[str, Array]
+    centre: FloatArray
+    spread: FloatArray
+
+    def demand(self, answers: FloatArray) -> FloatArray:
+        """Forecasts, at least 0, from a network's ``answers``, both of shape (rows, horizon).
+
+        None lies further than 20 deviations from the mean of logs of the last season.
+        """
+        bounded = np.clip(answers, -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        return np.maximum(np.expm1(self.centre + self.spread * bounded), 0.0)
+
+
+def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
+    """The rows of ``origins``, each at least ``frame.least_values``; ``logs`` are of the values."""
+    centre, spread = _scales(logs, origins, max(frame.periods, default=frame.window))
+    first = origins[:, None]
+    past_at, ahead_at = first + np.arange(-frame.window, 0), first + np.arange(frame.horizon)
+    past, ahead = [logs[past_at]], list[FloatArray]()
+    for period in frame.periods:
+        past += _seasons(logs, past_at, first, period, frame.cycles)
+        ahead += _seasons(logs, ahead_at, first, period, frame.cycles)
+    ahead.append(np.broadcast_to(logs[first - 1], ahead_at.shape))
+    shown = {
+        name: (np.stack(parts, axis=-1) - centre[:, :, None]) / spread[:, :, None]
+        for name, parts in (("past", past), ("ahead", ahead))
+    }
+    leads = np.broadcast_to(np.arange(1, frame.horizon + 1) / frame.horizon, ahead_at.shape)
+    shown["ahead"] = np.concatenate([shown["ahead"], leads[:, :, None]], axis=-1)
+    inputs = {name: part.astype(np.float32) for name, part in shown.items()}
+    return Rows(inputs, centre, spread)
+
+
+def _seasons(
+    logs: FloatArray, at: IntArray, first: IntArray, period: int, cycles: int
+) -> tuple[FloatArray, FloatArray]:
+    """What stood whole seasons before ``at`` and before ``first``: the latest, and the mean."""
+    back = period * (np.maximum(at - first, 0) // period + 1)
+    places = (at - back)[..., None] - period * np.arange(cycles)
+    is_there = places >= 0
+    found = np.where(is_there, logs[np.maximum(places, 0)], 0.0)
+    return found[..., 0], found.sum(-1) / is_there.sum(-1)
+
+
+def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and deviation of the ``span`` values before each origin, shape (rows, 1) each."""
+    middle = logs.mean()
+    sums = np.stack([np.cumsum(np.insert((logs - middle) ** power, 0, 0.0)) for power in (1, 2)])
+    mean, square = (sums[:, origins] - sums[:, origins - span]) / span
+    spread = np.sqrt(np.maximum(square - mean**2, LEAST_SPREAD**2))
+    return (middle + mean)[:, None], spread[:, None]
+
 
 ENCODER: Final = "forecast-windows/1"
-"""What feeds it: :mod:`bireme.forecasting.windows`, which changes only under another version."""
+"""What feeds it: :mod:`bireme.forecasting.networks`, which changes only under another version."""
 FORECASTS: Final = ("forecasts", "points")
 """Name and axis of the answer: the leads of the first row, then those of the second, and so on."""
 _LIMIT_SECONDS: Final = 60.0
@@ -34,7 +143,7 @@ class ForecastCard(cards.Made, frozen=True, kw_only=True):
 
     Attributes:
         step_seconds: Of the series that it is for.
-        window, horizon, periods, cycles: As in :class:`~bireme.forecasting.windows.Frame`.
+        window, horizon, periods, cycles: As in :class:`~bireme.forecasting.networks.Frame`.
         network: Its file.
     """
 

@@ -5,13 +5,34 @@ A point of time is named by how many values lie before it, its *origin*: a forec
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import SeriesError, TooShort
+from bireme.core.errors import BiremeError
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+
+# Exceptions of forecasting.
+#
+# BiremeError
+# ├── SeriesError      a series has values or a shape that it cannot have
+# └── FitError         a forecaster cannot be fitted to a series, or cannot forecast from there
+#     └── TooShort     it has too few values for that
+
+
+class SeriesError(BiremeError, ValueError):
+    """A series has values or a shape that it cannot have; the text says which and the remedy."""
+
+
+class FitError(BiremeError):
+    """A forecaster cannot be fitted to a series, or cannot forecast; the text says why."""
+
+
+class TooShort(FitError):  # noqa: N818  # what is wrong, in its shortest form
+    """A series has too few values; the text says how many there are and how many it takes."""
+
 
 _RUN_AWAY: Final = 10
 _HELD_OUT: Final = 4
@@ -113,3 +134,30 @@ def _require_amounts(values: FloatArray) -> None:
             f"value {wrong[0]} is {values[wrong[0]]} (and {len(wrong) - 1} more); amounts are "
             "finite and not below 0: clean the series first"
         )
+
+
+# Values that were not recorded: where they are missing, and what is put in their place.
+
+
+def gaps(values: FloatArray) -> Iterator[tuple[int, int]]:
+    """First missing place, and first one recorded after it, of each run of NaN."""
+    edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
+    yield from ((int(first), int(last)) for first, last in edges.reshape(-1, 2))
+
+
+def filled(values: FloatArray, season: int, by_line: BoolArray | None = None) -> FloatArray:
+    """``values`` without NaN: from one season before, else by a line between the neighbours.
+
+    Args:
+        values: Shape (n,), at least one of them recorded.
+        season: How many places back; 0 where nothing comes back.
+        by_line: Places that are never filled from the season before, shape (n,).
+    """
+    found = values.copy()
+    for first, last in gaps(values) if season else ():
+        for at in range(max(first, season), last):
+            if by_line is None or not by_line[at]:
+                found[at] = found[at - season]
+    there = ~np.isnan(found)
+    places = np.arange(len(found))
+    return np.interp(places, places[there], found[there])

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import PODS, FloatArray, IntArray
-from bireme.heuristics.greedy import by_tightness, descend, fill, place_by
+from bireme.heuristics.packing import by_tightness, descend, fill, place_by
 
 
 class FirstFit:

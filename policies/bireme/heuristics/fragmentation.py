@@ -19,12 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import CPU, MEMORY, FloatArray, IntArray
-from bireme.heuristics.greedy import descend, device_column, place_by
+from bireme.heuristics.packing import descend, device_column, place_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import FloatArray, IntArray
-from bireme.heuristics.greedy import descend, device_column, place_by
+from bireme.heuristics.packing import descend, device_column, place_by
 from bireme.heuristics.ranking import device_of
 
 _IDLE, _OTHER = 63.0, 64.0

@@ -9,12 +9,11 @@ from hashlib import blake2b
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.greedy import place_by
+from bireme.heuristics.packing import place_by
 from bireme.heuristics.ranking import Standing, ranked
 
 _TICKET_BYTES = 8

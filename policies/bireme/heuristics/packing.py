@@ -13,18 +13,267 @@ Greedy, not exhaustive: bin packing is NP-hard. For gangs with one kind of repli
 placement whenever there is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity, Take
-from bireme.core.gangs import Gang, Role, Task
-from bireme.core.nodes import HOST_LEVEL
-from bireme.core.placement import Placement, make_placement
-from bireme.core.resources import BoolArray, IntArray
-from bireme.heuristics import affinity
-from bireme.heuristics.affinity import Pair
-from bireme.heuristics.filling import pack, spread_beside
+from bireme.core.gangs import AffinityMode, Gang, Role, Task
+from bireme.core.nodes import HOSTNAME_LABEL, NodeTable
+from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.heuristics.ranking import device_of
+
+# Dividing replicas among bins (nodes, racks, ...): the arithmetic under every placer.
+#
+# All functions take ``room``, int64 of shape (bins,): how many replicas each bin takes, and return
+# counts of the same shape with ``counts <= room`` and ``counts.sum() == replicas``. The caller has
+# checked that ``room.sum() >= replicas``. No loop runs over bins.
+
+
+def pack(room: IntArray, tightness: FloatArray, replicas: int) -> IntArray:
+    """Use the fewest bins: the roomiest first, and the tightest bin that holds what remains.
+
+    Best fit for a remainder that one bin holds: among those, the one with the least
+    ``tightness`` (free capacity), so that large holes stay whole. Ties go to the lower index.
+    """
+    counts = np.zeros_like(room)
+    if replicas <= 0:
+        return counts
+    order = np.lexsort((np.arange(len(room)), tightness, -room))
+    filled = np.cumsum(room[order])
+    whole = int(np.searchsorted(filled, replicas))  # bins that are used up before the last one
+    counts[order[:whole]] = room[order[:whole]]
+    remainder = replicas - int(counts.sum())
+    rest = order[whole:]
+    holding = rest[room[rest] >= remainder]
+    last = holding[np.lexsort((holding, tightness[holding]))[0]]
+    counts[last] = remainder
+    return counts
+
+
+def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntArray:
+    """As even as possible: no bin gets two while another with room has none.
+
+    ``first`` (higher first, shape (bins,)) says which bins get the odd ones; ties by index.
+    """
+    low, high = 0, replicas
+    while low < high:  # the largest level q that all replicas can be poured to: sum(min(room, q))
+        middle = (low + high + 1) // 2
+        if int(np.minimum(room, middle).sum()) <= replicas:
+            low = middle
+        else:
+            high = middle - 1
+    counts = np.minimum(room, low)
+    odd = replicas - int(counts.sum())
+    if odd:
+        preference = np.zeros(len(room)) if first is None else -first
+        open_bins = np.flatnonzero(room > counts)
+        chosen = open_bins[np.lexsort((open_bins, preference[open_bins]))[:odd]]
+        counts[chosen] += 1
+    return counts
+
+
+def spread_beside(room: IntArray, used: IntArray, replicas: int) -> IntArray:
+    """Evenly over the bins in use (``used`` > 0), the busiest first; what is left, elsewhere."""
+    beside = np.where(used > 0, room, 0)
+    within = min(replicas, int(beside.sum()))
+    placed = spread(beside, within, first=used)
+    if within < replicas:
+        placed = placed + spread(np.where(used > 0, 0, room), replicas - within)
+    return placed
+
+
+def pack_beside(room: IntArray, used: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
+    """Packed into the bins in use (``used`` > 0), then into the others."""
+    beside = np.where(used > 0, room, 0)
+    within = min(replicas, int(beside.sum()))
+    placed = pack(beside, tightness, within)
+    if within < replicas:
+        placed = placed + pack(np.where(used > 0, 0, room), tightness, replicas - within)
+    return placed
+
+
+# Workers beside parameter servers: every worker's topology domain holds a PS of its own job.
+#
+# The rule is Kubernetes' required podAffinity from worker to PS, decided for the whole job at once.
+# What a domain takes is counted with one server already in it, on the node where that costs the
+# fewest workers. The workers then go to the fewest domains, at most one per server; every domain
+# used gets its server, and the servers left over are spread beside the workers or near them. A
+# domain is a node, which is one vectorised pass, or wider, and then filled as a small gang.
+
+Counts: TypeAlias = dict[str, IntArray]
+FillPlainly: TypeAlias = Callable[[Gang, FreeCapacity, BoolArray, int], Counts | None]
+
+
+def pair_of(gang: Gang, capacity: FreeCapacity) -> "Pair | None":
+    """The gang's PS and worker task, where their affinity is wished for; else None.
+
+    It speaks of exactly one task of each role: "its own PS" of several would mean nothing.
+    """
+    tasks = {task.role: task for task in gang.tasks}
+    roles = [task.role for task in gang.tasks]
+    mode = gang.role_affinity.mode
+    if mode is AffinityMode.NONE or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
+        return None
+    levels, key = capacity.nodes.topology_levels, gang.role_affinity.topology_key
+    level = levels.index(key) if key in levels else None
+    return Pair(tasks[Role.PS], tasks[Role.WORKER], capacity, level, mode is AffinityMode.REQUIRED)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A PS task and a worker task that belong together, against one state of the capacity.
+
+    ``level`` is the level at which a worker must meet a PS; None (a label that is no topology
+    level) means the node itself.
+    """
+
+    servers: Task
+    workers: Task
+    capacity: FreeCapacity
+    level: int | None
+    is_required: bool
+
+    @property
+    def first_wider_level(self) -> int:
+        """The narrowest level whose domains hold several meeting domains."""
+        return 0 if self.level is None else self.level + 1
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the affinity is required and not even all nodes together allow it."""
+        everywhere = np.ones(len(self.codes), dtype=np.bool_)
+        return self.is_required and self.worker_shares(everywhere) is None
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether a worker must meet its PS on the very same node."""
+        return (
+            self.level is None or self.capacity.nodes.topology_levels[self.level] == HOSTNAME_LABEL
+        )
+
+    @cached_property
+    def codes(self) -> IntArray:
+        """Code of the domain where worker and PS meet, shape (nodes,); -1 where there is none."""
+        if self.level is None or self.on_nodes:
+            return np.arange(len(self.capacity.nodes))
+        return self.capacity.nodes.domains[self.level].astype(np.int64)
+
+    @cached_property
+    def room(self) -> IntArray:
+        """Workers every node takes, shape (nodes,)."""
+        return self.capacity.replicas(self.workers)
+
+    @cached_property
+    def cost(self) -> IntArray:
+        """How many fewer beside one server; more than there is room where none fits."""
+        takes_one = self.capacity.replicas(self.servers) > 0
+        one = Take(self.capacity.nodes.axis.usage(self.servers.request), takes_one.astype(np.int64))
+        beside = self.capacity.replicas(self.workers, (one,))
+        return np.where(takes_one, self.room - beside, int(self.room.sum()) + 1)
+
+    def worker_shares(self, inside: BoolArray) -> IntArray | None:
+        """Workers per meeting domain, over the fewest; None when too few fit beside servers."""
+        room = self._room_beside_one_server(inside & (self.codes >= 0))
+        np.minimum(room, self.workers.replicas, out=room)
+        if int(room.sum()) < self.workers.replicas:
+            return None
+        tightness = self.capacity.tightness
+        if not self.on_nodes:
+            tightness = _per_domain(self.codes, inside & (self.codes >= 0), tightness).round(9)
+        shares = pack(room, tightness, self.workers.replicas)
+        return shares if np.count_nonzero(shares) <= self.servers.replicas else None
+
+    def _room_beside_one_server(self, member: BoolArray) -> IntArray:
+        """Workers every domain takes once it holds one server; 0 where it cannot hold one."""
+        if self.on_nodes:
+            together = np.where(member, self.room - self.cost, 0)
+        else:
+            cheapest = np.full(len(member), int(self.room.sum()) + 1, dtype=np.int64)
+            np.minimum.at(cheapest, self.codes[member], self.cost[member])
+            together = _per_domain(self.codes, member, self.room).astype(np.int64) - cheapest
+        return np.where(together > 0, together, 0)
+
+    def one_server(self, inside: BoolArray, workers: int) -> Counts:
+        """The tightest filling of a domain: one server where it costs least, then workers."""
+        site = np.zeros(len(inside), dtype=np.int64)
+        site[np.flatnonzero(inside)[np.argmin(self.cost[inside])]] = 1
+        take = Take(self.capacity.nodes.axis.usage(self.servers.request), site)
+        room = np.where(inside, self.capacity.replicas(self.workers, (take,)), 0)
+        packed = pack(np.minimum(room, workers), self.capacity.tightness, workers)
+        return {self.servers.name: site, self.workers.name: packed}
+
+
+def _per_domain(codes: IntArray, member: BoolArray, amounts: IntArray | FloatArray) -> FloatArray:
+    """Sums over the members of every domain, shape (nodes,): codes are below that."""
+    total = np.bincount(codes[member], weights=amounts[member], minlength=len(codes))
+    return np.asarray(total, dtype=np.float64)
+
+
+def fill_together(
+    gang: Gang, pair: Pair, inside: BoolArray, fill_plainly: FillPlainly
+) -> Counts | None:
+    """Replicas per node with the affinity kept, all ``inside``; None when that fails."""
+    shares = pair.worker_shares(inside)
+    if shares is None:
+        return None
+    if pair.on_nodes:
+        with_one = (shares > 0).astype(np.int64)
+        counts = {pair.workers.name: shares, pair.servers.name: with_one}
+    else:
+        counts = _fill_domains(gang, pair, shares, inside, fill_plainly)
+    return _with_others(gang, counts, pair.capacity, inside)
+
+
+def _fill_domains(
+    gang: Gang, pair: Pair, shares: IntArray, inside: BoolArray, fill_plainly: FillPlainly
+) -> Counts:
+    """Every used domain with its workers and an even part of the servers, or one of them."""
+    servers, workers = pair.servers, pair.workers
+    counts = {task.name: np.zeros(len(inside), dtype=np.int64) for task in (servers, workers)}
+    used = np.flatnonzero(shares)
+    for index, domain in enumerate(used):
+        even = servers.replicas // len(used) + (index < servers.replicas % len(used))
+        sizes = {servers.name: int(even), workers.name: int(shares[domain])}
+        part = gang.resized({task.name: sizes.get(task.name, 0) for task in gang.tasks})
+        within = inside & (pair.codes == domain)
+        filled = fill_plainly(part, pair.capacity, within, pair.level or 0)
+        if filled is None:
+            filled = pair.one_server(within, sizes[workers.name])
+        counts = {name: counts[name] + filled[name] for name in counts}
+    return counts
+
+
+def _with_others(
+    gang: Gang, counts: Counts, capacity: FreeCapacity, inside: BoolArray
+) -> Counts | None:
+    """What is still missing, beside the pair or near it: left-over servers, a chief, ..."""
+    axis = capacity.nodes.axis
+    nothing = np.zeros(len(inside), dtype=np.int64)
+    takes = [
+        Take(axis.usage(task.request), counts[task.name])
+        for task in gang.tasks
+        if task.name in counts
+    ]
+    for task in sorted(gang.tasks, key=lambda task: task.role is not Role.PS):
+        placed = counts.get(task.name, nothing)
+        missing = task.replicas - int(placed.sum())
+        room = np.where(inside, capacity.replicas(task, takes), 0)
+        room = np.minimum(room, missing)
+        if int(room.sum()) < missing:
+            return None
+        used = sum(counts.values(), nothing)
+        if task.role is Role.PS:
+            added = spread_beside(room, used, missing)
+        else:
+            added = pack_beside(room, used, missing, capacity.tightness)
+        counts[task.name] = placed + added
+        takes.append(Take(axis.usage(task.request), added))
+    return counts
+
 
 _DOMAINS_TRIED = 16
 """How many domains of one level are tried in full. Sums over a domain promise room that replicas
@@ -42,7 +291,7 @@ class Packing:
         room = {task.name: capacity.replicas(task) for task in gang.tasks}
         if any(int(np.minimum(room[t.name], t.replicas).sum()) < t.replicas for t in gang.tasks):
             return None
-        pair = affinity.pair_of(gang, capacity)
+        pair = pair_of(gang, capacity)
         cluster = len(capacity.nodes.topology_levels)
         for level in range(cluster + 1):
             if pair is not None and level == pair.first_wider_level and pair.is_hopeless:
@@ -89,7 +338,7 @@ def _fill(
     """Replicas per node for every task, all inside one domain of ``level``; None if it fails."""
     if pair is None or level < pair.first_wider_level:
         return _fill_plainly(gang, capacity, inside, level)
-    together = affinity.fill_together(gang, pair, inside, _fill_plainly)
+    together = fill_together(gang, pair, inside, _fill_plainly)
     if together is not None or pair.is_required:
         return together
     return _fill_plainly(gang, capacity, inside, level)
@@ -148,7 +397,7 @@ def _pack_beside(
 
 def pack_by_level(room: IntArray, capacity: FreeCapacity, replicas: int, level: int) -> IntArray:
     """Pack into the fewest domains of the next narrower level, and so on down to nodes."""
-    if level == 0 or capacity.nodes.topology_levels[level - 1] == HOST_LEVEL:
+    if level == 0 or capacity.nodes.topology_levels[level - 1] == HOSTNAME_LABEL:
         return pack(room, capacity.tightness, replicas)
     codes = capacity.nodes.domains[level - 1]
     # Nodes without this level's label count as one domain of their own.
@@ -161,3 +410,87 @@ def pack_by_level(room: IntArray, capacity: FreeCapacity, replicas: int, level: 
         within = np.where(codes == domain, room, 0)
         counts += pack_by_level(within, capacity, int(shares[domain]), level - 1)
     return counts
+
+
+# Placing a gang by a rule about one task: the skeleton of every simple placer.
+#
+# A rule says how one task's replicas are divided among nodes; the tasks of a gang follow each
+# other,
+# those with the most devices first. These rules know nothing of roles or of what fits together, so
+# two cases go to :class:`~bireme.heuristics.packing.Packing`: gangs whose roles must meet in one
+# domain, and gangs of several tasks that the rule, taken task by task, found no places for. Whether
+# a
+# gang of one task fits never depends on the rule, only where it goes.
+
+Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
+"""``divide(task, room, capacity)``: replicas per node, int64 of shape (nodes,).
+
+``room``, of the same shape, is how many each node takes, at most all; together they take all.
+"""
+Cost: TypeAlias = Callable[[IntArray, IntArray], FloatArray]
+"""``cost(rows, held)``: what one more replica costs on ``rows`` that got ``held`` of it already."""
+
+
+def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | None:
+    """Nodes for all replicas of ``gang`` by the rule ``divide``, or None."""
+    pair = pair_of(gang, capacity)
+    if pair is None or not pair.is_required:
+        counts = _divided(gang, capacity, divide)
+        if counts is not None:
+            return make_placement(gang, capacity.nodes, counts)
+    return Packing().place(gang, capacity) if len(gang.tasks) > 1 else None
+
+
+def _divided(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, IntArray] | None:
+    counts: dict[str, IntArray] = {}
+    nodes = capacity.nodes
+    tasks = sorted(gang.tasks, key=lambda task: (-task.replicas * device_of(task)[1], task.name))
+    for index, task in enumerate(tasks):
+        room = np.minimum(capacity.replicas(task), task.replicas)
+        if int(room.sum()) < task.replicas:
+            return None
+        placed = counts[task.name] = divide(task, room, capacity)
+        if index + 1 < len(tasks):
+            free = capacity.free - placed[:, None] * nodes.axis.usage(task.request)
+            capacity = FreeCapacity(nodes, nodes.allocatable - free)
+    return counts
+
+
+def fill(room: IntArray, replicas: int, order: IntArray) -> IntArray:
+    """Node after node in ``order`` (rows), each as full as it gets, until all are placed."""
+    counts = np.zeros_like(room)
+    in_order = room[order]
+    before = in_order.cumsum() - in_order
+    counts[order] = np.clip(replicas - before, 0, in_order)
+    return counts
+
+
+def by_tightness(capacity: FreeCapacity) -> IntArray:
+    """Rows of all nodes, the least free first; equal ones by index."""
+    return np.argsort(capacity.tightness.round(9), kind="stable")
+
+
+def descend(cost: Cost, room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
+    """Replica after replica where it costs least now; ties to the tightest node, then by index."""
+    rows = np.flatnonzero(room)
+    rows = rows[np.argsort(tightness[rows].round(9), kind="stable")]
+    held = np.zeros(len(rows), dtype=np.int64)
+    costs = cost(rows, held)
+    for _ in range(replicas):
+        best = int(costs.argmin())
+        held[best] += 1
+        here = slice(best, best + 1)
+        costs[best] = cost(rows[here], held[here])[0] if held[best] < room[rows[best]] else np.inf
+    counts = np.zeros_like(room)
+    counts[rows] = held
+    return counts
+
+
+def device_column(task: Task, nodes: NodeTable) -> int | None:
+    """The column of the device ``task`` asks for, else of the one there is most of, if any."""
+    name, _ = device_of(task)
+    if name:
+        return nodes.axis.column(name)
+    offered = dict(zip(nodes.axis.names, nodes.allocatable.sum(axis=0).tolist(), strict=True))
+    known = [(amount, name) for name, amount in offered.items() if "/" in name and amount]
+    return nodes.axis.column(max(known)[1]) if known else None

@@ -12,8 +12,8 @@ In a cluster a PriorityClass tells the first priority, and waiting is what asks:
 minutes. So waiting makes a gang urgent, and gives it no claim to the places of others, which only
 those have that are urgent by their class. The paper stops the task that started last. Here those
 stop that come later in the order and have a lower claim, the last started first
-(:mod:`bireme.core.victims`): among normal gangs that is the paper's rule, and urgent ones, or those
-that were stopped before, are left alone.
+(:mod:`bireme.core.preemption`): among normal gangs that is the paper's rule, and urgent ones, or
+those that were stopped before, are left alone.
 
 Where a gang has a claim it goes before those that were interrupted, the other way round than in the
 paper: there the task that stops another gets its place then and there; here both wait for the next

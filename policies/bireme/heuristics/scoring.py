@@ -13,8 +13,8 @@ import numpy as np
 
 from bireme.core.gangs import Role
 from bireme.core.nodes import Codes, NodeTable
+from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.scores import ScoreQuestion
 
 _TIGHTNESS_WEIGHT = 0.2
 """Weight of tightness once members of the gang are bound; nearness has the rest."""

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Task
-from bireme.core.placement import Placement
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.greedy import descend, place_by
+from bireme.heuristics.packing import descend, place_by
 from bireme.heuristics.ranking import Standing, ranked
 
 _LEAST_SECONDS = 1.0

@@ -8,24 +8,120 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from bireme.core.claims import believed
+import numpy as np
+
 from bireme.core.gangs import Gang, Key, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.progress_reports import believed
 from bireme.core.reasons import Reason
-from bireme.core.resources import IntArray
+from bireme.core.resources import IntArray, Request, add
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import gang_views, holdings, names, nodes, pod_groups, pods, training_jobs, wire
-from bireme.kube.gang_views import GangView, Promise
-from bireme.kube.holdings import Holding
-from bireme.kube.node_usage import FixedUsage, NodeUsage, add_members
+from bireme.kube import allocations, names, nodes, pod_groups, pods, training_jobs, wire
+from bireme.kube.allocations import GangView, Holding, Promise, RunTimes
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
-from bireme.kube.run_times import RunTimes
-from bireme.kube.scheduling_policies import SchedulingPolicies
-from bireme.kube.standing import Standing
+from bireme.kube.policy_source import SchedulingPolicies
+from bireme.kube.tenancy import Standing
 from bireme.kube.training_jobs import JobFacts
+
+# What pods use on every node, recomputed from the pods themselves, never incremented.
+#
+# Only nodes whose pods changed are summed again, so a cycle costs what changed, and a missed or
+# doubled event can never leave phantom usage behind: the next change of the node corrects it.
+
+
+class FixedUsage:
+    """Requests of pods that never leave their node: DaemonSets and static pods."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[Key, str] = {}
+        self._pods_on: dict[str, dict[Key, Request]] = {}
+
+    def put(self, key: Key, node: str, request: Request) -> bool:
+        """The pod stays on ``node``; empty for nowhere. True if that is news."""
+        before = self._node_of.get(key, "")
+        if before == node and (not node or self._pods_on[node].get(key) == request):
+            return False
+        if before:
+            del self._pods_on[before][key]
+            del self._node_of[key]
+        if node:
+            self._node_of[key] = node
+            self._pods_on.setdefault(node, {})[key] = request
+        return True
+
+    def on(self, node: str) -> dict[str, int]:
+        """What they ask of ``node`` together."""
+        total: dict[str, int] = {}
+        for request in self._pods_on.get(node, {}).values():
+            total = add(total, request)
+        return total
+
+
+class NodeUsage:
+    """Requests of bound, non-terminal pods by node."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[Key, str] = {}
+        self._pods_on: dict[str, dict[Key, Request]] = {}
+        self._changed: set[str] = set()
+        self._table: NodeTable | None = None
+        self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
+
+    def put(self, key: Key, node: str, request: Request) -> bool:
+        """The pod uses ``request`` on ``node``; an empty ``node`` means nowhere. True if new."""
+        before = self._node_of.get(key, "")
+        if before == node and (not node or self._pods_on[node].get(key) == request):
+            return False
+        self._leave(key, before)
+        if node:
+            self._node_of[key] = node
+            self._pods_on.setdefault(node, {})[key] = request
+            self._changed.add(node)
+        return True
+
+    def remove(self, key: Key) -> None:
+        """The pod uses nothing any more."""
+        self._leave(key, self._node_of.get(key, ""))
+
+    def _leave(self, key: Key, node: str) -> None:
+        if not node:
+            return
+        del self._node_of[key]
+        pods = self._pods_on[node]
+        del pods[key]
+        if not pods:
+            del self._pods_on[node]
+        self._changed.add(node)
+
+    def matrix(self, nodes: NodeTable) -> IntArray:
+        """Usage per node and resource, int64 of shape (nodes, resources); a fresh copy."""
+        if nodes is not self._table:
+            self._table = nodes
+            self._used = np.zeros_like(nodes.allocatable)
+            self._changed = set(self._pods_on)
+        for name in self._changed:
+            row = nodes.row.get(name)
+            if row is not None:
+                self._used[row] = 0
+                for request in self._pods_on.get(name, {}).values():
+                    self._used[row] += nodes.axis.usage(request)
+        self._changed = set()
+        return self._used.copy()
+
+
+def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, Request]]) -> None:
+    """Add the request of every (node, request) to ``used``, shape (nodes, resources), in place."""
+    rows: dict[Request, list[int]] = {}
+    for node, request in members:
+        row = nodes.row.get(node)
+        if row is not None:
+            rows.setdefault(request, []).append(row)
+    for request, taken in rows.items():  # thousands of members, but few kinds of them
+        np.add.at(used, taken, nodes.axis.usage(request))
+
 
 Reserved = Mapping[Key, Promise]
 """Gangs being admitted."""
@@ -186,7 +282,7 @@ class ClusterState:
         """Plan and pods of one gang side by side; None when it has no plan."""
         view, group = self._views.get(key), self.groups.get(key)
         if view is None and group is not None and group.plan is not None:
-            view = gang_views.view_of(key, group.job_uid, group.plan, self.members_of(key))
+            view = allocations.view_of(key, group.job_uid, group.plan, self.members_of(key))
             self._views[key] = view
         return view
 
@@ -214,7 +310,7 @@ class ClusterState:
         class_name = job.spec.priority_class_name if job.spec else None
         priority, missing = self.standing.priority(class_name)
         fault = faults.get(job.uid) or missing
-        fault = fault or gang_views.in_the_way(job, group, self.members_of(key))
+        fault = fault or allocations.in_the_way(job, group, self.members_of(key))
         may_preempt, learned = self.standing.may_preempt(class_name), self.run_times.of_job(job)
         return believed(job.gang(priority, fault, may_preempt, learned))
 
@@ -253,11 +349,11 @@ class ClusterState:
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
-                yield Holding(key, group.job_uid, holdings.queue_of(group, view.plan), view)
+                yield Holding(key, group.job_uid, allocations.queue_of(group, view.plan), view)
         for key, promise in reserved.items():
             # Pods appear and are bound while the promise is kept: they hold their room themselves.
             pods_now = self.members_of(key)
-            view = gang_views.view_of(key, promise.job_uid, promise.plan, pods_now)
+            view = allocations.view_of(key, promise.job_uid, promise.plan, pods_now)
             yield Holding(key, promise.job_uid, promise.queue, view)
 
     def snapshot(
@@ -280,7 +376,7 @@ class ClusterState:
             used=used,
             waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
             queues=dict(self.standing.queues),
-            queue_usage=holdings.queue_usage(placed, self._members_of, self.members),
+            queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
             running=tuple(g for held in placed for g in self._running(held) if g is not None),
         )
@@ -289,11 +385,11 @@ class ClusterState:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
         try:
             if job is not None and job.uid == held.job_uid:
-                gang = holdings.of_job(job, held, self.standing, self.run_times, table)
-                return gang, holdings.of_leftovers(job, held, table)
+                gang = allocations.job_allocation(job, held, self.standing, self.run_times, table)
+                return gang, allocations.of_leftovers(job, held, table)
         except Exception as error:  # noqa: BLE001  # of this gang alone
             self.on_failure(held.key, error)
         if group is None:
             return ()
         is_over = held.job_uid not in ("", job.uid if job is not None else "")
-        return (holdings.of_others(group, held, self.run_times, table, is_over),)
+        return (allocations.of_others(group, held, self.run_times, table, is_over),)

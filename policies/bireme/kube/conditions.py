@@ -3,7 +3,7 @@
 from typing import Any
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import quantities
 
 _MESSAGE_LENGTH = 1000
 
@@ -29,6 +29,6 @@ def with_condition(
         "message": message,
         "lastTransitionTime": before["lastTransitionTime"]
         if before is not None and same
-        else timestamps.format(now),
+        else quantities.format_timestamp(now),
     }
     status["conditions"] = [old[name] for name in sorted(old)]

@@ -48,8 +48,6 @@ SHORT_NAMES: Final = {
 }
 GANG_KINDS: Final = ("TrainingJob", "PodGroup")
 
-GPU: Final = "nvidia.com/gpu"
-HOSTNAME: Final = "kubernetes.io/hostname"
 DEFAULT_QUEUE: Final = "default"
 
 

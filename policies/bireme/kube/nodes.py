@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from bireme.core.constraints import Taint
+from bireme.core.gangs import Taint
 from bireme.core.nodes import CORDON, Node
-from bireme.kube import quantity, wire
+from bireme.kube import quantities, wire
 
 _REPELS = ("NoSchedule", "NoExecute")
 
@@ -18,8 +18,8 @@ def from_manifest(node: wire.Node) -> Node:
     allocatable: dict[str, int] = {}
     for name, value in (node.status.allocatable or {}).items():
         try:
-            allocatable[name] = quantity.parse(name, value, rounding="down")
-        except quantity.QuantityError:
+            allocatable[name] = quantities.parse_quantity(name, value, rounding="down")
+        except quantities.QuantityError:
             allocatable[name] = 0
     taints = tuple(
         Taint(taint.key, taint.value or "", taint.effect)
@@ -57,7 +57,8 @@ def to_manifest(node: Node) -> dict[str, Any]:
         "spec": {"taints": taints} | ({"unschedulable": True} if node.is_cordoned else {}),
         "status": {
             "allocatable": {
-                name: quantity.format(name, amount) for name, amount in node.allocatable.items()
+                name: quantities.format_quantity(name, amount)
+                for name, amount in node.allocatable.items()
             },
             "conditions": [{"type": "Ready", "status": "True" if node.is_ready else "False"}],
         },

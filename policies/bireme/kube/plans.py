@@ -19,8 +19,8 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.resources import Request, add, request_of
-from bireme.kube import quantity, timestamps
-from bireme.kube.api import indices
+from bireme.kube import quantities
+from bireme.kube.api import pod_group
 from bireme.kube.api.pod_group import Plan
 
 Mode = Literal["Pinned", "Score"]
@@ -106,7 +106,9 @@ def from_model(plan: Plan) -> PlanFacts:
     members: list[Member] = []
     for placement in plan.placements:
         task, node = placement.task, placement.node
-        members += [Member(task, node, index) for index in indices.expand(placement.indices or "")]
+        members += [
+            Member(task, node, index) for index in pod_group.expand(placement.indices or "")
+        ]
         members += [Member(task, node, uid=uid) for uid in placement.pods or ()]
     return PlanFacts(
         epoch=plan.epoch,
@@ -115,7 +117,9 @@ def from_model(plan: Plan) -> PlanFacts:
         mode=plan.mode,
         planned=plan.planned_time.timestamp(),
         requests={
-            task.name: request_of({n: quantity.parse(n, q) for n, q in task.requests.items()})
+            task.name: request_of(
+                {n: quantities.parse_quantity(n, q) for n, q in task.requests.items()}
+            )
             for task in plan.tasks
         },
         roles={task.name: task.role or "" for task in plan.tasks},
@@ -217,7 +221,9 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         {
             "name": task,
             "role": plan.roles.get(task, ""),
-            "requests": {name: quantity.format(name, n) for name, n in plan.requests[task]},
+            "requests": {
+                name: quantities.format_quantity(name, n) for name, n in plan.requests[task]
+            },
             "replicas": count,
         }
         for task, count in replicas.items()
@@ -227,14 +233,14 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
         "attempt": plan.attempt,
         "specHash": plan.spec_hash,
         "mode": plan.mode,
-        "plannedTime": timestamps.format(plan.planned),
+        "plannedTime": quantities.format_timestamp(plan.planned),
         "tasks": tasks,
         "placements": list(_placements(plan)),
     }
     if plan.queue:
         manifest["queue"] = plan.queue
     if plan.resized > -math.inf:
-        manifest["resizedTime"] = timestamps.format(plan.resized)
+        manifest["resizedTime"] = quantities.format_timestamp(plan.resized)
     return manifest
 
 
@@ -247,5 +253,5 @@ def _placements(plan: PlanFacts) -> Iterator[dict[str, Any]]:
         if members[0].uid:
             entry["pods"] = [member.uid for member in members]
         else:
-            entry["indices"] = indices.compress(member.index for member in members)
+            entry["indices"] = pod_group.compress(member.index for member in members)
         yield entry

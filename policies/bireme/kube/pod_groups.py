@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
-from bireme.kube import names, plans, quantity, timestamps, wire
-from bireme.kube.api.fields import MAX_LABEL, MAX_PLANNED_TASKS
+from bireme.kube import names, plans, quantities, wire
+from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS
 from bireme.kube.api.pod_group import Plan, PodGroupSpec
 from bireme.kube.pods import PodFacts, constraints_of_spec
 
@@ -60,7 +60,7 @@ def from_manifest(group: wire.Custom) -> GroupFacts:
         key=(meta.namespace, meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
-        created=timestamps.parse(meta.creation_timestamp) or 0.0,
+        created=quantities.parse_timestamp(meta.creation_timestamp) or 0.0,
         is_leaving=meta.deletion_timestamp is not None,
         job_uid=owners[0] if owners else "",
         spec=spec,
@@ -171,7 +171,9 @@ def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int)
 
 def _least(spec: PodGroupSpec) -> Request:
     """What the group says that all its pods will ask together."""
-    return request_of({r: quantity.parse(r, asked) for r, asked in spec.min_resources.items()})
+    return request_of(
+        {r: quantities.parse_quantity(r, asked) for r, asked in spec.min_resources.items()}
+    )
 
 
 def _as_hole(gang: Gang, placed: Placed) -> Gang:

@@ -11,16 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from bireme.core.constraints import (
-    NodeConstraints,
-    Operator,
-    Requirement,
-    SelectorTerm,
-    Toleration,
-)
-from bireme.core.gangs import Key
+from bireme.core.gangs import Key, NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
 from bireme.core.resources import PODS, Request, add, request_of
-from bireme.kube import names, quantity, timestamps, wire
+from bireme.kube import names, wire
+from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse_timestamp
 
 TERMINAL = ("Succeeded", "Failed")
 
@@ -76,7 +70,7 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
-    created = timestamps.parse(meta.creation_timestamp) if is_gated else None
+    created = parse_timestamp(meta.creation_timestamp) if is_gated else None
     return PodFacts(
         key=(meta.namespace, meta.name),
         uid=meta.uid,
@@ -159,11 +153,11 @@ class _Reader:
 
     def _amount(self, name: str, value: str | int | float) -> int:
         try:
-            return quantity.parse(name, value)
-        except quantity.QuantityError:
+            return parse_quantity(name, value)
+        except QuantityError:
             if self.strict:
                 raise
-            return quantity.LARGEST
+            return LARGEST
 
 
 def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from bireme.core.queues import Queue
-from bireme.kube import quantity, wire
+from bireme.kube import quantities, wire
 from bireme.kube.api.queues import QueueSpec
 
 
@@ -38,4 +38,4 @@ def from_manifest(queue: wire.Custom, namespaces: Mapping[str, Mapping[str, str]
 
 def _amounts(given: Mapping[str, str | int]) -> dict[str, int]:
     """Amounts a queue grants: a fraction of a unit is none."""
-    return {r: quantity.parse(r, value, rounding="down") for r, value in given.items()}
+    return {r: quantities.parse_quantity(r, value, rounding="down") for r, value in given.items()}

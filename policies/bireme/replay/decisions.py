@@ -12,9 +12,9 @@ from typing import Final
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.decoding import Moment
-from bireme.records.lines import Outline
-from bireme.records.outlines import outline_of
+from bireme.replay.reader import Moment
+from bireme.replay.record import Outline
+from bireme.replay.writer import outline_of
 
 KINDS: Final[Mapping[str, str]] = {
     "starts": "starts that the record does not have",

@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from bireme.command_line import aligned
-from bireme.records.lines import SETTINGS, Source
-from bireme.records.reading import Record
 from bireme.replay.decisions import KINDS, Tally
+from bireme.replay.reader import Record
+from bireme.replay.record import SETTINGS, Source
 from bireme.replay.sources import Sources
 from bireme.replay.waits import Change, Waits
 from bireme.replay.workload import Workload
-from bireme.simulator.reports import terminal, words
+from bireme.simulator.reports import terminal
 
 _MOST_CHANGES: Final = 5
 _COLUMNS: Final = {
@@ -83,20 +83,21 @@ class Replay:
 
     def _title(self) -> Iterator[str]:
         trace, record = self.workload.trace, self.record
-        cycles = words.plural(self.sources.cycles.total(), "cycle")
+        cycles = terminal.plural(self.sources.cycles.total(), "cycle")
         yield (
-            f"{cycles} in {words.plural(len(record.files), 'file')} "
-            f"over {words.duration(self.workload.seconds)}: "
-            f"{words.plural(len(trace.jobs), 'gang')} on {words.plural(len(trace.nodes), 'node')}, "
+            f"{cycles} in {terminal.plural(len(record.files), 'file')} "
+            f"over {terminal.duration(self.workload.seconds)}: "
+            f"{terminal.plural(len(trace.jobs), 'gang')} on "
+            f"{terminal.plural(len(trace.nodes), 'node')}, "
             f"by {self.recorded}"
         )
         yield from self._deciders()
         if self.lost:
-            yield f"{words.plural(self.lost, 'cycle')} more could not be recorded."
+            yield f"{terminal.plural(self.lost, 'cycle')} more could not be recorded."
         if record.torn:
-            yield f"{words.plural(record.torn, 'last line')} cut off and left out."
+            yield f"{terminal.plural(record.torn, 'last line')} cut off and left out."
         if record.runs > 1:
-            yield f"The operator began anew {words.plural(record.runs - 1, 'time')}."
+            yield f"The operator began anew {terminal.plural(record.runs - 1, 'time')}."
 
     def _deciders(self) -> Iterator[str]:
         for source, cycles in self.sources.cycles.items():
@@ -153,7 +154,7 @@ class Replay:
         if waits.actual.mean is not None:
             yield _actual(waits)
         for what, count in workload.trace.treatments.items():
-            yield f"{words.plural(count, 'gang')} {what}."
+            yield f"{terminal.plural(count, 'gang')} {what}."
         for name, changes in waits.changes.items():
             yield from _changed(name, changes)
 
@@ -172,15 +173,15 @@ def _few(names: Iterable[str]) -> str:
 
 def _actual(waits: Waits) -> str:
     told = waits.actual
-    mean, p50, p99 = (words.duration(value or 0.0) for value in (told.mean, told.p50, told.p99))
-    gangs = words.plural(waits.actual_gangs, "gang")
+    mean, p50, p99 = (terminal.duration(value or 0.0) for value in (told.mean, told.p50, told.p99))
+    gangs = terminal.plural(waits.actual_gangs, "gang")
     return f"As it was: wait mean {mean}, p50 {p50}, p99 {p99} over the {gangs} that started."
 
 
 def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
     changes = list(changes)
     yield ""
-    yield f"{words.plural(len(changes), 'gang')} would wait another time under {name}" + (
+    yield f"{terminal.plural(len(changes), 'gang')} would wait another time under {name}" + (
         ", most of all:" if changes else "."
     )
     rows = [
@@ -191,7 +192,7 @@ def _changed(name: str, changes: Iterable[Change]) -> Iterator[str]:
 
 
 def _wait(seconds: float | None) -> str:
-    return "never starts" if seconds is None else words.duration(seconds)
+    return "never starts" if seconds is None else terminal.duration(seconds)
 
 
 def _waits_json(waits: Waits) -> dict[str, object]:

@@ -9,13 +9,13 @@ from collections import Counter
 from bireme.core.errors import told
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.records.lines import SETTINGS, Source
 from bireme.registry import make_policy
-from bireme.rl.named import policy_of
+from bireme.replay.record import SETTINGS, Source
+from bireme.rl.builtin import policy_of
 
 
 class Sources:
-    """Policies by :class:`~bireme.records.lines.Source`.
+    """Policies by :class:`~bireme.replay.record.Source`.
 
     ``own`` is that of ``settings``; checkpoints are looked for below ``directory``, then among
     those that come with Bireme.

@@ -13,9 +13,9 @@ from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.workload import Workload
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.engine import simulate
 from bireme.simulator.metrics import Distribution, Metrics, measure
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import simulate
 
 Contender = tuple[Policy, SchedulingSettings]
 

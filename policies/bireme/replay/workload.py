@@ -5,15 +5,191 @@ said how each is counted (``TREATMENTS``).
 """
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.nodes import Node, NodeTable
 from bireme.core.queues import Queue
+from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.replay.lives import GangSeen
-from bireme.replay.machines import NodesSeen, RecordedNodes
-from bireme.simulator.workload import Trace
+from bireme.core.speed import LinearSpeed
+from bireme.replay.writer import places_of
+from bireme.simulator.arrivals import job_of
+from bireme.simulator.physics.model import NodeChange, Physics
+from bireme.simulator.workload import Trace, TraceJob, Underway
+
+# One gang through a record: when it came, how long it ran, what became of it.
+#
+# Its run time is all the time it was seen to hold places: from a start until the first cycle in
+# which
+# it is gone or leaving. A gang that may have more or fewer replicas is taken to get done what its
+# replicas do together: its run time is that at the size it asks for. A restart loses nothing.
+
+_SHORTEST_SECONDS = 0.001
+
+
+@dataclass(slots=True)
+class GangSeen:
+    """A gang of a record; times are POSIX seconds.
+
+    Attributes:
+        gang: As it waited when it was last seen before its first start; as it ran, for one that
+            was never seen to wait before.
+        came: When its wait begins to count: its arrival, but not before the record, nor before the
+            last cycle without it (the API server tells whole seconds), nor after the first with it.
+        started: Its first start, not before the last cycle without it; None when there was none.
+        ran_seconds: In the record, at the size it asks for.
+        found: It ran when the record begins, and so: places, and the node a shrink empties last.
+    """
+
+    gang: Gang
+    came: float
+    started: float | None = None
+    ran_seconds: float = 0.0
+    found: tuple[Mapping[str, Mapping[str, int]], str] | None = None
+
+    @classmethod
+    def found_running(cls, running: RunningGang, nodes: NodeTable, now: float) -> "GangSeen":
+        """One that runs ``now``, when the record begins."""
+        gang = running.gang
+        if not is_flexible(gang):
+            # Of a gang of fixed size, replicas that are gone have done their part.
+            gang = replace(running.current, min_available=0)
+        anchor = nodes.names[running.anchor_row] if running.anchor_row >= 0 else ""
+        found = (places_of(running.placement, nodes), anchor)
+        return cls(gang, now, running.started, found=found)
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.gang.namespace}/{self.gang.name}"
+
+    def seen_waiting(self, gang: Gang) -> None:
+        """It waits, now as ``gang``; a passing fault is not taken over."""
+        if self.started is None and (gang.fault is None or self.gang.fault is not None):
+            self.gang = gang
+
+    def works(self, running: RunningGang, seconds: float) -> None:
+        """It held the places of ``running`` for so long."""
+        asked = self.gang.replicas
+        share = sum(running.sizes.values()) / asked if is_flexible(self.gang) and asked else 1.0
+        self.ran_seconds += seconds * share
+
+    def expected_seconds(self, began: float) -> float:
+        """What its estimate says of the part of its run after ``began``; 0 when nobody knows."""
+        before = 0.0 if self.found is None or self.started is None else began - self.started
+        return max(0.0, (self.gang.estimated_seconds or 0.0) - before)
+
+    def job(self, seconds: float, began: float) -> TraceJob:
+        """The job of a trace that starts at ``began``, for which it runs ``seconds``."""
+        gang = replace(self.gang, arrived=min(self.gang.arrived, self.came) - began)
+        seconds = max(seconds, _SHORTEST_SECONDS)
+        job = job_of(gang, self.came - began, seconds)
+        if is_flexible(gang):
+            job = replace(job, speed=LinearSpeed(1 / gang.replicas), steps=seconds)
+        return replace(job, gang=gang)
+
+    def underway(self, began: float) -> Underway | None:
+        """Its places when the trace starts at ``began``; None when it did not run then."""
+        if self.found is None or self.started is None:
+            return None
+        places, anchor = self.found
+        return Underway(self.gang.uid, places, min(0.0, self.started - began), anchor)
+
+
+def is_flexible(gang: Gang) -> bool:
+    """Whether ``gang`` may run with more or fewer replicas than it asks for."""
+    return any(
+        task.minimum != task.replicas or task.maximum != task.replicas for task in gang.tasks
+    )
+
+
+# The nodes of a record, as a simulation needs them: what others use, when nodes come and go.
+#
+# What pods outside all gangs use of a node when it is first seen, they use of it to the end. A node
+# that is not ready for less than ``PATIENCE_SECONDS`` stays up, as it does for the operator.
+
+PATIENCE_SECONDS: Final = 40.0
+"""The operator's default for how long a node that is not ready may still hold its gangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNodes(Physics):
+    """Nothing is added to the durations of the record, and nodes go and come as in it."""
+
+    changes: tuple[NodeChange, ...] = ()
+
+    def failures(self, nodes: Iterable[Node], horizon: float, seed: int) -> list[NodeChange]:
+        """What was recorded."""
+        return list(self.changes)
+
+
+class NodesSeen:
+    """All nodes of a record; times in seconds after its start."""
+
+    def __init__(self) -> None:
+        self._table: NodeTable | None = None
+        self._nodes: dict[str, Node] = {}
+        self._states: dict[str, list[tuple[float, bool]]] = {}
+
+    def see(self, at: float, snapshot: ClusterSnapshot) -> None:
+        """What ``snapshot`` shows at ``at``."""
+        table = snapshot.nodes
+        if table is self._table:
+            return
+        self._table = table
+        if new := [node for node in table.nodes if node.name not in self._nodes]:
+            self._add(new, snapshot)
+        for name, states in self._states.items():
+            is_up = name in table.row and bool(table.is_ready[table.row[name]])
+            if not states and at > 0:
+                states.append((0.0, False))  # it comes later
+            if not states or states[-1][1] is not is_up:
+                states.append((at, is_up))
+
+    def _add(self, new: Iterable[Node], snapshot: ClusterSnapshot) -> None:
+        table, others = snapshot.nodes, snapshot.used.copy()
+        for running in snapshot.running:
+            np.subtract.at(others, *running.usage(table.axis))
+        for node in new:
+            used = others[table.row[node.name]].tolist()
+            fixed = {n: u for n, u in zip(table.axis.names, used, strict=True) if u > 0}
+            self._nodes[node.name] = replace(node, is_ready=True, fixed=fixed)
+            self._states[node.name] = []
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that was ever there, as it was first seen, ready."""
+        return tuple(self._nodes.values())
+
+    @property
+    def changes(self) -> tuple[NodeChange, ...]:
+        """When which of them go and come, by time; they are up before."""
+        return tuple(
+            sorted(
+                NodeChange(at, name, is_up)
+                for name, states in self._states.items()
+                for at, is_up in _patient(states)
+                if at > 0 or not is_up
+            )
+        )
+
+
+def _patient(states: list[tuple[float, bool]]) -> list[tuple[float, bool]]:
+    """``states`` without outages that are too short to count."""
+    short = {
+        at
+        for (began, is_up), (ended, _) in pairwise(states)
+        if began > 0 and not is_up and ended - began < PATIENCE_SECONDS
+        for at in (began, ended)
+    }
+    return [state for state in states if state[0] not in short]
+
 
 FOUND: Final = "ran when the record begins: their places are theirs, their waits are not counted"
 BEFORE: Final = "waited when the record begins: their waits count from then"

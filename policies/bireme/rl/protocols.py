@@ -15,8 +15,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot

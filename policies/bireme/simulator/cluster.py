@@ -12,14 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from bireme.core.gangs import Gang
-from bireme.core.nodes import Node, NodeTable
-from bireme.core.pools import GrowablePool
+from bireme.core.gpus import GPU
+from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.queues import Queue, wait_bound_seconds
 from bireme.core.resources import BoolArray, IntArray, add
 from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube.names import GPU
 from bireme.simulator.errors import SimulationError
 
 RACK_LEVEL = "topology.bireme.dev/rack"

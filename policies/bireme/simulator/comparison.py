@@ -1,6 +1,6 @@
 """Policies side by side: means over seeds, what chance leaves open, ratios to the first policy.
 
-Every policy runs with the same seeds; :mod:`bireme.simulator.bootstrap` says what intervals mean.
+Every policy runs with the same seeds; :mod:`bireme.simulator.comparison` says what intervals mean.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +11,80 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
-from bireme.simulator import bootstrap
-from bireme.simulator.bootstrap import Estimate
 from bireme.simulator.metrics import KEYS, Metrics
+
+# What chance leaves open: means over seeds with their 95 % intervals, and paired ratios.
+#
+# Everything that is compared runs with the same seeds, so a comparison is paired: what one seed
+# makes
+# hard is hard for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An
+# Introduction to the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same
+# ones for everything that is compared, and the interval holds 95 % of the resulting means. A ratio
+# is
+# one of means, so that it exists where single values are 0. One seed gives no interval, and few
+# seeds
+# give one too narrow.
+
+RESAMPLES: Final = 10_000
+_BOUNDS: Final = (2.5, 97.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds, with its 95 % interval; the bounds are None when there is one seed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+def draws(seeds: int) -> FloatArray:
+    """How much each seed counts in each bootstrap sample, shape (RESAMPLES, seeds); none for one.
+
+    Every row sums to 1, so that ``draws @ values`` are the means of the samples.
+    """
+    if seeds == 1:
+        return np.empty((0, 1))
+    generator = np.random.default_rng(0)
+    return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds)
+
+
+def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
+    """By column of ``values``, shape (seeds, columns); None where a seed has no value (nan).
+
+    ``drawn`` are the :func:`draws`.
+    """
+    return _estimates(values.mean(axis=0), drawn @ values)
+
+
+def ratios(values: FloatArray, base: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
+    """The means of ``values`` over those of ``base``, both as in :func:`means`.
+
+    None also where the base's mean is 0.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = values.mean(axis=0) / base.mean(axis=0)
+        return _estimates(mean, (drawn @ values) / (drawn @ base))
+
+
+def _estimates(mean: FloatArray, samples: FloatArray) -> list[Estimate | None]:
+    """From means, shape (columns,), and those of the samples, shape (RESAMPLES, columns)."""
+    if len(samples):
+        low, high = np.percentile(samples, _BOUNDS, axis=0)
+        # Where all seeds agree, the samples differ from their mean by rounding only.
+        agree = np.isclose(low, high, rtol=1e-12, atol=0.0)
+        low, high = np.where(agree, mean, low), np.where(agree, mean, high)
+    else:
+        low = high = np.full_like(mean, np.nan)
+    return [
+        Estimate(float(m), _finite(a), _finite(b)) if np.isfinite(m) else None
+        for m, a, b in zip(mean, low, high, strict=True)
+    ]
+
+
+def _finite(bound: float) -> float | None:
+    return float(bound) if np.isfinite(bound) else None
+
 
 _WORDS: Final = ("policy", "trace", "seed")
 NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
@@ -85,7 +156,7 @@ def compare(runs: Sequence[Metrics]) -> Comparison:
             )
     ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
     tables = {policy: _table(found) for policy, found in ordered.items()}
-    lines = _lines(ordered, tables, bootstrap.draws(len(seeds)))
+    lines = _lines(ordered, tables, draws(len(seeds)))
     return Comparison(runs[0].trace, seeds, lines, _is_settled(tables.values()))
 
 
@@ -98,8 +169,8 @@ def _lines(
         Line(
             policy,
             runs[policy],
-            _by_key(bootstrap.means(table, draws)),
-            _by_key(bootstrap.ratios(table, yardstick, draws)),
+            _by_key(means(table, draws)),
+            _by_key(ratios(table, yardstick, draws)),
         )
         for policy, table in tables.items()
     )

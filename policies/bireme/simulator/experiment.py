@@ -18,22 +18,21 @@ from bireme import registry
 from bireme.command_line import UsageError, naming
 from bireme.core.errors import BiremeError, told
 from bireme.core.estimates import RuntimeHistory
+from bireme.core.gpus import GPU
+from bireme.core.node_floor import PoolBounds
 from bireme.core.nodes import Node
 from bireme.core.policy import PARTS, Policy
-from bireme.core.pool_floor import PoolBounds
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.names import GPU
-from bireme.rl.checkpoints import read_card
-from bireme.rl.parts import served
-from bireme.simulator.engine import simulate
-from bireme.simulator.floors import REACTIVE, check_floor, with_floor
+from bireme.onnx.checkpoints import read_card
+from bireme.rl.components import served
 from bireme.simulator.machines import parse_nodes, parse_pools
 from bireme.simulator.metrics import Metrics, measure
-from bireme.simulator.node_pool import NodePool
+from bireme.simulator.node_floors import REACTIVE, check_floor, with_floor
+from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.physics.named import read_physics
-from bireme.simulator.simulation import Progress
+from bireme.simulator.physics.model import read_physics
+from bireme.simulator.simulation import Progress, simulate
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.traces.windows import window
 from bireme.simulator.workload import Trace, knowing
@@ -51,7 +50,7 @@ class Experiment:
         traces: By seed; the same one for all unless it is generated.
         contenders: By name, as asked for: a policy and the settings it decides under.
         pools: Node pools that grow and shrink; none where all nodes are always there.
-        floors: How they look ahead, one after the other (:mod:`bireme.simulator.floors`).
+        floors: How they look ahead, one after the other (:mod:`bireme.simulator.node_floors`).
         physics: What disturbs jobs, and which nodes fail.
         learns: Whether run times that nobody stated are judged by those of finished jobs.
     """

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.gpus import GPU
 from bireme.core.nodes import Node
-from bireme.kube.names import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.workload import Trace, TraceJob

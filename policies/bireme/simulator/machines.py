@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bireme.core.errors import SettingError
-from bireme.core.nodes import Node
+from bireme.core.gpus import GPU
+from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.cluster import RACK_LEVEL
 
 POOL_LABEL = SchedulingSettings().node_pool_label
@@ -119,4 +119,4 @@ def _numbered(word: str, index: int, count: int) -> str:
 
 def _node(name: str, gpus: int, cpu_millis: int, memory_bytes: int, labels: dict[str, str]) -> Node:
     offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": _PODS}
-    return Node(name, offers | ({GPU: gpus} if gpus else {}), {HOSTNAME: name} | labels)
+    return Node(name, offers | ({GPU: gpus} if gpus else {}), {HOSTNAME_LABEL: name} | labels)

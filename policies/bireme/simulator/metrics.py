@@ -8,15 +8,188 @@ fits, say) are in ``never_started`` only, because no policy can start them. Two 
 compared when both finished the same jobs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
+from bireme.core.messages import HOUR
+from bireme.core.nodes import Node
+from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
-from bireme.simulator import quantities, steps
-from bireme.simulator.outcome import Outcome
+from bireme.simulator import loads
+from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
+from bireme.simulator.workload import TraceJob
+
+# Step functions of time: their means over stretches, exactly.
+#
+# A step function is given by ascending ``times`` and ``values`` of one shape (points,): value ``i``
+# holds from ``times[i]`` until ``times[i + 1]``, the last one for ever, and before the first it is
+# 0.
+
+
+def mean_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
+    """The mean over the time from ``began`` to ``ended``, which is later."""
+    return float(binned(times, values, np.array([began, ended]))[0])
+
+
+def binned(times: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
+    """The means over the bins between ascending ``edges``, shape (edges - 1,)."""
+    area = integral(times, values, edges)
+    return np.asarray(np.diff(area) / np.diff(edges))
+
+
+def integral(times: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
+    """The area under the function from its first step to each time of ``at``, shape of ``at``."""
+    if not len(times):
+        return np.zeros_like(at)
+    areas = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(times))))
+    beyond = np.maximum(at - times[-1], 0.0) * values[-1]
+    # Between two steps the area grows by a straight line, so that interpolation is exact.
+    return np.asarray(np.interp(at, times, areas) + beyond)
+
+
+# Quantities of single jobs in an outcome, one number per job, in order of submission.
+#
+# A job counts as *faulty* when it never started for a reason that no order of the others can
+# change:
+# it never fits, its queue does not exist. What is measured over jobs names which jobs.
+
+SHORTEST_SECONDS: Final = 1.0
+"""Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""
+
+_EXACT: Final = 1e-9
+"""Demand in nodes is a sum of fractions: so much is no lack."""
+
+_FAULTS: Final = frozenset(reason.value for reason in Reason if reason.is_configuration_fault)
+
+
+def waited_seconds(outcome: Outcome) -> FloatArray:
+    """From submission to the first start, of the jobs that started."""
+    starts = [r.started - r.job.submitted for r in outcome.jobs if r.started is not None]
+    return np.array(starts, dtype=float)
+
+
+def completion_seconds(outcome: Outcome) -> FloatArray:
+    """From submission to the finish (job completion time), of the jobs that finished."""
+    ends = [r.finished - r.job.submitted for r in outcome.jobs if r.finished is not None]
+    return np.array(ends, dtype=float)
+
+
+def slowdowns(outcome: Outcome) -> FloatArray:
+    """Completion time over the job's own run time, of the jobs that finished."""
+    return np.asarray(completion_seconds(outcome) / _own_seconds(finished(outcome)))
+
+
+def fairness(outcome: Outcome) -> FloatArray:
+    """Finish-time fairness of the jobs that finished; above 1 a job was worse off than alone.
+
+    ``rho = T_shared / T_independent`` (Mahajan et al., Themis, NSDI 2020): the completion time
+    over the run time on 1/n of the cluster, all its own. ``n`` is the mean number of jobs that
+    waited or ran during the job's life, itself included. A job that asks for no more than its
+    share of the GPUs runs there as long as it ever does; one that asks for ``k`` times its share
+    runs ``k`` times as long, as Themis has it for all (``T_independent = T_alone * n``).
+    """
+    done = finished(outcome)
+    submitted = np.array([record.job.submitted for record in done], dtype=float)
+    shared = completion_seconds(outcome)
+    times, present = _presence(outcome)
+    ends = integral(times, present, submitted + shared)
+    area = ends - integral(times, present, submitted)
+    sharers = np.maximum(area / np.maximum(shared, np.finfo(float).tiny), 1.0)
+    asked = np.array([loads.gpus(record.job) for record in done], dtype=float)
+    shares_asked = asked * sharers / max(outcome.total_gpus, 1)
+    return np.asarray(shared / (_own_seconds(done) * np.maximum(shares_asked, 1.0)))
+
+
+def finished(outcome: Outcome) -> list[JobRecord]:
+    """The jobs that finished."""
+    return [record for record in outcome.jobs if record.finished is not None]
+
+
+def is_faulty(record: JobRecord) -> bool:
+    """Whether it never started for a reason that waiting cannot change."""
+    return record.started is None and record.verdict in _FAULTS
+
+
+def gpus_by_task(job: TraceJob) -> dict[str, int]:
+    """GPUs of one replica, by task name."""
+    return {task.name: dict(task.request).get(GPU, 0) for task in job.tasks}
+
+
+def gpu_seconds(record: JobRecord) -> float:
+    """GPUs held, times how long, over all spans of a job."""
+    gpus = gpus_by_task(record.job)
+    return sum(
+        (span.ended - span.began) * sum(gpus[task] * count for task, _, count in span.places)
+        for span in record.spans
+    )
+
+
+def node_seconds(outcome: Outcome, began: float, ended: float) -> float:
+    """Nodes that were there or on their way, times how long, between two moments."""
+    fixed = outcome.nodes - sum(pool.maximum for pool in outcome.pools)
+    span = np.array([began, ended])
+    changing = (np.diff(integral(pool.times, pool.asked, span)) for pool in outcome.pools)
+    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+
+
+def gpu_seconds_there(outcome: Outcome, began: float, ended: float) -> float:
+    """GPUs of nodes that were there, times how long, between two moments."""
+    span = np.array([began, ended])
+    fixed = outcome.total_gpus - sum(pool.maximum * pool.gpus_per_node for pool in outcome.pools)
+    changing = (
+        pool.gpus_per_node * np.diff(integral(pool.times, pool.there, span))
+        for pool in outcome.pools
+    )
+    return fixed * (ended - began) + float(sum(area[0] for area in changing))
+
+
+def short_seconds(outcome: Outcome, began: float, ended: float) -> float:
+    """For how long a node pool was asked for more nodes than it had; pools are added up."""
+    return sum(
+        float(np.diff(integral(pool.times, is_short(pool), np.array([began, ended])))[0])
+        for pool in outcome.pools
+    )
+
+
+def is_short(pool: PoolSeries) -> FloatArray:
+    """1 from each of its times on at which more was asked than there was, else 0."""
+    return (pool.demand > pool.there + _EXACT).astype(float)
+
+
+def first_submission(outcome: Outcome) -> float:
+    """Seconds after the start of the trace; 0 without jobs."""
+    return min((record.job.submitted for record in outcome.jobs), default=0.0)
+
+
+def last_end(outcome: Outcome) -> float:
+    """When the last run ended, seconds after the start of the trace; or the last submission."""
+    submitted = max((record.job.submitted for record in outcome.jobs), default=0.0)
+    ends = (record.spans[-1].ended for record in outcome.jobs if record.spans)
+    return max(ends, default=submitted)
+
+
+def _own_seconds(records: Sequence[JobRecord]) -> FloatArray:
+    return np.array([max(r.job.duration_seconds, SHORTEST_SECONDS) for r in records], dtype=float)
+
+
+def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+    """How many jobs waited or ran, as a step function; faulty ones ask for no share."""
+    ended = last_end(outcome)
+    records = [record for record in outcome.jobs if not is_faulty(record)]
+    came = [record.job.submitted for record in records]
+    left = [
+        record.finished if record.finished is not None else max(ended, record.job.submitted)
+        for record in records
+    ]
+    times = np.array(came + left, dtype=float)
+    changes = np.repeat([1.0, -1.0], len(records))
+    order = np.argsort(times, kind="stable")
+    return times[order], np.cumsum(changes[order])
+
 
 Number: TypeAlias = int | float | None
 
@@ -135,23 +308,23 @@ class Metrics:
 def measure(outcome: Outcome) -> Metrics:
     """The numbers of one simulation."""
     records, counts = outcome.jobs, outcome.counts
-    finished = len(quantities.finished(outcome))
+    finished_count = len(finished(outcome))
     started = sum(record.started is not None for record in records)
-    began, ended = quantities.first_submission(outcome), quantities.last_end(outcome)
+    began, ended = first_submission(outcome), last_end(outcome)
     return Metrics(
         policy=outcome.policy,
         trace=outcome.trace,
         seed=outcome.seed,
         jobs=len(records),
-        finished=finished,
-        unfinished=started - finished,
+        finished=finished_count,
+        unfinished=started - finished_count,
         never_started=len(records) - started,
         wait_seconds=_waits(outcome, ended),
-        jct_seconds=Distribution.of(quantities.completion_seconds(outcome)),
-        slowdown=Distribution.of(quantities.slowdowns(outcome)),
-        finish_time_fairness=Distribution.of(quantities.fairness(outcome)),
+        jct_seconds=Distribution.of(completion_seconds(outcome)),
+        slowdown=Distribution.of(slowdowns(outcome)),
+        finish_time_fairness=Distribution.of(fairness(outcome)),
         makespan_seconds=ended - began,
-        node_hours=quantities.node_seconds(outcome, began, ended) / 3600,
+        node_hours=node_seconds(outcome, began, ended) / 3600,
         short_hours=_short_hours(outcome, began, ended),
         gpu_utilisation=_utilisation(outcome, began, ended),
         mean_fragmentation=_fragmentation(outcome, began, ended),
@@ -167,11 +340,11 @@ def measure(outcome: Outcome) -> Metrics:
 
 
 def _waits(outcome: Outcome, ended: float) -> Distribution:
-    over = Distribution.of(quantities.waited_seconds(outcome))
+    over = Distribution.of(waited_seconds(outcome))
     lasting = [
         max(0.0, ended - record.job.submitted)
         for record in outcome.jobs
-        if record.started is None and not quantities.is_faulty(record)
+        if record.started is None and not is_faulty(record)
     ]
     return replace(over, max=max([*lasting, over.max or 0.0])) if lasting else over
 
@@ -181,23 +354,47 @@ def _violations(outcome: Outcome, ended: float) -> int:
         (ended if record.started is None else record.started) - record.job.submitted
         > record.wait_bound_seconds + _PUNCTUAL_SECONDS
         for record in outcome.jobs
-        if not quantities.is_faulty(record)
+        if not is_faulty(record)
     )
 
 
 def _short_hours(outcome: Outcome, began: float, ended: float) -> float | None:
-    return quantities.short_seconds(outcome, began, ended) / 3600 if outcome.pools else None
+    return short_seconds(outcome, began, ended) / 3600 if outcome.pools else None
 
 
 def _utilisation(outcome: Outcome, began: float, ended: float) -> float | None:
     # From the spans, which are exact; the series may have been thinned out.
-    available = quantities.gpu_seconds_there(outcome, began, ended)
-    return sum(map(quantities.gpu_seconds, outcome.jobs)) / available if available else None
+    available = gpu_seconds_there(outcome, began, ended)
+    return sum(map(gpu_seconds, outcome.jobs)) / available if available else None
 
 
 def _fragmentation(outcome: Outcome, began: float, ended: float) -> float | None:
     if not outcome.total_gpus or ended <= began:
         return None
     series = outcome.series
-    free = steps.mean_between(series.times, series.fragmented_gpus, began, ended)
+    free = mean_between(series.times, series.fragmented_gpus, began, ended)
     return free / outcome.total_gpus
+
+
+# What jobs cost: the rent of the GPUs they hold, for as long as they hold them.
+#
+# The fee of a job is the sum over its runs and machines of price, GPUs and hours (Xing et al.,
+# DAS).
+
+
+def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
+    """The fee of every job, shape (jobs,), at what the GPU models of ``nodes`` cost to rent."""
+    prices = {
+        node.name: gpu_model(node.labels.get(GPU_MODEL_LABEL, "")).dollars_per_hour
+        for node in nodes
+    }
+    return np.array([_fee(record, prices) for record in outcome.jobs], dtype=float)
+
+
+def _fee(record: JobRecord, prices: dict[str, float]) -> float:
+    gpus = gpus_by_task(record.job)
+    return sum(
+        (span.ended - span.began) / HOUR * prices[node] * gpus[task] * replicas
+        for span in record.spans
+        for task, node, replicas in span.places
+    )

@@ -13,19 +13,68 @@ comes from the seed and the names of jobs and nodes alone.
 """
 
 import math
-from collections.abc import Callable, Hashable
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
 
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
 from bireme.core.gangs import Gang
+from bireme.core.gpus import GPU
+from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
-from bireme.simulator.conduct import CONDUCT, Conduct
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.simulator.arrivals import Estimator
+from bireme.simulator.equivalence import FIRST_DEPTH, may_thin
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.events import Kind
-from bireme.simulator.lines import FIRST_DEPTH, may_thin
-from bireme.simulator.outcome import JobRecord
-from bireme.simulator.recorder import Recorder
-from bireme.simulator.world import World
+from bireme.simulator.node_pools import NodePool
+from bireme.simulator.outcome import JobRecord, Outcome, Recorder
+from bireme.simulator.physics import Physics
+from bireme.simulator.state import World
+from bireme.simulator.workload import Trace
+
+# How a simulation goes about its work: when it looks, when it ends, what it may leave out.
+
+Decide: TypeAlias = Callable[[ClusterSnapshot, Policy], Decision]
+CYCLE: Final[Decide] = partial(run_cycle, explain=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conduct:
+    """How a simulation goes about its work; nothing about the cluster or the policy.
+
+    Attributes:
+        heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
+            others, or a sizer looks after elastic ones), the cycle runs so long after the last
+            event, and then after twice as long each time, until something happens again. The
+            operator looks every few seconds.
+        round_seconds: Decisions fall on multiples of it, as in schedulers that look at the cluster
+            once a minute, and on every one while time alone may change them; 0 for at once.
+        until_seconds: The simulation is cut off after this moment.
+        takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
+            cannot change a cycle are left out of it (:mod:`bireme.simulator.equivalence`).
+        verifies: Whether usage is recomputed and compared after every moment; for tests.
+        decide: The scheduling cycle, or what a comparison puts in its place.
+        clock: Where processor seconds are read; for ``decision_seconds`` alone.
+    """
+
+    heartbeat_seconds: float = 60.0
+    round_seconds: float = 0.0
+    until_seconds: float = math.inf
+    takes_shortcuts: bool = True
+    verifies: bool = False
+    decide: Decide = CYCLE
+    clock: Callable[[], float] = time.perf_counter
+
+
+CONDUCT: Final = Conduct()
+"""A simulation that looks when something happens, and leaves out what changes nothing."""
+
 
 Progress = Callable[[int, int], None]
 """Told now and then how many jobs are finished, and how many there are."""
@@ -50,7 +99,7 @@ COUNTED = (
 
 
 class Simulation:
-    """One run of :mod:`bireme.simulator.engine`; or, to decide from outside, step by step.
+    """One run of :mod:`bireme.simulator.simulation`; or, to decide from outside, step by step.
 
     While ``advance()``: ``decide_on(some)``, as often as one likes, then ``settle()``.
     """
@@ -256,3 +305,49 @@ class Simulation:
         holds = (action for action in self._last.actions if isinstance(action, Hold))
         ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
         return ranked is not None and ranked.claim is not None
+
+
+# A workload on a cluster under a policy, from the first event to the last: one call.
+#
+# How that goes is :mod:`bireme.simulator.simulation`.
+
+_SETTINGS = SchedulingSettings()
+_PHYSICS = Physics()
+
+
+def simulate(
+    trace: Trace,
+    nodes: Sequence[Node],
+    policy: Policy,
+    settings: SchedulingSettings = _SETTINGS,
+    *,
+    physics: Physics = _PHYSICS,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    estimator: Estimator | None = None,
+    conduct: Conduct = CONDUCT,
+    pools: Sequence[NodePool] = (),
+) -> Outcome:
+    """What becomes of ``trace`` on ``nodes`` under ``policy``.
+
+    Nodes of ``pools`` come and go; all others are always there.
+
+    The outcome names the policy by its classes; whoever knows a better name may replace it.
+    Raises TraceError for a job that makes no sense, and SimulationError without nodes or when a
+    decision over-commits a node, splits a gang or never comes to an end.
+    """
+    world = World(trace, nodes, settings, physics, seed, estimator, pools)
+    simulation = Simulation(world, policy, conduct, on_progress)
+    simulation.run()
+    return Outcome(
+        policy="/".join(type(part).__name__ for part in (policy.orderer, policy.placer)),
+        trace=trace.name,
+        seed=seed,
+        nodes=len(nodes),
+        total_gpus=sum(node.allocatable.get(GPU, 0) for node in nodes),
+        jobs=simulation.records(),
+        series=simulation.recorder.series(),
+        counts=simulation.counts,
+        decision_seconds=simulation.decision_seconds,
+        pools=world.pools.series(),
+    )

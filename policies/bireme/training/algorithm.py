@@ -21,9 +21,15 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
 from bireme.training.distributions import Distribution
-from bireme.training.episodes import LONGEST_EPISODE, Episodes
-from bireme.training.policies import ActorCritic, Tensors
-from bireme.training.rollouts import Rollout, collect, gae, replica_advantages
+from bireme.training.networks import ActorCritic, Tensors
+from bireme.training.rollouts import (
+    LONGEST_EPISODE,
+    Episodes,
+    Rollout,
+    collect,
+    gae,
+    replica_advantages,
+)
 from bireme.training.worlds import World
 
 

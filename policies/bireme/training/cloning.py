@@ -26,9 +26,8 @@ from bireme.training.distributions import (
     JointDistribution,
     MaskedCategorical,
 )
-from bireme.training.episodes import never_ends
-from bireme.training.policies import ActorCritic, arrays, tensor, tensors
-from bireme.training.rollouts import joined, taken
+from bireme.training.networks import ActorCritic, arrays, tensor, tensors
+from bireme.training.rollouts import joined, never_ends, taken
 from bireme.training.worlds import Actions, Array, Observation, World
 
 Teacher: TypeAlias = Callable[[Observation], Actions]

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from bireme.core.errors import BiremeError
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.training.judgement import Judgement
-from bireme.training.judging import EvaluationError
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.training.judgement import EvaluationError, Judgement
 from bireme.training.recipes import Recipe, Results, load_recipe
 
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -21,12 +21,13 @@ import numpy as np
 import torch
 
 from bireme.core.policy import PartName
-from bireme.rl import cards, encoders
-from bireme.rl.cards import Card, PartCard, Parts
-from bireme.rl.checkpoints import AFFINITIES, LOGITS, SCORES, Checkpoint, load
-from bireme.rl.errors import CheckpointError
+from bireme.onnx import cards
+from bireme.onnx.cards import Card, PartCard, Parts
+from bireme.onnx.checkpoints import AFFINITIES, LOGITS, SCORES, Checkpoint, load
+from bireme.onnx.errors import CheckpointError
+from bireme.onnx.sessions import Session
+from bireme.rl import encoders
 from bireme.rl.protocols import Array, Shape
-from bireme.rl.sessions import Session
 from bireme.training.runs import TrainingRun
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Trained:
         module: Called with one float32 tensor per input of the encoder, in their order; answers
             with one number per gang, node or move, shape (rows,).
         encoder: Name and version of the encoder of its inputs.
-        stops_others: As in :class:`~bireme.rl.cards.PartCard`.
+        stops_others: As in :class:`~bireme.onnx.cards.PartCard`.
     """
 
     module: torch.nn.Module

@@ -1,21 +1,28 @@
 """How a checkpoint did in one setting: every seed's numbers, means, and who was best.
 
 All contenders meet the same seeds, so their ratios are paired; what intervals mean is said in
-:mod:`bireme.simulator.bootstrap`. The best rival is the contender, other than the checkpoint, with
+:mod:`bireme.simulator.comparison`. The best rival is the contender, other than the checkpoint, with
 the best mean of the recipe's primary metric; ratios are to that one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
-from bireme.core.errors import SettingError
+from bireme.core.errors import BiremeError, SettingError
+from bireme.core.policy import PartName
 from bireme.core.resources import FloatArray
-from bireme.simulator import bootstrap
-from bireme.simulator.bootstrap import Estimate
-from bireme.simulator.reports.markdown import number
+from bireme.onnx.cards import CARD_FILE, Result, encode
+from bireme.onnx.checkpoints import Checkpoint, read_card
+from bireme.onnx.errors import CheckpointError
+from bireme.onnx.sessions import Session
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.reports.terminal import number
 from bireme.training.recipes import Results
 
 _ABOUT: Final = ("recipe", "checkpoint", "sha256", "setting", "options", "metric", "is_less_better")
@@ -55,8 +62,8 @@ class Judgement:
 
     def means(self) -> dict[str, dict[str, Estimate]]:
         """By contender and metric, the best contender first; metrics without a value left out."""
-        drawn = bootstrap.draws(len(self.runs))
-        found = {name: bootstrap.means(table, drawn) for name, table in self._tables().items()}
+        drawn = comparison.draws(len(self.runs))
+        found = {name: comparison.means(table, drawn) for name, table in self._tables().items()}
         return {name: self._by_metric(found[name]) for name in self._best_first(found)}
 
     def ratios(self) -> dict[str, dict[str, Estimate]]:
@@ -64,9 +71,9 @@ class Judgement:
         rival = self.best_rival
         if rival is None:
             return {}
-        tables, drawn = self._tables(), bootstrap.draws(len(self.runs))
+        tables, drawn = self._tables(), comparison.draws(len(self.runs))
         return {
-            name: self._by_metric(bootstrap.ratios(table, tables[rival], drawn))
+            name: self._by_metric(comparison.ratios(table, tables[rival], drawn))
             for name, table in tables.items()
         }
 
@@ -160,3 +167,78 @@ def _cell(estimate: Estimate | None) -> str:
 
 def _plain(row: Mapping[str, Estimate]) -> dict[str, object]:
     return {metric: asdict(estimate) for metric, estimate in row.items()}
+
+
+# What a checkpoint reached, into its card, with the command that measures it again.
+#
+# The sha256 of the card, and so the name of the checkpoint in records, is another afterwards.
+
+
+def into_card(folder: Path, found: Sequence[Judgement], command: str) -> None:
+    """Put ``found`` in place of older results of the same settings.
+
+    Raises:
+        CheckpointError: there is no card in ``folder``.
+        SettingError: ``found`` is about another checkpoint.
+    """
+    card, digest = read_card(folder)
+    for each in found:
+        if each.sha256 != digest:
+            raise SettingError(
+                f"setting {each.setting!r} was measured of the checkpoint with sha256 "
+                f"{each.sha256}, {str(folder)!r} has {digest}; measure it again"
+            )
+    measured = {each.setting for each in found}
+    kept = [result for result in card.results if result.setting not in measured]
+    results = (*kept, *(result for each in found for result in _results(each, command)))
+    (folder / CARD_FILE).write_bytes(encode(msgspec.structs.replace(card, results=results)))
+
+
+def _results(found: Judgement, command: str) -> Iterator[Result]:
+    means, rival = found.means(), found.best_rival
+    beside = means[rival] if rival is not None else {}
+    for metric, own in means[found.checkpoint].items():
+        if rival is None or metric in beside:
+            yield Result(
+                setting=found.setting,
+                metric=metric,
+                value=own.mean,
+                interval=(_or(own.low, own.mean), _or(own.high, own.mean)),
+                rival=rival or "",
+                rival_value=beside[metric].mean if rival is not None else own.mean,
+                command=command,
+            )
+
+
+def _or(bound: float | None, mean: float) -> float:
+    return mean if bound is None else bound
+
+
+# What recipes need to judge a checkpoint: a network to ask, and runs that came to their end.
+
+
+class EvaluationError(BiremeError):
+    """A seed could not be judged; the text says what went wrong in it."""
+
+
+def session_of(checkpoint: Checkpoint, part: PartName) -> Session:
+    """The network of ``part`` of ``checkpoint``; CheckpointError where it has none."""
+    found = {
+        "orderer": checkpoint.orderer,
+        "placer": checkpoint.placer,
+        "sizer": checkpoint.sizer,
+    }[part]
+    if found is None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.card.name!r} has no {part} to be judged; name one that has"
+        )
+    return found.session
+
+
+def check_ended(contender: str, unfinished: int, fallbacks: int = 0) -> None:
+    """EvaluationError unless ``contender`` finished every job and gave only valid answers."""
+    if unfinished or fallbacks:
+        raise EvaluationError(
+            f"{contender}: {unfinished} jobs did not finish, {fallbacks} cycles fell back on the "
+            "rules, so that its times compare with no others; correct it, or leave it out"
+        )

@@ -1,7 +1,7 @@
 """A training run: a folder in which a policy is learned, stage by stage, and what is seen of it.
 
     FOLDER/run.json                 what is being trained, and which stages are finished
-    FOLDER/curves.csv, curves.png   the curves (:mod:`bireme.training.curves`)
+    FOLDER/curves.csv, curves.png   the curves (:mod:`bireme.training.runs`)
     FOLDER/STAGE.safetensors        what that stage's algorithm has learned so far; likewise
     FOLDER/STAGE.stopping.safetensors  the best weights, where a validation score ends the stage
     FOLDER/checkpoint/              the finished checkpoint, as it is served
@@ -11,19 +11,212 @@ the learning when the time is up. A run that was broken off goes on from what wa
 several processes the first writes all of this; to resume, all must see it.
 """
 
+import csv
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from torch import Tensor, nn
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
 from bireme.training.algorithm import Callback, Progress
-from bireme.training.curves import Curves
 from bireme.training.distributed import least, process_seed, rank, world_size
-from bireme.training.watching import Watcher, silent
+
+# The curves of a run: a table that grows by a row per update, and its picture.
+#
+# ``curves.csv`` has the columns ``stage``, ``step`` (samples of that stage, over all processes) and
+# ``seconds`` (of the whole run, over all its starts), then one per number that was told. A number
+# that appears later gets a column then; cells it has no value for are empty.
+
+KEYS: Final = ("stage", "step", "seconds")
+_ACROSS: Final = 3
+_PANEL_INCHES: Final = (4.0, 2.6)
+
+
+class Curves:
+    """The rows of one ``curves.csv``, in memory and on disk alike."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, str]] = []
+        self._columns = list(KEYS)
+        self._is_on_disk = False
+
+    @classmethod
+    def read(cls, path: Path, rows: int) -> "Curves":
+        """The first ``rows`` of ``path``; the others leave it when the next row is added."""
+        curves = cls(path)
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as lines:
+                reader = csv.DictReader(lines)
+                curves.rows = list(reader)[:rows]
+                curves._columns = list(reader.fieldnames or KEYS)
+        return curves
+
+    @property
+    def seconds(self) -> float:
+        """Those of the last row."""
+        return float(self.rows[-1]["seconds"]) if self.rows else 0.0
+
+    @property
+    def last_numbers(self) -> dict[str, float]:
+        """The last value of every number, in the order of the columns."""
+        names = [name for name in self._columns if name not in KEYS]
+        told = {name: row[name] for row in self.rows for name in names if row.get(name)}
+        return {name: float(told[name]) for name in names if name in told}
+
+    def add(self, stage: str, step: int, seconds: float, numbers: Mapping[str, float]) -> None:
+        """Write a row; one with a number nobody told before rewrites the table."""
+        told = {key: f"{number:.6g}" for key, number in numbers.items()}
+        row = {"stage": stage, "step": str(step), "seconds": f"{seconds:.3f}", **told}
+        new = [key for key in row if key not in self._columns]
+        self.rows.append(row)
+        if new or not self._is_on_disk:
+            self._columns += new
+            self._write()
+            return
+        with self.path.open("a", newline="", encoding="utf-8") as lines:
+            csv.DictWriter(lines, self._columns).writerow(row)
+
+    def plot(self, target: Path) -> None:
+        """A picture with a panel per number, over the seconds of the run; a line per stage."""
+        from matplotlib.figure import Figure
+
+        names = [name for name in self._columns if name not in KEYS]
+        down = max(1, math.ceil(len(names) / _ACROSS))
+        size = (_ACROSS * _PANEL_INCHES[0], down * _PANEL_INCHES[1])
+        figure = Figure(figsize=size, layout="constrained")
+        for at, name in enumerate(names):
+            self._draw(figure.add_subplot(down, _ACROSS, at + 1), name)
+        figure.savefig(target)
+
+    def _draw(self, axes: Any, name: str) -> None:
+        for number, stage in enumerate(dict.fromkeys(row["stage"] for row in self.rows)):
+            points = [
+                (float(row["seconds"]), float(row[name]))
+                for row in self.rows
+                if row["stage"] == stage and row.get(name)
+            ]
+            if points:
+                line = {"label": stage, "color": f"C{number}", "marker": ".", "markersize": 3}
+                axes.plot(*zip(*points, strict=True), **line)
+        axes.set_title(name.replace("_", " "), fontsize=9)
+        axes.set_xlabel("seconds", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.legend(fontsize=7)
+
+    def _write(self) -> None:
+        with self.path.open("w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, self._columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+        self._is_on_disk = True
+
+
+# What a person sees while a policy is trained: a bar on a terminal, elsewhere a line at times.
+
+SECONDS_BETWEEN_LINES: Final = 15.0
+_NUMBERS_SHOWN: Final = 4
+
+
+class Watcher(Protocol):
+    """Shows one stage, between entering and leaving it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
+        """``done`` of ``total`` steps of ``stage``, and what was measured."""
+        ...
+
+
+def watcher(stream: TextIO) -> Watcher:
+    """The one that suits ``stream``."""
+    return Bar(stream) if stream.isatty() else Lines(stream, time.monotonic)
+
+
+def silent() -> Watcher:
+    """One that shows nothing."""
+    return Lines(None, time.monotonic)
+
+
+class Lines:
+    """A line at the first step, then every few seconds; none where there is no stream."""
+
+    def __init__(self, stream: TextIO | None, clock: Callable[[], float]) -> None:
+        self._stream, self._clock = stream, clock
+        self._next = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        pass
+
+    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
+        if self._stream is None or self._clock() < self._next:
+            return
+        self._next = self._clock() + SECONDS_BETWEEN_LINES
+        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {told(numbers)}\n")
+        self._stream.flush()
+
+
+class Bar:
+    """A bar that fills while the stage goes on, with what was measured beside it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=Console(file=stream),
+        )
+        self._task = self._bars.add_task("starting", total=None, told="")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
+        self._bars.update(
+            self._task, description=stage, completed=done, total=total, told=told(numbers)
+        )
+
+
+def told(numbers: Mapping[str, float]) -> str:
+    """The numbers told last, which are those of validation, come first."""
+    last = list(numbers.items())[: -_NUMBERS_SHOWN - 1 : -1]
+    return ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in last)
+
 
 Scale = Literal["full", "smoke"]
 SECONDS_BETWEEN_SAVES: Final = 60.0
@@ -209,3 +402,96 @@ class TrainingRun:
         draft = self.folder / "run.json.new"
         draft.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.folder / "run.json")
+
+
+# Early stopping: the policy that did best on worlds it does not learn from is the one to keep.
+#
+# Learning goes on past the best policy, into noise and into what only the training worlds have, so
+# every few updates the policy is judged on fixed validation worlds. The best weights are kept; when
+# they have not been bettered for ``patience`` judgements, learning ends.
+
+
+class EarlyStopping:
+    """A callback that judges, keeps the best, and ends learning.
+
+    Args:
+        policy: Whose weights are kept.
+        score: The validation score of the policy as it is. The same in all processes.
+        every: Judge after every so many updates.
+        patience: End after so many judgements in a row that were no better.
+        is_less_better: Whether a score is a cost.
+
+    Attributes:
+        best_score: None before the first judgement.
+        best_update: After which update it was reached.
+        last_score: Of the last judgement.
+    """
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        score: Callable[[], float],
+        *,
+        every: int = 10,
+        patience: int = 10,
+        is_less_better: bool = False,
+    ) -> None:
+        if every < 1 or patience < 1:
+            raise SettingError(f"every={every} and patience={patience}: both must be at least 1")
+        self._policy, self._score = policy, score
+        self._every, self._patience, self._sign = every, patience, -1 if is_less_better else 1
+        self.best_score: float | None = None
+        self.last_score: float | None = None
+        self.best_update = 0
+        self._misses = 0
+        self._best: dict[str, Tensor] = {}
+
+    def __call__(self, progress: Progress) -> bool:
+        """Judge, if it is time; whether learning should go on."""
+        if progress.update % self._every == 0:
+            self.judge(progress.update)
+        return self._misses < self._patience
+
+    def judge(self, update: int = 0) -> float:
+        """Judge the policy now, before learning for instance; a score of nan is never best."""
+        score = self.last_score = self._score()
+        if self._is_best(score):
+            self.best_score, self.best_update, self._misses = score, update, 0
+            self._best = {n: part.detach().clone() for n, part in self._policy.state_dict().items()}
+        else:
+            self._misses += 1
+        return score
+
+    def restore(self) -> None:
+        """Give the policy its best weights back.
+
+        Raises:
+            SettingError: it was never judged.
+        """
+        if self.best_score is None:
+            raise SettingError(
+                f"the policy was never judged; learn for at least every={self._every} updates, or "
+                "call judge() first"
+            )
+        self._policy.load_state_dict(self._best)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best weights and how it stands, for :mod:`bireme.training.storage`."""
+        return {
+            "policy": self._best or dict(self._policy.state_dict()),
+            "best_score": self.best_score,
+            "last_score": self.last_score,
+            "best_update": self.best_update,
+            "misses": self._misses,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        self._best = dict(state.get("policy", {}))
+        self.best_score, self.last_score = state["best_score"], state["last_score"]
+        self.best_update, self._misses = state["best_update"], state["misses"]
+
+    def _is_best(self, score: float) -> bool:
+        if self.best_score is None:
+            return not math.isnan(score)
+        return self._sign * score > self._sign * self.best_score

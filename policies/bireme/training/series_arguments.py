@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.command_line import UsageError, naming
-from bireme.simulator.reports.words import duration
+from bireme.simulator.reports.terminal import duration
 from bireme.simulator.traces.series import REDUCTIONS, ReadSeries, read_series
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from bireme.console.gangs import GangLine, in_line, line_of
-from bireme.console.queue_command import table
-from bireme.console.remedies import REMEDIES, remedy
-from bireme.console.why import Explanation
+from bireme.cli.queues import table
+from bireme.cli.snapshots import GangLine, in_line, line_of
+from bireme.cli.why import REMEDIES, Explanation, remedy
 from bireme.core.reasons import Reason
-from bireme.kube import names, timestamps
+from bireme.kube import names, quantities
 
 OWNER = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
-NOW = timestamps.parse("2026-11-22T12:00:00Z") or 0.0
+NOW = quantities.parse_timestamp("2026-11-22T12:00:00Z") or 0.0
 
 
 def job(name: str, **status: Any) -> dict[str, Any]:

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.capacity import COUNT_CEILING, FreeCapacity, Take
-from bireme.core.constraints import NodeConstraints
-from bireme.core.gangs import Gang, Task
+from bireme.core.gangs import Gang, NodeConstraints, Task
 from bireme.core.nodes import Node, NodeTable
-from bireme.core.placement import Placement, make_placement
+from bireme.core.placement import COUNT_CEILING, FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import IntArray
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task
 from scheduling import oracles, strategies

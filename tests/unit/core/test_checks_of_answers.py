@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
-from bireme.core.constraints import NodeConstraints
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
+from bireme.core.gangs import AffinityMode, Gang, NodeConstraints, Role, RoleAffinity
 from bireme.core.nodes import NodeTable
-from bireme.core.placement import Placement, TaskPlacement
+from bireme.core.placement import FreeCapacity, Placement, TaskPlacement
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.claims import MOST_SHIFT, anchored, believed, told_seconds
-from bireme.core.estimates import LONGEST_SECONDS
+from bireme.core.estimates import LONGEST_SECONDS, Progress
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
-from bireme.core.progress import Progress
+from bireme.core.progress_reports import MOST_SHIFT, anchored, believed, told_seconds
 from bireme.core.running import RunningGang
 from bireme.core.speed import LinearSpeed
 from bireme.testing import a_gang, a_node, a_running_gang, a_task

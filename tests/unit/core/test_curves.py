@@ -8,18 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.curves import InverseQuadratic, MeasuredCurve
 from bireme.core.errors import SettingError
-from bireme.core.fitting import (
+from bireme.core.speed import (
     FASTEST,
     SERIAL_SHARE,
     SLOWEST,
     FitError,
+    InverseQuadratic,
+    LinearSpeed,
+    LossCurve,
+    MeasuredCurve,
     fit_loss,
     fit_speed,
     nonnegative_least_squares,
 )
-from bireme.core.speed import LinearSpeed, LossCurve
 
 STEPS = [float(step) for step in range(1, 101, 5)]
 

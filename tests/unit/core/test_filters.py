@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core import filters
-from bireme.core.constraints import (
+from bireme.core.gangs import (
     NodeConstraints,
     Operator,
     Requirement,
@@ -13,7 +12,7 @@ from bireme.core.constraints import (
     Taint,
     Toleration,
 )
-from bireme.core.nodes import CORDON, Node, NodeTable
+from bireme.core.nodes import CORDON, Node, NodeTable, feasible
 from bireme.testing import a_node
 from scheduling import oracles, strategies
 
@@ -28,7 +27,7 @@ LABELLED = [
 
 def allowed(constraints: NodeConstraints, *nodes: Node) -> set[str]:
     table = NodeTable(nodes, LEVELS)
-    mask = filters.feasible(constraints, table)
+    mask = feasible(constraints, table)
     return {name for name, ok in zip(table.names, mask, strict=True) if ok}
 
 
@@ -182,8 +181,8 @@ def test_a_node_that_is_not_ready_takes_nothing_whatever_is_tolerated() -> None:
 
 def test_the_mask_is_remembered_and_cannot_be_changed_by_its_reader() -> None:
     table = NodeTable(LABELLED, LEVELS)
-    mask = filters.feasible(NodeConstraints(), table)
-    assert filters.feasible(NodeConstraints(), table) is mask
+    mask = feasible(NodeConstraints(), table)
+    assert feasible(NodeConstraints(), table) is mask
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = False
 

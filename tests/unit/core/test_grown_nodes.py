@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.core.grown_nodes import grown_nodes
+from bireme.core.scale_up import grown_nodes
 from bireme.testing import GPU, a_node, a_pool, a_snapshot, racks
 
 

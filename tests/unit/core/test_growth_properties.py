@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision
 from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Task
-from bireme.core.nodes import Node
-from bireme.core.pools import GrowablePool
+from bireme.core.nodes import GrowablePool, Node
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy

@@ -5,15 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
-from bireme.core.constraints import NodeConstraints, Taint, Toleration
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import SnapshotError
-from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
-from bireme.core.placement import Placement
+from bireme.core.gangs import (
+    AffinityMode,
+    Gang,
+    NodeConstraints,
+    Role,
+    RoleAffinity,
+    Taint,
+    Toleration,
+)
+from bireme.core.nodes import GrowablePool
+from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy
-from bireme.core.pools import GrowablePool
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.heuristics.fifo import Fifo

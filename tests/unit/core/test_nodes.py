@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from bireme.core.constraints import NodeConstraints, Taint
 from bireme.core.errors import SnapshotError
-from bireme.core.filters import feasible
-from bireme.core.nodes import NodeTable
+from bireme.core.gangs import NodeConstraints, Taint
+from bireme.core.nodes import NodeTable, feasible
 from bireme.testing import GPU, a_node
 from scheduling.strategies import BLOCK, HOST, RACK
 

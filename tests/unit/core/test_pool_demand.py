@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bireme.core.constraints import NodeConstraints
-from bireme.core.gangs import Gang, Role
-from bireme.core.nodes import Node
-from bireme.core.pool_demand import needed_nodes, pool_demand
-from bireme.core.pools import ScaledPool, in_pool
+from bireme.core.gangs import Gang, NodeConstraints, Role
+from bireme.core.node_floor import needed_nodes, pool_demand
+from bireme.core.nodes import Node, ScaledPool, in_pool
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError, SnapshotError
-from bireme.core.queue_levels import MOST_LEVELS
-from bireme.core.queue_tree import QueueTree
+from bireme.core.queue_tree import MOST_LEVELS, QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from bireme.core.decision import Resize
+from bireme.core.elastic import smaller
 from bireme.core.gangs import AffinityMode, Role, RoleAffinity
 from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
-from bireme.core.resizing import smaller
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_running, a_task

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Admit, Decision, Hold, Reservation
+from bireme.core.eta import COVERAGE, REMEMBERED, StartRange, StartRanges
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.policy import Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.start_ranges import COVERAGE, REMEMBERED, StartRange, StartRanges
 from bireme.testing import a_gang, a_running_gang, a_snapshot, a_task, racks, with_running
 
 NOW = 1_000_000.0

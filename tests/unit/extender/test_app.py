@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
-from bireme_extender.app import VERSION, ExtenderApp
-from bireme_extender.bodies import BodyReader
-from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.app import VERSION, BodyReader, ExtenderApp
+from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
 from extendercalls import (
     FixedFreshness,

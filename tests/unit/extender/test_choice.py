@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from bireme.core.policy import ScoreQuestion, Scorer
 from bireme.core.resources import FloatArray
-from bireme.core.scores import ScoreQuestion, Scorer
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
-from bireme_extender import choice
-from bireme_extender.choice import Choice, choice_for
+from bireme_extender import scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
+from bireme_extender.scoring import Choice, choice_for
 from extendercalls import a_group, a_node, a_pod, a_state
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
@@ -95,8 +95,8 @@ def best_of(state: ClusterState, pod: dict[str, Any], scorer: Scorer | None = No
     found = chosen(state, pod)
     assert isinstance(found, Choice)
     among = found.among(ALL)
-    scores, fault = choice.scores_for(found, among, scorer or choice._rules)
-    return choice.points(among, scores), fault
+    scores, fault = scoring.scores_for(found, among, scorer or scoring._rules)
+    return scoring.points(among, scores), fault
 
 
 def test_tightest_node_wins_before_any_member_is_bound() -> None:
@@ -132,7 +132,7 @@ def test_scores_are_whole_points_in_range_and_sixteen_at_most() -> None:
     found = chosen(state, a_pod())
     assert isinstance(found, Choice)
     among = found.among([node["metadata"]["name"] for node in nodes])
-    ranked = choice.points(among, np.linspace(0, 1, 50))
+    ranked = scoring.points(among, np.linspace(0, 1, 50))
     assert len(ranked) == 16
     assert ranked[0] == ("n49", 10)
     assert all(type(score) is int and 0 <= score <= 10 for _, score in ranked)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme_extender.plan_waits import PlanWaits
+from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
 from extendercalls import FixedFreshness, a_group, a_node, a_pod, a_state, make_metrics
 

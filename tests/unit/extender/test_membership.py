@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.kube import names, wire
+from bireme.core.gpus import GPU
+from bireme.kube import wire
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from extendercalls import a_group, a_pod, a_state
 
@@ -84,10 +85,10 @@ def test_namespace_comes_from_the_pod_never_from_a_label() -> None:
 @pytest.mark.parametrize(
     "requests",
     [
-        {"cpu": "4", "memory": "16Gi", names.GPU: "2"},
-        {"cpu": "4001m", "memory": "16Gi", names.GPU: "1"},
-        {"cpu": "4", "memory": "16Gi", names.GPU: "1", "rdma/hca": "1"},
-        {"cpu": "not a quantity", "memory": "16Gi", names.GPU: "1"},
+        {"cpu": "4", "memory": "16Gi", GPU: "2"},
+        {"cpu": "4001m", "memory": "16Gi", GPU: "1"},
+        {"cpu": "4", "memory": "16Gi", GPU: "1", "rdma/hca": "1"},
+        {"cpu": "not a quantity", "memory": "16Gi", GPU: "1"},
     ],
 )
 def test_pod_that_asks_for_more_than_was_planned_is_refused(requests: dict[str, str]) -> None:
@@ -98,13 +99,13 @@ def test_pod_that_asks_for_more_than_was_planned_is_refused(requests: dict[str, 
 def test_every_replica_of_a_task_is_measured_by_what_it_asks_itself() -> None:
     group = a_group(places=(("worker", "n0", "0-3"),))
     assert isinstance(verdict(a_pod(0), group), Membership)
-    greedy = {"cpu": "4", "memory": "16Gi", names.GPU: "2"}
+    greedy = {"cpu": "4", "memory": "16Gi", GPU: "2"}
     assert refusal(a_pod(1, requests=greedy), group).reason is RefusalReason.REQUEST_ABOVE_PLAN
     overhead = {"cpu": "1"}
     assert refusal(a_pod(2, overhead=overhead), group).reason is RefusalReason.REQUEST_ABOVE_PLAN
     found = verdict(a_pod(3), group)
     assert isinstance(found, Membership)
-    assert dict(found.request)[names.GPU] == 1
+    assert dict(found.request)[GPU] == 1
 
 
 def test_pod_that_forges_all_but_the_planned_name_gets_no_node() -> None:

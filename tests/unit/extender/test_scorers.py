@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bireme.core.scores import Scorer
+from bireme.core.policy import Scorer
 from bireme.heuristics.scoring import BestFit
-from bireme.kube.scheduling_policies import SchedulingPolicies
-from bireme.rl.scorers import LearnedScorer
-from bireme_extender.scorers import Scorers, scorer_of
+from bireme.kube.policy_source import SchedulingPolicies
+from bireme.rl.components import LearnedScorer
+from bireme_extender.scoring import Scorers, scorer_of
 from extendercalls import make_metrics
 from kubeobjects.policies import delete, facts_of, put, settled
 from kubeobjects.policy_terms import train

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic.alias_generators import to_camel
 
+from bireme import settings_source
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import settings_source
-from bireme.kube.settings_source import document, read
+from bireme.settings_source import document, read
 from bireme_extender.settings import ExtenderSettings
 
 

@@ -8,13 +8,13 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
+from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray
-from bireme.core.scores import ScoreQuestion
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
-from bireme_extender import exchange
+from bireme_extender import protocol
+from bireme_extender.membership import PlanWaits
 from bireme_extender.metrics import Metrics
-from bireme_extender.plan_waits import PlanWaits
 from bireme_extender.verbs import CacheBehind, Verbs
 from extendercalls import (
     FixedFreshness,
@@ -254,5 +254,5 @@ async def test_fault_of_our_own_is_a_refusal_not_a_failed_call() -> None:
 async def test_malformed_body_is_told_apart_from_a_refusal(body: bytes) -> None:
     lab = Lab()
     for verb in (lab.verbs.filter, lab.verbs.prioritize):
-        with pytest.raises(exchange.MALFORMED):
+        with pytest.raises(protocol.MALFORMED):
             await verb(body)

@@ -9,13 +9,10 @@ import pytest
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.arima import Arima, ArimaModel
-from bireme.forecasting.arima_orders import Orders, terms
-from bireme.forecasting.arima_search import ranked_orders
-from bireme.forecasting.backtest import back_test
-from bireme.forecasting.errors import FitError, TooShort
+from bireme.forecasting.arima import Arima, ArimaModel, Orders, ranked_orders, terms
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.series import Series
+from bireme.forecasting.selection import back_test
+from bireme.forecasting.series import FitError, Series, TooShort
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "tsdl"
 DAY = tuple(k / 24 for k in (1, 2))

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.backtest import BackTest, back_test
-from bireme.forecasting.errors import TooShort
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.series import Series
+from bireme.forecasting.selection import BackTest, back_test
+from bireme.forecasting.series import Series, TooShort
 
 
 @dataclass

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
+from bireme.core.messages import HOUR
 from bireme.core.resources import FloatArray
-from bireme.core.times import HOUR
-from bireme.forecasting.cleaning import Cleaned, Unusable, WallClock, clean
+from bireme.forecasting.pool_forecast import Cleaned, Unusable, WallClock, clean
 from bireme.simulator.traces.series import read_series
 
 BERLIN = WallClock("Europe/Berlin")

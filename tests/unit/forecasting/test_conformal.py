@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.conformal import Intervals
-from bireme.forecasting.errors import TooShort
+from bireme.forecasting.selection import Intervals
+from bireme.forecasting.series import TooShort
 
 
 def test_the_bound_is_the_error_of_the_finite_sample_rank() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.windows import Frame, encode
+from bireme.forecasting.networks import Frame, encode
 
 FRAME = Frame(window=6, horizon=10, periods=(4, 12), cycles=3)
 LAST_OF_DAY, MEAN_OF_DAY, LAST_OF_WEEK, MEAN_OF_WEEK, LAST, LEAD = range(6)

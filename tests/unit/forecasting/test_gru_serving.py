@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.backtest import back_test
-from bireme.forecasting.errors import FitError, TooShort
 from bireme.forecasting.gru import SHIPPED, Gru
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import load
-from bireme.forecasting.series import Series
-from bireme.rl import shipped as policies
+from bireme.forecasting.selection import back_test
+from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.rl import builtin as policies
 
 DAY, WEEK = 24, 168
 SEASONS = (DAY, WEEK)

@@ -5,9 +5,8 @@ import pytest
 
 from bireme.core.resources import FloatArray
 from bireme.forecasting import holt_winters
-from bireme.forecasting.errors import FitError, TooShort
 from bireme.forecasting.holt_winters import HoltWinters
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import FitError, Series, TooShort
 
 
 def load(n: int) -> FloatArray:

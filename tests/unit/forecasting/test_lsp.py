@@ -7,10 +7,9 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import FitError
 from bireme.forecasting.forecasters import Once, make
 from bireme.forecasting.lsp import Lsp
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import FitError, Series
 
 SERIES = Series(np.linspace(1.0, 50.0, 100), 3600)
 

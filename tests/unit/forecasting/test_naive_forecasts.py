@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.forecasting.errors import SeriesError, TooShort
 from bireme.forecasting.forecasters import FORECASTERS, make
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import Series, SeriesError, TooShort
 
 
 def test_persistence_repeats_the_last_value_of_each_origin() -> None:

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.messages import HOUR
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.times import HOUR
-from bireme.forecasting.errors import FitError
 from bireme.forecasting.forecasters import Model
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.nightly import NightlySettings, PoolForecast, forecast_pool
-from bireme.forecasting.series import Series
-from bireme.kube.pool_history import PoolHistory
+from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
+from bireme.forecasting.series import FitError, Series
+from bireme.kube.api.node_pool_scaler import PoolHistory
 
 START = datetime(2026, 9, 7, tzinfo=UTC).timestamp()
 """A Monday; no clock changes within the next six weeks."""

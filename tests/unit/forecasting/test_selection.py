@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.errors import FitError, TooShort
 from bireme.forecasting.selection import choose
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import FitError, Series, TooShort
 
 CHANCE = np.random.default_rng(11)
 DAILY = np.tile(10 + np.arange(24.0), 20)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.forecasting.task_rate import nodes_for, task_rate
+from bireme.forecasting.pool_forecast import nodes_for, task_rate
 
 
 def test_the_rate_follows_the_days_with_the_papers_weight() -> None:

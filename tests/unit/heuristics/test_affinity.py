@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import GIB, a_gang, a_node, a_task, racks

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.heuristics.filling import pack, pack_beside, spread, spread_beside
+from bireme.heuristics.packing import pack, pack_beside, spread, spread_beside
 
 ROOMS = st.lists(st.integers(0, 9), min_size=1, max_size=7)
 

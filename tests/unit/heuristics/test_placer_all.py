@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task

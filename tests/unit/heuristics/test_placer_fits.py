@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Placer
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings

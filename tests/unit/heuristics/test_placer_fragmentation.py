@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.fragmentation import (
     EVEN_WORKLOAD,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Placer
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings

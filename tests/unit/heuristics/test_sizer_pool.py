@@ -20,7 +20,7 @@ from bireme.heuristics.plain_sizers import FairSharing, Maximum, Minimum
 from bireme.heuristics.sizing import Pool, bounds, hand_out, steps_done, steps_left
 from bireme.heuristics.slaq import Slaq
 from bireme.heuristics.tradl import TradlSizer
-from bireme.simulator.physics.optimus import DL2_LAWS
+from bireme.simulator.physics.laws import DL2_LAWS
 from bireme.testing import (
     GPU,
     a_gang,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bireme.kube import wire
-from bireme.kube.gang_views import Promise
+from bireme.kube.allocations import Promise
 from bireme.kube.plans import Member, PlanFacts
 from kubeobjects.facts import CREATED, gated_pod, through_the_wire
 from kubeobjects.fed import PLAN, Cluster, gpus, own_pod

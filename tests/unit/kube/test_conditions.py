@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.conditions import cleaned, with_condition
 
 CREATED, LATER = 1_000_000.0, 1_000_100.0
@@ -38,10 +38,12 @@ def test_a_condition_keeps_its_transition_time_until_its_truth_changes() -> None
     said: dict[str, Any] = {}
     with_condition(said, "Admitted", False, Reason.WAITING_FOR_CAPACITY, "a", CREATED)
     with_condition(said, "Admitted", False, Reason.OVER_QUEUE_LIMIT, "b", LATER)
-    first = timestamps.format(CREATED)
+    first = quantities.format_timestamp(CREATED)
     assert conditions(said) == {"Admitted": ("False", "OverQueueLimit", first)}
     with_condition(said, "Admitted", True, Reason.ADMITTED, "c", LATER)
-    assert conditions(said) == {"Admitted": ("True", "Admitted", timestamps.format(LATER))}
+    assert conditions(said) == {
+        "Admitted": ("True", "Admitted", quantities.format_timestamp(LATER))
+    }
 
 
 def test_setting_a_condition_changes_neither_its_neighbours_nor_the_old_status() -> None:

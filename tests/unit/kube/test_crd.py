@@ -10,9 +10,8 @@ from pydantic import Field
 
 from bireme.kube import crd, names
 from bireme.kube.api import Condition
-from bireme.kube.api.metadata import Resource
-from bireme.kube.api.model import Model, Rule
-from bireme.kube.kinds import KINDS, Kind, Schema
+from bireme.kube.api.base import Model, Resource, Rule
+from bireme.kube.crd import KINDS, Kind, Schema
 
 EVERY_KIND = [pytest.param(kind, id=kind.plural) for kind in KINDS]
 

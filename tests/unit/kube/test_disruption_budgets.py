@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.kube import disruption_budgets, names, timestamps
+from bireme.kube import disruption_budgets, names, quantities
 from bireme.kube.disruption_budgets import Budget, refusal
 from bireme.kube.pods import PodFacts
 from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, running
@@ -82,7 +82,7 @@ def test_pods_that_do_not_run_are_not_counted() -> None:
     assert refusal(budgets(allowed=1), pods) == ""
     job = a_job(task("worker", 3))
     plan = a_plan(job)
-    leaving = {"deletionTimestamp": timestamps.format(CREATED)}
+    leaving = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
     assert refusal(budgets(), [a_pod(job, plan, plan.members[0], **leaving)]) == ""
 
 

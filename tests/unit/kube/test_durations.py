@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.kube import durations
+from bireme.kube import quantities
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from bireme.kube import durations
     ],
 )
 def test_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) -> None:
-    assert durations.parse(text) == seconds
+    assert quantities.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) -> No
 )
 def test_what_is_no_duration_above_zero_is_refused_with_the_value_and_the_remedy(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration above zero; write hours") as refused:
-        durations.parse(text)
+        quantities.parse_duration(text)
     assert ascii(text) in str(refused.value)
     assert str(refused.value).isascii()
 
@@ -38,4 +38,4 @@ def test_what_is_no_duration_above_zero_is_refused_with_the_value_and_the_remedy
 @pytest.mark.parametrize("text", ["87600h1s", "99999h", "999999999h", "999999999m", "999999999s"])
 def test_more_than_ten_years_are_refused_with_the_most_there_may_be(text: str) -> None:
     with pytest.raises(ValueError, match=f"{text} is longer than ten years; write at most 87600h"):
-        durations.parse(text)
+        quantities.parse_duration(text)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bireme.core.running import RunningGang
-from bireme.kube import plans, timestamps
+from bireme.kube import plans, quantities
 from bireme.kube.plans import PlanFacts
 from kubeobjects.facts import CREATED, a_job, a_plan, pod_manifest
 from kubeobjects.fed import Cluster
@@ -17,7 +17,7 @@ WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
 JOB = a_job(WORKERS, rendezvous="torch")
 PLAN = a_plan(JOB, ("n0", "n1"))
 SHRUNK = plans.given_up(PLAN, PLAN.members[2:], CREATED + 5)
-LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
+LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
 
 def cluster(plan: PlanFacts = PLAN, phase: str = "Running") -> Cluster:

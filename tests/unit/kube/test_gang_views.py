@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from bireme.kube import gang_views, names, pods, timestamps, wire
-from bireme.kube.gang_views import GangView
+from bireme.kube import allocations, names, pods, quantities, wire
+from bireme.kube.allocations import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pods import PodFacts
 from kubeobjects.facts import (
@@ -96,7 +96,7 @@ def test_a_pod_of_another_plan_is_a_leftover_under_the_same_name() -> None:
 def test_an_own_pod_that_the_plan_does_not_name_is_a_leftover() -> None:
     small = replace(PLAN, members=PLAN.members[:2])
     extra = a_pod(JOB, PLAN, PLAN.members[3])
-    view = gang_views.of_job(JOB.key, JOB.uid, small, [extra])
+    view = allocations.of_job(JOB.key, JOB.uid, small, [extra])
     assert view.leftovers == (extra,)
 
 
@@ -130,23 +130,23 @@ FOREIGN = PlanFacts(
 def test_members_of_others_are_known_by_uid_alone() -> None:
     recreated = replace(other_pod("a", "n0"), uid="new-uid")
     renamed = replace(other_pod("zzz", "n1"), uid="b-uid")
-    view = gang_views.of_group(FOREIGN, [recreated, renamed])
+    view = allocations.of_group(FOREIGN, [recreated, renamed])
     assert [(m.uid, p) for m, p in view.members] == [("b-uid", renamed)]
     assert view.leftovers == ()
 
 
 def test_a_member_whose_pod_is_gone_holds_no_room_any_more() -> None:
-    view = gang_views.of_group(FOREIGN, [other_pod("a")])
+    view = allocations.of_group(FOREIGN, [other_pod("a")])
     assert list(view.usage()) == [("n0", FOREIGN.requests["pod"])]
     assert view.demand == {"cpu": 1000, "pods": 1}
 
 
 def test_the_view_follows_whose_gang_it_is() -> None:
-    own = gang_views.view_of(JOB.key, JOB.uid, PLAN, [])
+    own = allocations.view_of(JOB.key, JOB.uid, PLAN, [])
     assert len(own.members) == 4
-    assert gang_views.view_of(JOB.key, "", FOREIGN, []).members == ()
+    assert allocations.view_of(JOB.key, "", FOREIGN, []).members == ()
 
 
 def test_names_of_pods_stay_the_same_over_restarts() -> None:
-    assert gang_views.pod_name("job", "worker", 12) == "job-worker-12"
-    assert timestamps.parse(timestamps.format(CREATED)) == CREATED
+    assert allocations.pod_name("job", "worker", 12) == "job-worker-12"
+    assert quantities.parse_timestamp(quantities.format_timestamp(CREATED)) == CREATED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.kube.gpu_models import GPU_MODELS, UNKNOWN_MODEL, gpu_model
+from bireme.core.gpus import GPU_MODELS, UNKNOWN_MODEL, gpu_model
 
 
 @pytest.mark.parametrize(

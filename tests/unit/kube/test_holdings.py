@@ -8,8 +8,8 @@ import pytest
 
 from bireme.core.gangs import Key, Role
 from bireme.core.running import RunningGang
-from bireme.kube import timestamps, wire
-from bireme.kube.gang_views import Promise
+from bireme.kube import quantities, wire
+from bireme.kube.allocations import Promise
 from bireme.kube.plans import Member, PlanFacts
 from kubeobjects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
 from kubeobjects.fed import PLAN, WORKERS, Cluster, own_pod
@@ -190,7 +190,7 @@ def test_a_gang_that_is_being_stopped_holds_its_places_until_its_plan_is_cleared
 
 def test_a_job_that_is_being_deleted_leaves() -> None:
     cluster = planned()
-    stamp = timestamps.format(CREATED)
+    stamp = quantities.format_timestamp(CREATED)
     job = served(training_job("job", WORKERS), "job-uid", deletionTimestamp=stamp)
     cluster.state.put_job(("default", "job"), through_the_wire(job, wire.Custom))
     assert only(cluster).is_leaving

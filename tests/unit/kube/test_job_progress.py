@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.claims import MOST_SHIFT, believed
-from bireme.core.curves import InverseQuadratic
 from bireme.core.estimates import LONGEST_SECONDS
-from bireme.core.fitting import SERIAL_SHARE
-from bireme.kube.api.progress_status import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
-from bireme.kube.progress import MOST_STEPS, Report, Run, Told, told_by, with_report
+from bireme.core.progress_reports import MOST_SHIFT, believed
+from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
+from bireme.kube.api.training_job import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
+from bireme.kube.training_jobs import MOST_STEPS, Report, Run, Told, told_by, with_report
 from kubeobjects.facts import CREATED, a_job
 from kubeobjects.fed import PLAN, Cluster
 

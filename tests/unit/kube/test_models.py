@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
 from bireme.kube.api import (
     Queue,
     TrainingJobSpec,
     TrainingJobStatus,
 )
-from bireme.kube.api.indices import compress, expand
-from bireme.kube.api.metadata import Resource
-from bireme.kube.api.pod_group import Placement, Plan
+from bireme.kube.api.base import Resource
+from bireme.kube.api.pod_group import Placement, Plan, compress, expand
 from bireme.kube.api.queues import LabelSelector
-from bireme.kube.kinds import KINDS
+from bireme.kube.crd import KINDS
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 MODELS: dict[str, type[Resource]] = {kind.model.__name__: kind.model for kind in KINDS}
@@ -62,7 +62,7 @@ def test_a_job_gets_the_defaults_of_the_api() -> None:
     job = spec()
 
     assert (job.queue, job.rendezvous, job.min_available) == ("default", "none", None)
-    assert (job.role_affinity.mode, job.role_affinity.topology_key) == ("Preferred", names.HOSTNAME)
+    assert (job.role_affinity.mode, job.role_affinity.topology_key) == ("Preferred", HOSTNAME_LABEL)
     assert (job.run_policy.backoff_limit, job.run_policy.clean_pod_policy) == (3, "Running")
     assert not job.run_policy.suspend
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bireme.core.constraints import Taint
-from bireme.kube import timestamps, wire
+from bireme.core.gangs import Taint
+from bireme.kube import quantities, wire
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, from_manifest, template_of
 from bireme.testing import a_node
 from kubeobjects.facts import CREATED, served, through_the_wire
@@ -25,7 +25,7 @@ def scaler(name: str = "h200", age: float = 0.0, generation: int = 1, **spec: An
         f"{name}-uid",
         namespace="",
         generation=generation,
-        creationTimestamp=timestamps.format(CREATED - age),
+        creationTimestamp=quantities.format_timestamp(CREATED - age),
     )
     return through_the_wire(made, wire.Custom)
 

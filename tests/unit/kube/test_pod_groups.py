@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from bireme.core.gangs import Gang, Role
+from bireme.core.gpus import GPU
 from bireme.core.reasons import Reason
-from bireme.kube import names, plans, pod_groups, pods, timestamps, wire
+from bireme.kube import names, plans, pod_groups, pods, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed, waiting_gang
 from kubeobjects.facts import CREATED, gated_pod, served, through_the_wire
@@ -103,7 +104,7 @@ def test_equal_gated_pods_are_one_task_with_members_by_uid_in_name_order() -> No
 def test_a_gang_has_waited_since_the_last_pod_that_it_needs_was_made() -> None:
     def made(name: str, after_seconds: float) -> Manifest:
         pod = gated_pod(name)
-        pod["metadata"]["creationTimestamp"] = timestamps.format(CREATED + after_seconds)
+        pod["metadata"]["creationTimestamp"] = quantities.format_timestamp(CREATED + after_seconds)
         return pod
 
     later = (made("a", 500), made("b", 3600), made("c", 7200))
@@ -145,8 +146,8 @@ def test_a_group_waits_for_its_pods_and_says_how_many_there_are() -> None:
 
 
 def test_what_a_group_will_ask_is_foretold_until_its_pods_tell() -> None:
-    group = a_group(2, minResources={"cpu": "1500m", names.GPU: 16})
-    assert found(group, gated_pod("a")).foretold == (("cpu", 1500), (names.GPU, 16))
+    group = a_group(2, minResources={"cpu": "1500m", GPU: 16})
+    assert found(group, gated_pod("a")).foretold == (("cpu", 1500), (GPU, 16))
     assert found(group, gated_pod("a"), gated_pod("b")).foretold == ()
     assert found(a_group(2), gated_pod("a")).foretold == ()
 

@@ -9,7 +9,7 @@ import pytest
 
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
-from bireme.kube.pod_manifests import PodFactory
+from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import JobFacts
 from kubeobjects.facts import a_job, a_plan
 from scenario.manifests import pod_spec, task

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.constraints import NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
-from bireme.kube import pods, quantity, wire
+from bireme.core.gangs import NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
+from bireme.kube import pods, quantities, wire
 from kubeobjects.facts import gated_pod, served, through_the_wire
 from scenario.manifests import GPU, Manifest, pod
 
@@ -153,8 +153,8 @@ def test_a_quantity_nobody_understands_fits_nowhere_and_a_template_with_it_is_re
     value: str,
 ) -> None:
     spec = msgspec.convert({"containers": [container(memory=value)]}, wire.PodSpec)
-    assert dict(pods.request_of_spec(spec))["memory"] == quantity.LARGEST
-    with pytest.raises(quantity.QuantityError, match="memory"):
+    assert dict(pods.request_of_spec(spec))["memory"] == quantities.LARGEST
+    with pytest.raises(quantities.QuantityError, match="memory"):
         pods.request_of_spec(spec, strict=True)
 
 

@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.kube import policy_loads
-from bireme.kube.policy_loads import Outcome, PolicyLoads
-from bireme.kube.scheduling_policies import PolicyFacts
+from bireme.kube import policy_source
+from bireme.kube.policy_source import Outcome, PolicyFacts, PolicyLoads
 from kubeobjects.policies import facts_of, settled
 
 
@@ -90,7 +89,7 @@ async def test_a_spec_that_cannot_be_read_is_not_loaded() -> None:
 
 
 async def test_a_failure_stands_until_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_loads, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(policy_source, "RETRY_SECONDS", 0.05)
     loader, policy = Loader(), facts_of("late")
     loader.faults["late"] = SettingError("not yet")
     loader.loads.want([policy])

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.times import DAY, HOUR
-from bireme.kube.api.node_pool_scaler import RecordedHistory
-from bireme.kube.pool_history import HISTORY_DAYS, NO_HISTORY, PoolHistory, history_of
+from bireme.core.messages import DAY, HOUR
+from bireme.kube.api.node_pool_scaler import (
+    HISTORY_DAYS,
+    NO_HISTORY,
+    PoolHistory,
+    RecordedHistory,
+    history_of,
+)
 
 FIRST = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
 HOURS = st.tuples(st.integers(0, 80 * 24), st.floats(0, 5000), st.floats(0, 1e5))

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from bireme.kube.pod_manifests import PodFactory
-from bireme.kube.progress_access import ANNOTATION, AUDIENCE, ProgressAccess
+from bireme.kube.pod_builder import ANNOTATION, AUDIENCE, PodFactory, ProgressAccess
 from kubeobjects.facts import a_job, a_plan
 from scenario.manifests import Manifest, pod_spec, task
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.kube import quantity
-from bireme.kube.quantity import QuantityError
+from bireme.kube import quantities
+from bireme.kube.quantities import QuantityError
 
-AMOUNTS = st.integers(0, quantity.LARGEST)
+AMOUNTS = st.integers(0, quantities.LARGEST)
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ AMOUNTS = st.integers(0, quantity.LARGEST)
 def test_a_quantity_reads_as_an_exact_integer(
     resource_name: str, value: str | float, amount: int
 ) -> None:
-    assert quantity.parse(resource_name, value) == amount
+    assert quantities.parse_quantity(resource_name, value) == amount
 
 
 def test_requests_round_up_and_allocatable_rounds_down() -> None:
-    assert quantity.parse("cpu", "1.0001", rounding="up") == 1001
-    assert quantity.parse("cpu", "1.0001", rounding="down") == 1000
-    assert quantity.parse("memory", "100m", rounding="up") == 1
-    assert quantity.parse("memory", "100m", rounding="down") == 0
+    assert quantities.parse_quantity("cpu", "1.0001", rounding="up") == 1001
+    assert quantities.parse_quantity("cpu", "1.0001", rounding="down") == 1000
+    assert quantities.parse_quantity("memory", "100m", rounding="up") == 1
+    assert quantities.parse_quantity("memory", "100m", rounding="down") == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_requests_round_up_and_allocatable_rounds_down() -> None:
 )
 def test_a_bad_quantity_is_refused_by_name_and_value(value: str | float, problem: str) -> None:
     with pytest.raises(QuantityError) as refused:
-        quantity.parse("nvidia.com/gpu", value)
+        quantities.parse_quantity("nvidia.com/gpu", value)
 
     message = str(refused.value)
     assert message.startswith("nvidia.com/gpu: quantity ")
@@ -101,7 +101,7 @@ def test_a_bad_quantity_is_refused_by_name_and_value(value: str | float, problem
 
 def test_a_refusal_escapes_what_could_forge_a_log_line() -> None:
     with pytest.raises(QuantityError) as refused:
-        quantity.parse("cpu\n\x1b[31m", "1\nadmitted \u202e")
+        quantities.parse_quantity("cpu\n\x1b[31m", "1\nadmitted \u202e")
 
     assert str(refused.value).isascii()
     assert str(refused.value).isprintable()
@@ -122,36 +122,36 @@ def test_a_refusal_escapes_what_could_forge_a_log_line() -> None:
     ],
 )
 def test_an_amount_is_written_canonically(resource_name: str, amount: int, text: str) -> None:
-    assert quantity.format(resource_name, amount) == text
+    assert quantities.format_quantity(resource_name, amount) == text
 
 
 @pytest.mark.parametrize("amount", [-1, 2**53 + 1])
 def test_an_amount_out_of_range_is_not_written(amount: int) -> None:
     with pytest.raises(QuantityError, match=r"memory: quantity .* is outside"):
-        quantity.format("memory", amount)
+        quantities.format_quantity("memory", amount)
 
 
 @given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), AMOUNTS)
 def test_what_is_written_reads_back(resource_name: str, amount: int) -> None:
-    text = quantity.format(resource_name, amount)
+    text = quantities.format_quantity(resource_name, amount)
 
-    assert quantity.parse(resource_name, text, rounding="up") == amount
-    assert quantity.parse(resource_name, text, rounding="down") == amount
+    assert quantities.parse_quantity(resource_name, text, rounding="up") == amount
+    assert quantities.parse_quantity(resource_name, text, rounding="down") == amount
 
 
 @given(st.floats(0, 1e9), st.sampled_from(["", "n", "u", "m", "k", "Ki"]))
 def test_up_and_down_are_at_most_one_unit_apart(number: float, suffix: str) -> None:
     text = f"{number:.9f}{suffix}"
 
-    down = quantity.parse("cpu", text, rounding="down")
+    down = quantities.parse_quantity("cpu", text, rounding="down")
 
-    assert 0 <= quantity.parse("cpu", text, rounding="up") - down <= 1
+    assert 0 <= quantities.parse_quantity("cpu", text, rounding="up") - down <= 1
 
 
 @given(st.text(max_size=70) | st.floats() | st.integers() | st.booleans() | st.none())
 def test_anything_else_is_an_amount_in_range_or_a_refusal(value: str | float) -> None:
     try:
-        amount = quantity.parse("memory", value)
+        amount = quantities.parse_quantity("memory", value)
     except QuantityError:
         return
-    assert 0 <= amount <= quantity.LARGEST
+    assert 0 <= amount <= quantities.LARGEST

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import rendezvous
+from bireme.kube import pod_builder
 from bireme.kube.plans import PlanFacts
-from bireme.kube.rendezvous import Rendezvous
+from bireme.kube.pod_builder import Rendezvous
 from bireme.kube.training_jobs import JobFacts
 from kubeobjects.facts import a_job, a_plan
 from scenario.manifests import GPU, pod_spec, task
@@ -165,7 +165,7 @@ def test_a_job_without_rendezvous_gets_neither_variables_nor_a_service() -> None
 
 
 def test_the_service_is_headless_resolves_unready_replicas_and_dies_with_the_job() -> None:
-    manifest = rendezvous.service_manifest(torch(task()))
+    manifest = pod_builder.service_manifest(torch(task()))
     assert manifest["metadata"]["name"] == "job"
     assert manifest["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
     assert manifest["spec"] == {

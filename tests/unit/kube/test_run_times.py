@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.estimates import FEWEST_RUNS
-from bireme.kube import timestamps
-from bireme.kube.run_times import RunTimes, run_seconds
+from bireme.kube import quantities
+from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
 from kubeobjects.facts import CREATED, a_job, gated_pod
 from kubeobjects.fed import PLAN, Cluster
@@ -25,7 +25,7 @@ def times(
 ) -> Manifest:
     """The times of a status, in seconds after the creation of the job."""
     given = {"admittedTime": admitted, "startTime": started, "completionTime": ended}
-    return {k: timestamps.format(CREATED + v) for k, v in given.items() if v is not None}
+    return {k: quantities.format_timestamp(CREATED + v) for k, v in given.items() if v is not None}
 
 
 def finished(

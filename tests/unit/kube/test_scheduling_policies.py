@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bireme.kube.scheduling_policies import MOST_SHADOWS, SchedulingPolicies
+from bireme.kube.policy_source import MOST_SHADOWS, SchedulingPolicies
 from kubeobjects.policies import delete, facts_of, put
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bireme.core.constraints import Taint
+from bireme.core.gangs import Taint
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.kube import nodes, wire
-from bireme.kube.standing import Standing
+from bireme.kube.tenancy import Standing
 from kubeobjects.facts import through_the_wire
 from scenario.manifests import GPU, priority_class, queue
 

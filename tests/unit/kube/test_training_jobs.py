@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import AffinityMode, Role
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps, training_jobs, wire
+from bireme.kube import quantities, training_jobs, wire
 from bireme.kube.training_jobs import JobFacts
 from kubeobjects.facts import CREATED, a_job, through_the_wire
 from scenario.manifests import GPU, pod_spec, task
@@ -80,7 +80,7 @@ def test_only_torch_jobs_with_one_elastic_task_of_workers_change_size_while_they
 
 
 def test_a_job_that_waited_before_keeps_the_time_it_waited() -> None:
-    queued = timestamps.format(CREATED + 500)
+    queued = quantities.format_timestamp(CREATED + 500)
     job = a_job(status={"phase": "Restarting", "queuedTime": queued, "waitSeconds": 40})
     gang = job.gang(0)
     assert gang.arrived == CREATED + 460
@@ -262,8 +262,8 @@ def test_a_status_that_is_missing_means_a_fresh_job() -> None:
 def test_times_are_read_in_every_form_kubernetes_writes(
     text: str | None, seconds: float | None
 ) -> None:
-    assert timestamps.parse(text) == seconds
+    assert quantities.parse_timestamp(text) == seconds
 
 
 def test_times_are_written_as_kubernetes_does() -> None:
-    assert timestamps.format(0.9) == "1970-01-01T00:00:00Z"
+    assert quantities.format_timestamp(0.9) == "1970-01-01T00:00:00Z"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps, wire
+from bireme.kube import quantities, wire
 from kubeobjects.facts import CREATED, gated_pod, through_the_wire
 from kubeobjects.fed import PLAN, Cluster, own_pod
 from scenario.manifests import Manifest, priority_class
@@ -36,7 +36,7 @@ def test_a_suspended_job_does_not_wait() -> None:
 def test_a_job_waits_for_the_pods_of_its_last_start_to_end() -> None:
     cluster = Cluster()
     cluster.job()
-    cluster.member(own_pod(0, deletionTimestamp=timestamps.format(CREATED)))
+    cluster.member(own_pod(0, deletionTimestamp=quantities.format_timestamp(CREATED)))
     assert cluster.fault() == (Reason.STOPPING, "1 pods of the last start are still ending")
     cluster.gone(own_pod(0))
     (gang,) = cluster.waiting()

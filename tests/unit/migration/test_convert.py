@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.migration.documents import convert
-from bireme.migration.errors import ConversionError
-from bireme.migration.notes import Effect, Note
+from bireme.cli.conversion import ConversionError, Effect, Note
+from bireme.cli.convert import convert
 
 JOB = """
 apiVersion: batch.volcano.sh/v1alpha1

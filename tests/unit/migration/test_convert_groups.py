@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bireme.cli.convert import convert
 from bireme.kube.manifest_files import ManifestError, manifests
-from bireme.migration.documents import convert
 
 
 def queue(**spec: Any) -> dict[str, Any]:

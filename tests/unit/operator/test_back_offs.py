@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bireme.kube.client import ApiError
 from bireme.testing import ManualClock
-from bireme_operator.back_offs import BackOffs
+from bireme_operator.actuator import BackOffs
 
 KEY = ("default", "job")
 ERROR = ApiError(500, "InternalError", "no")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
@@ -14,7 +14,7 @@ from bireme_operator.lifecycle import EVICTING_SECONDS, Chore, chore
 from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
 from scenario.manifests import task
 
-LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
+LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
 
 def asked(
@@ -159,7 +159,7 @@ def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
 
 def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
     preempted = {"phase": "Restarting", "reason": "Preempted", "attempt": 1}
-    said = {**preempted, "queuedTime": timestamps.format(CREATED)}
+    said = {**preempted, "queuedTime": quantities.format_timestamp(CREATED)}
     job = a_job(task("worker", 2), status=said)
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
@@ -205,7 +205,7 @@ def test_an_ending_pod_is_not_deleted_twice_after_the_end() -> None:
 
 
 def test_a_finished_job_is_deleted_when_its_time_to_live_is_over() -> None:
-    ended = timestamps.format(CREATED)
+    ended = quantities.format_timestamp(CREATED)
     job = a_job(
         status={"phase": "Succeeded", "completionTime": ended},
         runPolicy={"ttlSecondsAfterFinished": 30},
@@ -215,12 +215,12 @@ def test_a_finished_job_is_deleted_when_its_time_to_live_is_over() -> None:
 
 
 def test_a_finished_job_without_a_time_to_live_stays() -> None:
-    job = a_job(status={"phase": "Failed", "completionTime": timestamps.format(CREATED)})
+    job = a_job(status={"phase": "Failed", "completionTime": quantities.format_timestamp(CREATED)})
     assert not asked(job, None, now=CREATED + 1e9)
 
 
 def test_a_time_to_live_of_zero_deletes_at_once() -> None:
-    ended = timestamps.format(CREATED)
+    ended = quantities.format_timestamp(CREATED)
     job = a_job(
         status={"phase": "Failed", "completionTime": ended},
         runPolicy={"ttlSecondsAfterFinished": 0},

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
-from bireme.kube.gang_views import GangView
+from bireme.kube import quantities
+from bireme.kube.allocations import GangView
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator import elastic
+from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Situation, transition
 from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from kubeobjects.lives import situation
 from scenario.manifests import task
 
-LEAVING = {"deletionTimestamp": timestamps.format(CREATED)}
+LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 EVICTED = {
     "reason": "Evicted",
     "message": "disk pressure",
@@ -56,12 +56,12 @@ def gone(*indices: int) -> Change:
 
 
 def moved(job: JobFacts, view: GangView, at: Situation) -> Reason | None:
-    move = transition(job, elastic.going_on(job, view, at), at)
+    move = transition(job, lifecycle.going_on(job, view, at), at)
     return None if move is None else move.reason
 
 
 def lost(job: JobFacts, view: GangView, at: Situation) -> dict[str, str]:
-    missed = elastic.lost(job, view, at)
+    missed = lifecycle.lost(job, view, at)
     return {f"{member.task}-{member.index}": why for member, why in missed.items()}
 
 
@@ -170,7 +170,7 @@ def test_a_job_has_not_succeeded_while_the_replica_where_the_others_met_goes_on(
 @pytest.mark.parametrize("phase", ["Starting", "Pending"])
 def test_a_gang_that_does_not_run_yet_is_judged_by_every_replica(phase: str) -> None:
     job, view = gang(gone(3), phase=phase)
-    assert elastic.going_on(job, view, situation()) is view
+    assert lifecycle.going_on(job, view, situation()) is view
 
 
 def test_a_gang_that_is_not_elastic_is_judged_by_every_replica() -> None:
@@ -178,4 +178,4 @@ def test_a_gang_that_is_not_elastic_is_judged_by_every_replica() -> None:
     plan = a_plan(job)
     view = a_view(job, plan, running(job, plan)[:3])
     assert moved(job, view, situation()) is Reason.POD_LOST
-    assert elastic.lost(job, view, situation()) == {}
+    assert lifecycle.lost(job, view, situation()) == {}

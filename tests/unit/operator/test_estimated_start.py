@@ -3,9 +3,9 @@
 import pytest
 
 from bireme.core.decision import Hold
+from bireme.core.eta import StartRange
 from bireme.core.reasons import Reason
-from bireme.core.start_ranges import StartRange
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.api import TrainingJobStatus
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
@@ -19,7 +19,7 @@ LEARNED = StartRange(SOON, SOON + 60, 0.9)
 
 
 def stamp(seconds: float) -> str:
-    return timestamps.format(seconds)
+    return quantities.format_timestamp(seconds)
 
 
 def written(start: StartRange | None, before: StartRange | None = None) -> status.Status:

@@ -7,13 +7,13 @@ import pytest
 
 from bireme.core.decision import Hold
 from bireme.core.reasons import Reason
-from bireme.kube import gang_views, plans, pod_groups, pods, timestamps, wire
+from bireme.kube import allocations, plans, pod_groups, pods, quantities, wire
+from bireme.kube.allocations import GangView
 from bireme.kube.api.pod_group import PodGroupStatus
-from bireme.kube.gang_views import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.testing import a_gang
-from bireme_operator import foreign
+from bireme_operator.pod_groups import progress_status, waiting_status
 from kubeobjects.facts import CREATED, gated_pod, served, through_the_wire
 from scenario.manifests import pod_group
 
@@ -34,11 +34,11 @@ def a_view(**where: tuple[str, str]) -> GangView:
         made = gated_pod(name, schedulingGates=[], nodeName=node)
         made["status"] = {"phase": phase}
         found.append(pods.from_manifest(through_the_wire(made, wire.Pod)))
-    return gang_views.of_group(PLAN, found)
+    return allocations.of_group(PLAN, found)
 
 
 def said(group: GroupFacts, view: GangView) -> Mapping[str, Any]:
-    status = foreign.progress_status(group, view, CREATED)
+    status = progress_status(group, view, CREATED)
     PodGroupStatus.model_validate(status)
     return status
 
@@ -72,14 +72,14 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
     plan = plans.to_manifest(PLAN)
     runs = a_group(phase="Running", reason="GangBound", message="2 members ...", plan=plan)
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "asks 4; 2 free", 3)
-    status = foreign.waiting_status(runs, hold, CREATED)
+    status = waiting_status(runs, hold, CREATED)
     PodGroupStatus.model_validate(status)
     assert (status["phase"], status["reason"]) == ("Running", "WaitingForCapacity")
     assert status["message"] == "1 more wait to join: asks 4; 2 free"
     assert status["plan"] == plan
 
     both, joined = a_view(a=("n0", "Running"), b=("n1", "Running")), a_group(**status)
-    assert foreign.progress_status(joined, both, CREATED, joins=True) == status
+    assert progress_status(joined, both, CREATED, joins=True) == status
     after = said(joined, both)
     assert (after["phase"], after["reason"]) == ("Running", "GangBound")
     assert after["message"] == "2 members are on their nodes"
@@ -100,17 +100,17 @@ def test_a_group_whose_members_have_all_ended_gives_its_plan_back(
 
 def test_a_waiting_group_says_why_in_clean_words() -> None:
     hold = Hold(a_gang("group"), Reason.WAITING_FOR_CAPACITY, "4 asked\x00 2 free", 2)
-    status = foreign.waiting_status(a_group(), hold, CREATED)
+    status = waiting_status(a_group(), hold, CREATED)
     PodGroupStatus.model_validate(status)
     assert (status["phase"], status["queuePosition"]) == ("Pending", 2)
     assert status["message"] == "4 asked  2 free"
     condition = status["conditions"][0]
     assert (condition["type"], condition["status"]) == ("Admitted", "False")
-    assert condition["lastTransitionTime"] == timestamps.format(CREATED)
+    assert condition["lastTransitionTime"] == quantities.format_timestamp(CREATED)
 
 
 def test_an_interrupted_group_stays_interrupted_while_it_waits_without_a_position() -> None:
     hold = Hold(a_gang("group"), Reason.QUEUE_NOT_FOUND, "no queue")
-    status = foreign.waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED)
+    status = waiting_status(a_group(phase="Interrupted", queuePosition=4), hold, CREATED)
     assert status["phase"] == "Interrupted"
     assert "queuePosition" not in status

@@ -13,13 +13,20 @@ from bireme.core.policy import Ranked
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
+from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.errors import ApiError
 from bireme.testing import a_gang, a_node, a_snapshot
-from bireme_operator.gang_metrics import MOST_QUEUES, OTHER, GangMetrics, partial_ages
 from bireme_operator.lifecycle import Transition
-from bireme_operator.metric_maker import MetricMaker
-from bireme_operator.metrics import MOST_NAMES, Metrics, show
+from bireme_operator.metrics import (
+    MOST_NAMES,
+    MOST_QUEUES,
+    OTHER,
+    GangMetrics,
+    MetricMaker,
+    Metrics,
+    partial_ages,
+    show,
+)
 from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_view, running
 from scenario.manifests import task
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
@@ -66,7 +66,7 @@ def test_a_pod_deleted_while_running_is_lost() -> None:
 
 
 def test_a_pod_that_is_being_deleted_while_running_is_lost_already() -> None:
-    stamp = timestamps.format(CREATED)
+    stamp = quantities.format_timestamp(CREATED)
 
     def leaving(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
         return [a_pod(job, plan, m, deletionTimestamp=stamp) for m in plan.members]
@@ -133,7 +133,7 @@ def test_an_edit_of_a_running_gang_waits_for_its_next_start() -> None:
 
 def deadline(**more: Any) -> dict[str, Any]:
     return {
-        "status": {"admittedTime": timestamps.format(CREATED), **more},
+        "status": {"admittedTime": quantities.format_timestamp(CREATED), **more},
         "runPolicy": {"activeDeadlineSeconds": 100},
     }
 
@@ -145,7 +145,7 @@ def test_a_job_fails_at_its_deadline_and_not_before() -> None:
 
 
 def test_earlier_starts_count_towards_a_deadline_and_queued_time_does_not() -> None:
-    long_ago = timestamps.format(CREATED - 1e6)
+    long_ago = quantities.format_timestamp(CREATED - 1e6)
     job, view = gang(**deadline(runSeconds=60, startTime=long_ago, queuedTime=long_ago))
     assert transition(job, view, situation(after=39.0)) is None
     assert moved(job, view, situation(after=40.0)) == ("Failed", Reason.DEADLINE_EXCEEDED)
@@ -193,7 +193,7 @@ def test_a_stopped_gang_keeps_the_service_it_has_had() -> None:
     """Or an order by service would let it stop, in turn, the gang that it made room for."""
     stopped = Transition("Restarting", Reason.PREEMPTED, "for another", preemptions=1)
     said: dict[str, Any] = {"phase": "Running", "runSeconds": 40}
-    said["admittedTime"] = timestamps.format(CREATED + 100)
+    said["admittedTime"] = quantities.format_timestamp(CREATED + 100)
     said = status.moved(said, a_job(status=said), stopped, CREATED + 160)
     assert said["runSeconds"] == 100
     again = a_job(status=said)

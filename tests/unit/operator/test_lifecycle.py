@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.core.reasons import Reason
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
@@ -51,7 +51,7 @@ def test_a_finished_job_never_moves_again(phase: str) -> None:
 
 
 def test_a_leaving_or_unreadable_job_never_moves() -> None:
-    leaving = a_job(metadata={"deletionTimestamp": timestamps.format(CREATED)})
+    leaving = a_job(metadata={"deletionTimestamp": quantities.format_timestamp(CREATED)})
     assert transition(leaving, a_view(leaving, a_plan(leaving), []), situation()) is None
     unreadable = a_job(task(replicas=0))
     assert unreadable.spec is None

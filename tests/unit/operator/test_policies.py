@@ -10,12 +10,11 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.scheduling_policies import PolicyFacts, SchedulingPolicies
-from bireme.records.lines import Source
+from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
+from bireme.replay.record import Source
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
 from bireme_operator.metrics import Metrics
-from bireme_operator.policies import Decider, Policies
-from bireme_operator.tallies import GOOD_CYCLES, Tally
+from bireme_operator.policies import GOOD_CYCLES, Decider, Policies, Tally
 from kubeobjects.policies import delete, put, settled
 
 RULES = Policy(Fifo(), Packing())

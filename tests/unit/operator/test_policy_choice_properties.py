@@ -11,8 +11,8 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.scheduling_policies import PolicyFacts, SchedulingPolicies
-from bireme.records.lines import Source
+from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
+from bireme.replay.record import Source
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Decider, Policies
 from kubeobjects.policies import delete, put, settled

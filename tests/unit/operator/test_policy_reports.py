@@ -9,13 +9,12 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.scheduling_policies import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
-from bireme.records.lines import Source
+from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
+from bireme.replay.record import Source
 from bireme.rl.shadow import Difference
 from bireme_operator.metrics import Metrics
+from bireme_operator.object_status import PolicyReports, is_news, policy_status
 from bireme_operator.policies import Decider, Policies
-from bireme_operator.policy_reports import PolicyReports, status_of
-from bireme_operator.status_reports import is_news
 from kubeobjects.facts import CREATED
 from kubeobjects.policies import put, settled
 
@@ -40,8 +39,8 @@ def policies() -> Policies:
 async def said(policies: Policies, name: str, later: float = 0.0) -> dict[str, Any]:
     """The status of a policy once there is something to say, with its conditions by type."""
     facts = policies.known.known[name]
-    await settled(lambda: status_of(facts, policies, CREATED) is not None)
-    status = status_of(facts, policies, CREATED + later) or {}
+    await settled(lambda: policy_status(facts, policies, CREATED) is not None)
+    status = policy_status(facts, policies, CREATED + later) or {}
     return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
 
 
@@ -52,7 +51,7 @@ def told(status: dict[str, Any], condition: str) -> tuple[str, str, str]:
 
 async def test_a_policy_that_decides_says_so_with_its_checkpoint(policies: Policies) -> None:
     facts = put(policies.known, "a", generation=3)
-    assert status_of(facts, policies, CREATED) is None, "nothing is said while it is loaded"
+    assert policy_status(facts, policies, CREATED) is None, "nothing is said while it is loaded"
     status = await said(policies, "a")
     assert told(status, "Loaded") == ("True", "PolicyLoaded", "it decides")
     assert told(status, "Degraded") == ("False", "AnswersValid", "")

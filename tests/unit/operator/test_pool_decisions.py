@@ -7,20 +7,18 @@ import numpy as np
 import pytest
 
 from bireme.core.decision import Decision, Growth
+from bireme.core.messages import HOUR
 from bireme.core.nodes import NodeTable
 from bireme.core.reasons import Reason
-from bireme.core.times import HOUR
-from bireme.kube import timestamps
-from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget
+from bireme.kube import quantities
+from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget, history_of
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.kube.pool_history import history_of
-from bireme.kube.scale_targets import Scale, ScaleFault, ScaleTargets
+from bireme.kube.scale import Scale, ScaleFault, ScaleTargets
 from bireme.testing import a_gang, a_node
 from bireme_operator.metrics import Metrics
-from bireme_operator.pool import Pool
-from bireme_operator.pool_nodes import PoolNodes
-from bireme_operator.pool_reports import status_of
-from bireme_operator.pool_targets import Order, Target
+from bireme_operator.node_pools import Pool, PoolNodes
+from bireme_operator.object_status import pool_status
+from bireme_operator.scale_requests import Order, Target
 
 NOW = 1_795_312_800.0
 LABELS = {"pool": "p"}
@@ -64,7 +62,7 @@ def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> Pool:
 def table(spec: NodePoolScalerSpec, nodes: int) -> PoolNodes:
     names = [f"n{index}" for index in range(nodes)]
     found = NodeTable([a_node(name, labels=LABELS) for name in names], ())
-    return PoolNodes.of("p", spec, found, lambda _: timestamps.format(NOW - HOUR))
+    return PoolNodes.of("p", spec, found, lambda _: quantities.format_timestamp(NOW - HOUR))
 
 
 def decide(
@@ -81,12 +79,12 @@ def decide(
 
 
 def forecast(pool: Pool, upper: float) -> None:
-    hours = [{"hour": timestamps.format(NOW), "p50": upper / 2, "upper": upper}]
-    pool.facts.status.update(forecast=hours, forecastTime=timestamps.format(NOW))
+    hours = [{"hour": quantities.format_timestamp(NOW), "p50": upper / 2, "upper": upper}]
+    pool.facts.status.update(forecast=hours, forecastTime=quantities.format_timestamp(NOW))
 
 
 def said(pool: Pool, now: float = NOW) -> dict[str, Any]:
-    status = status_of(pool.facts, pool, now)
+    status = pool_status(pool.facts, pool, now)
     assert status is not None
     return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
 
@@ -223,7 +221,7 @@ def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
 
 def test_a_spec_that_cannot_be_read_is_said() -> None:
     facts = PoolFacts("p", "u", 1, "1", "", None, "spec.max: too large", {"nodes": 2})
-    status = status_of(facts, None, NOW)
+    status = pool_status(facts, None, NOW)
     assert status is not None
     assert (status["nodes"], status["why"]) == (2, "spec.max: too large")
     assert status["conditions"][0]["reason"] == "SpecInvalid"

@@ -11,7 +11,7 @@ from bireme.core.gangs import Gang
 from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, with_running
-from bireme_operator.pool_finishes import Finishes
+from bireme_operator.node_pools import Finishes
 
 TRAIN, OTHER = a_gang("train"), replace(a_gang("other"), kind="PodGroup")
 KEY = ("default", "train")

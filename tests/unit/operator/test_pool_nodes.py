@@ -1,11 +1,11 @@
 """Which node of a pool tells what one more would be, and which are not there yet."""
 
-from bireme.core.constraints import Taint
+from bireme.core.gangs import Taint
 from bireme.core.nodes import Node, NodeTable
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.testing import a_node
-from bireme_operator.pool_nodes import PoolNodes
+from bireme_operator.node_pools import PoolNodes
 
 LABELS = {"pool": "p"}
 STARTING = Taint("karpenter.sh/unregistered", "", "NoExecute")
@@ -19,7 +19,7 @@ def pool_nodes(*nodes: Node, **spec: object) -> PoolNodes:
         {"nodeSelector": {"matchLabels": LABELS}, "max": 9} | spec
     )
     assert read is not None, fault
-    born = {node.name: timestamps.format(second) for second, node in enumerate(nodes)}
+    born = {node.name: quantities.format_timestamp(second) for second, node in enumerate(nodes)}
     return PoolNodes.of("p", read, NodeTable(list(nodes), ()), born.get)
 
 

@@ -6,11 +6,9 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.progress import Report
-from bireme.kube.training_jobs import JobFacts
+from bireme.kube.training_jobs import JobFacts, Report
 from bireme.testing import ManualClock
-from bireme_operator.progress_desk import ProgressDesk
-from bireme_operator.progress_tokens import Refused, Tokens, claimed
+from bireme_operator.progress_auth import ProgressDesk, Refused, Tokens, claimed
 from fakeapi.tokens import token_of
 from kubeobjects.facts import CREATED, a_job, a_plan, a_view, running
 from scenario.manifests import task

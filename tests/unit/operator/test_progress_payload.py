@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.estimates import LONGEST_SECONDS
-from bireme.kube.progress import Report
-from bireme_operator.progress_payload import PayloadError, decode
+from bireme.kube.training_jobs import Report
+from bireme_operator.progress import PayloadError, decode
 
 
 def said(**status: Any) -> bytes:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bireme.core.decision import Decision
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.lines import SETTINGS, Source
-from bireme.records.reading import open_record
-from bireme.records.writing import RecordWriter
+from bireme.replay.reader import open_record
+from bireme.replay.record import SETTINGS, Source
+from bireme.replay.writer import RecordWriter
 from bireme.testing import ManualClock, a_node, a_snapshot
 from bireme_operator.metrics import Metrics
 from bireme_operator.recording import Recording

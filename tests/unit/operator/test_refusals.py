@@ -6,8 +6,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.testing import ManualClock
-from bireme_operator.actuator import GangRefused
-from bireme_operator.refusals import Refusals
+from bireme_operator.actuator import GangRefused, Refusals
 from kubeobjects.facts import a_job
 from scenario.manifests import task
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
-from bireme_operator.foreign import release
+from bireme_operator.pod_groups import release
 from kubeobjects.facts import gated_pod, through_the_wire
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

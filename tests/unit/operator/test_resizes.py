@@ -11,13 +11,13 @@ from bireme.core.decision import Decision, Resize
 from bireme.core.gangs import Key
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.reasons import Reason
-from bireme.kube.gang_views import Promise
+from bireme.kube.allocations import Promise
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.metrics import Metrics
-from bireme_operator.reports import Reports
 from bireme_operator.resizes import Resizes
+from bireme_operator.status import Reports
 from kubeobjects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
 from kubeobjects.fed import Cluster
 from kubeobjects.lives import situation

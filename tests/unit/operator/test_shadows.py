@@ -15,11 +15,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import SmallestFirst
-from bireme.records.lines import Source
+from bireme.replay.record import Source
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import Metrics
-from bireme_operator.policies import Decider, Policies
-from bireme_operator.shadows import Shadows
+from bireme_operator.policies import Decider, Policies, Shadows
 from kubeobjects.policies import settled
 
 ACTIVE = Policy(Fifo(), Packing())
@@ -141,7 +140,7 @@ async def test_a_comparison_that_fails_is_counted_and_the_next_is_made(
 
     board = Board(Fifo())
     with monkeypatch.context() as patch:
-        patch.setattr("bireme_operator.shadows.run_cycle", fails)
+        patch.setattr("bireme_operator.policies.run_cycle", fails)
         board.offer()
         await settled(lambda: board.cycles("failed"))
     await asyncio.sleep(0)

@@ -11,9 +11,9 @@ from bireme.core.placement import Placement
 from bireme.core.policy import Factor, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import timestamps
+from bireme.kube import quantities
 from bireme.kube.api import TrainingJobStatus
-from bireme.kube.api.training_job_status import Priority
+from bireme.kube.api.training_job import Priority
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_gang, racks
 from bireme_operator import status
@@ -82,7 +82,7 @@ def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
     assert (said["phase"], said["reason"]) == ("Pending", "WaitingForCapacity")
     assert said["message"] == "8 asked 4 free"
     assert (said["queuePosition"], said["gpus"], said["ready"]) == (3, 6, "0/3")
-    assert said["queuedTime"] == timestamps.format(CREATED)
+    assert said["queuedTime"] == quantities.format_timestamp(CREATED)
     factor = {"name": "user", "value": 0.1235, "weight": 0.35, "contribution": 0.0432}
     assert said["priority"] == {"score": 0.9877, "factors": [factor]}
     assert said["tasks"] == [
@@ -118,8 +118,8 @@ def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> Non
     taken_back = a_job(
         status={
             "phase": "Starting",
-            "queuedTime": timestamps.format(CREATED),
-            "admittedTime": timestamps.format(CREATED + 50),
+            "queuedTime": quantities.format_timestamp(CREATED),
+            "admittedTime": quantities.format_timestamp(CREATED + 50),
             "waitSeconds": 50,
         }
     )
@@ -147,7 +147,7 @@ def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dic
 
 def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
     said = admitted(a_job(task("worker", 3)), ("r0-n0", "r0-n1"))
-    assert said["admittedTime"] == timestamps.format(LATER)
+    assert said["admittedTime"] == quantities.format_timestamp(LATER)
     assert said["waitSeconds"] == 100
     assert said["placement"] == {
         "level": "rack",
@@ -155,7 +155,7 @@ def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
         "nodes": 2,
         "summary": "2 on r0-n0, 1 on r0-n1 (rack r0)",
     }
-    assert conditions(said)["Admitted"] == ("True", "Admitted", timestamps.format(LATER))
+    assert conditions(said)["Admitted"] == ("True", "Admitted", quantities.format_timestamp(LATER))
 
 
 def test_a_wide_placement_is_summed_up() -> None:
@@ -170,7 +170,7 @@ def test_a_placement_on_nodes_that_are_gone_is_still_described() -> None:
 
 
 def test_waits_add_up_over_restarts() -> None:
-    queued = timestamps.format(CREATED + 60)
+    queued = quantities.format_timestamp(CREATED + 60)
     job = a_job(status={"phase": "Restarting", "queuedTime": queued, "waitSeconds": 7})
     assert admitted(job, ("r0-n0",), CREATED + 90)["waitSeconds"] == 37
 
@@ -197,8 +197,8 @@ def test_replicas_are_counted_by_how_far_they_have_come() -> None:
 
 HAS_RUN = {
     "phase": "Running",
-    "startTime": timestamps.format(CREATED),
-    "admittedTime": timestamps.format(CREATED),
+    "startTime": quantities.format_timestamp(CREATED),
+    "admittedTime": quantities.format_timestamp(CREATED),
     "placement": {"nodes": 1},
     "restarts": 1,
     "attempt": 2,
@@ -209,8 +209,8 @@ def test_a_restart_counts_itself_and_joins_the_queue_anew() -> None:
     move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
     said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert (said["attempt"], said["restarts"], said["interruptions"]) == (3, 2, 0)
-    assert said["queuedTime"] == timestamps.format(LATER)
-    assert said["startTime"] == timestamps.format(CREATED)
+    assert said["queuedTime"] == quantities.format_timestamp(LATER)
+    assert said["startTime"] == quantities.format_timestamp(CREATED)
     assert not said.keys() & {"admittedTime", "placement"}
     truths = {name: c[0] for name, c in conditions(said).items()}
     assert truths == {"Admitted": "False", "Running": "False"}
@@ -234,9 +234,9 @@ def test_a_preemption_counts_as_neither_restart_nor_interruption() -> None:
 
 def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
     move = Transition("Running", Reason.GANG_RUNNING, "runs")
-    assert status.moved({}, a_job(), move, LATER)["startTime"] == timestamps.format(LATER)
+    assert status.moved({}, a_job(), move, LATER)["startTime"] == quantities.format_timestamp(LATER)
     said = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
-    assert said["startTime"] == timestamps.format(CREATED)
+    assert said["startTime"] == quantities.format_timestamp(CREATED)
     assert {name: c[0] for name, c in conditions(said).items()} == {
         "Admitted": "True",
         "Running": "True",
@@ -247,7 +247,7 @@ def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
 def test_a_finished_job_says_when_and_how_it_ended(phase: str, well: str) -> None:
     reason = Reason.SUCCEEDED if phase == "Succeeded" else Reason.BACKOFF_LIMIT_EXCEEDED
     said = status.moved(HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER)
-    assert said["completionTime"] == timestamps.format(LATER)
+    assert said["completionTime"] == quantities.format_timestamp(LATER)
     truths = {name: c[0] for name, c in conditions(said).items()}
     assert truths == {"Running": "False", "Finished": "True", "Succeeded": well}
     assert said["attempt"] == 2

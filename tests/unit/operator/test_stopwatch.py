@@ -1,7 +1,7 @@
 """How long something has lasted, whatever is done to the wall clock meanwhile."""
 
 from bireme.testing import ManualClock
-from bireme_operator.stopwatch import Stopwatch
+from bireme_operator.loop import Stopwatch
 
 KEY = ("default", "job")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from bireme_operator.turns import Turns
+from bireme_operator.writes import Turns
 
 
 class Office:

@@ -12,11 +12,11 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records import writing
-from bireme.records.errors import RecordError
-from bireme.records.reading import open_record
-from bireme.records.writing import RecordWriter, record_files
 from bireme.registry import make_policy
+from bireme.replay import writer as writing
+from bireme.replay.reader import open_record
+from bireme.replay.record import RecordError
+from bireme.replay.writer import RecordWriter, record_files
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from scheduling.recorded import PLENTY, a_writer, record, snapshots_in, told
 

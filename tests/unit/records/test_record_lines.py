@@ -8,22 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.curves import InverseQuadratic
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.nodes import Node, NodeTable
+from bireme.core.estimates import Progress
+from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.policy import Policy
-from bireme.core.pools import GrowablePool
-from bireme.core.progress import Progress
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import LinearSpeed
+from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.records.decoding import Decoder, Moment
-from bireme.records.encoding import Encoder
-from bireme.records.errors import RecordError
-from bireme.records.outlines import outline_of
+from bireme.replay.reader import Decoder, Moment
+from bireme.replay.record import RecordError
+from bireme.replay.writer import Encoder, outline_of
 from bireme.simulator.physics.laws import ConstantSpeed
 from bireme.testing import (
     GPU,

@@ -7,10 +7,9 @@ import msgspec
 
 from bireme.core.decision import Decision
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.decoding import Decoder
-from bireme.records.encoding import Encoder
-from bireme.records.lines import SETTINGS, Source
-from bireme.records.reading import open_record
+from bireme.replay.reader import Decoder, open_record
+from bireme.replay.record import SETTINGS, Source
+from bireme.replay.writer import Encoder
 from bireme.testing import a_node, a_snapshot
 from scheduling.recorded import a_writer
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.records.lines import Outline
-from bireme.records.reading import open_record
 from bireme.registry import make_policy
 from bireme.replay.decisions import KINDS, Tally, differences
+from bireme.replay.reader import open_record
+from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from scheduling.recorded import RecordedWorld, record
 from scheduling.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals

@@ -10,9 +10,9 @@ import pytest
 from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
-from bireme.records.lines import SETTINGS, Source
 from bireme.registry import make_policy
-from bireme.rl.named import policy_of
+from bireme.replay.record import SETTINGS, Source
+from bireme.rl.builtin import policy_of
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from scheduling.recorded import a_writer
 from smallnets import checkpoints, encoders

@@ -15,7 +15,7 @@ from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay import workload as treatments
 from bireme.replay.workload import Observer, Workload
-from bireme.simulator.physics.failures import NodeChange
+from bireme.simulator.physics.model import NodeChange
 from bireme.simulator.workload import TraceJob
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bireme.rl.checkpoints import SCORES, load, read_card
-from bireme.rl.errors import CheckpointError
+from bireme.onnx.checkpoints import SCORES, load, read_card
+from bireme.onnx.errors import CheckpointError
 from smallnets import checkpoints, graphs
 from smallnets.encoders import GangFacts
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.rl import cards
-from bireme.rl.checkpoints import load, read_card
-from bireme.rl.errors import CheckpointError
+from bireme.onnx import cards
+from bireme.onnx.checkpoints import load, read_card
+from bireme.onnx.errors import CheckpointError
 from smallnets import checkpoints
 from smallnets.encoders import GangFacts
 

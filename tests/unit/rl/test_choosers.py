@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
@@ -19,11 +19,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import ShortestJob
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.choosers import Chooser, ChosenOrderer, ChosenPlacer
-from bireme.rl.errors import AnswerError, CheckpointError
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.rl.components import Chooser, ChosenOrderer, ChosenPlacer, LearnedSizer
 from bireme.rl.protocols import Ask, Choices
-from bireme.rl.sizers import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from smallnets import checkpoints
 from smallnets.encoders import CHOICE_FACTS, ChoiceFacts

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.rl.encoders.das_features import (
+from bireme.rl.encoders.das_inputs import (
     ACROSS_RACKS,
-    JOB_FEATURES,
-    MACHINE_FEATURES,
+    RAW_JOB_FEATURES,
+    RAW_MACHINE_FEATURES,
     adjacency,
     job_features,
     machine_features,
@@ -62,7 +62,7 @@ def test_features_of_jobs_stay_of_the_order_of_one(
         *(np.array([gpus]), np.array([estimate]), np.array([waited])),
         *(np.array([free]), np.array([4096])),
     )
-    assert found.shape == (1, JOB_FEATURES)
+    assert found.shape == (1, RAW_JOB_FEATURES)
     assert (found >= 0).all()
     assert (found <= 4).all()
 
@@ -71,4 +71,4 @@ def test_features_of_jobs_stay_of_the_order_of_one(
 def test_shapes_are_those_of_batches(worlds: int, machines: int) -> None:
     free = np.ones((worlds, machines), dtype=np.int64)
     found = machine_features(free, free, *np.ones((5, worlds, machines)))
-    assert found.shape == (worlds, machines, MACHINE_FEATURES)
+    assert found.shape == (worlds, machines, RAW_MACHINE_FEATURES)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bireme.core.gpus import UNKNOWN_MODEL
 from bireme.core.resources import FloatArray
-from bireme.kube.gpu_models import UNKNOWN_MODEL
-from bireme.rl.encoders.das_sites import FEE_WEIGHTS, SITE_FEATURES, Machines, Sites
+from bireme.rl.encoders.das_inputs import FEE_WEIGHTS, SITE_FEATURES, Machines, Sites
 
 FACTORS = (1.0, 0.74, 0.55)
 FIRST_OF_WEIGHTS = 7

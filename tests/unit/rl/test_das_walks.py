@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray
-from bireme.rl.encoders.das_walks import Posterior, posterior, similarity, walk_precision
+from bireme.rl.encoders.das_inputs import Posterior, posterior, similarity, walk_precision
 
 DECAY, VARIANCE, NOISE = 0.5, 0.7, 0.04
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Task
 from bireme.core.resources import request_of
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.onnx.graphs import rehearsals
 from bireme.rl.encoders import a2c, order_encoder
-from bireme.rl.rehearsal import rehearsals
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 ENCODER = a2c.A2cJobs()

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
+from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
-from bireme.kube.gpu_models import GPU_MODEL_LABEL
+from bireme.onnx.errors import AnswerError
 from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
-from bireme.rl.encoders.das_sites import FEE_WEIGHTS
-from bireme.rl.errors import AnswerError
+from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
 from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 

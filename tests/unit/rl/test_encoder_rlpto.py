@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.curves import InverseQuadratic
+from bireme.core.estimates import Progress
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked
-from bireme.core.progress import Progress
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import LinearSpeed
+from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.rl.encoders.rlpto import MOST_MOVES, RlptoTasks
 from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running

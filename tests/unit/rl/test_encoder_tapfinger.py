@@ -12,9 +12,7 @@ from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import Pool
-from bireme.rl.encoders.tapfinger import TapfingerPools
-from bireme.rl.encoders.tapfinger_gangs import MOST_SIZES, offer_of
-from bireme.rl.encoders.tapfinger_table import Table
+from bireme.rl.encoders.tapfinger import MOST_SIZES, Table, TapfingerPools, offer_of
 from bireme.rl.protocols import Array, Ask, Choices
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 

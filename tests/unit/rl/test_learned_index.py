@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.settings import SchedulingSettings
-from bireme.records.reading import open_record
 from bireme.registry import make_orderer, make_policy
-from bireme.simulator.engine import simulate
+from bireme.replay.reader import open_record
+from bireme.simulator.simulation import simulate
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 from scheduling.recorded import RecordedWorld
 from scheduling.simulations import a_job, a_trace

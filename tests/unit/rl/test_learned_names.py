@@ -9,10 +9,13 @@ from bireme import registry
 from bireme.cli import main
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
-from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
-from bireme.rl.orderers import LearnedOrderer
-from bireme.rl.placers import LearnedPlacer
-from bireme.rl.sizers import LearnedSizer
+from bireme.rl.components import (
+    ChosenOrderer,
+    ChosenPlacer,
+    LearnedOrderer,
+    LearnedPlacer,
+    LearnedSizer,
+)
 from bireme.testing import a_gang, a_node, a_task
 from scheduling.recorded import RecordedWorld
 from smallnets import checkpoints

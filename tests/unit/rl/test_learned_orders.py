@@ -17,10 +17,10 @@ from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.rl.checkpoints import SCORES, Checkpoint, OrderPart, load
-from bireme.rl.errors import AnswerError, CheckpointError
-from bireme.rl.orderers import LearnedOrderer
-from bireme.rl.sessions import Session
+from bireme.onnx.checkpoints import SCORES, Checkpoint, OrderPart, load
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.onnx.sessions import Session
+from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 from smallnets import checkpoints, graphs
 from smallnets.encoders import GangFacts

@@ -6,22 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
-from bireme.core.policy import Policy
+from bireme.core.placement import FreeCapacity
+from bireme.core.policy import Policy, ScoreQuestion, fault_of
 from bireme.core.resources import IntArray
-from bireme.core.scores import ScoreQuestion, fault_of
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.scoring import BestFit
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.errors import AnswerError, CheckpointError
-from bireme.rl.placers import LearnedPlacer
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme.rl.protocols import Array
-from bireme.rl.scorers import LearnedScorer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme_extender.choice import Choice, scores_for
+from bireme_extender.scoring import Choice, scores_for
 from smallnets import checkpoints
 from smallnets.encoders import NodeFacts
 

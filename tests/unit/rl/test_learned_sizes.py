@@ -15,11 +15,11 @@ from bireme.core.policy import Policy, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.rl.checkpoints import LOGITS, Checkpoint, load
-from bireme.rl.errors import AnswerError, CheckpointError
+from bireme.onnx.checkpoints import LOGITS, Checkpoint, load
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.onnx.sessions import Session
+from bireme.rl.components import LearnedSizer
 from bireme.rl.protocols import Ask
-from bireme.rl.sessions import Session
-from bireme.rl.sizers import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from smallnets import checkpoints, graphs
 from smallnets.encoders import SizeFacts

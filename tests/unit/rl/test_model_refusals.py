@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bireme.rl.checkpoints import SCORES, load
-from bireme.rl.errors import CheckpointError
+from bireme.onnx.checkpoints import SCORES, load
+from bireme.onnx.errors import CheckpointError
 from smallnets import checkpoints, graphs
 from smallnets.encoders import GangFacts
 

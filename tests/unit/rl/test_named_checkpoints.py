@@ -6,12 +6,11 @@ import pytest
 
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.records.lines import Source
+from bireme.onnx.errors import CheckpointError
 from bireme.registry import make_policy
-from bireme.rl import named, shipped
-from bireme.rl.choosers import ChosenOrderer, ChosenPlacer
-from bireme.rl.errors import CheckpointError
-from bireme.rl.sizers import LearnedSizer
+from bireme.replay.record import Source
+from bireme.rl import builtin
+from bireme.rl.components import ChosenOrderer, ChosenPlacer, LearnedSizer
 from smallnets import checkpoints
 from smallnets.encoders import CHOICE_FACTS
 
@@ -20,7 +19,7 @@ from smallnets.encoders import CHOICE_FACTS
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the one that comes with Bireme."""
     folder = tmp_path / "shipped"
-    monkeypatch.setattr(shipped, "FOLDER", folder)
+    monkeypatch.setattr(builtin, "FOLDER", folder)
     return folder
 
 
@@ -30,28 +29,28 @@ def test_a_folder_of_ones_own_goes_before_the_one_that_comes_with_bireme(
     checkpoints.write(ours / "first", orderer=[1.0], name="shipped")
     own = tmp_path / "own"
     own.mkdir()
-    assert named.load("first", str(own)).card.name == "shipped"
+    assert builtin.load_named("first", str(own)).card.name == "shipped"
     checkpoints.write(own / "first", orderer=[1.0], name="own")
-    assert named.load("first", str(own)).card.name == "own"
-    assert named.load("first").card.name == "shipped"
+    assert builtin.load_named("first", str(own)).card.name == "own"
+    assert builtin.load_named("first").card.name == "shipped"
 
 
 def test_another_checkpoint_than_the_one_that_was_meant_is_refused(
     tmp_path: Path, ours: Path
 ) -> None:
     checkpoints.write(tmp_path / "first", orderer=[1.0])
-    digest = named.load("first", str(tmp_path)).sha256
-    assert named.load("first", str(tmp_path), digest).sha256 == digest
+    digest = builtin.load_named("first", str(tmp_path)).sha256
+    assert builtin.load_named("first", str(tmp_path), digest).sha256 == digest
     checkpoints.write(tmp_path / "first", orderer=[2.0])
     with pytest.raises(CheckpointError, match=f"expected is {digest}"):
-        named.load("first", str(tmp_path), digest)
+        builtin.load_named("first", str(tmp_path), digest)
 
 
 PARTS = {"orderer": "fifo", "placer": "packing", "sizer": "min"}
 
 
 def policy_of(source: Source, directory: Path) -> Policy:
-    made, found = named.policy_of(source, SchedulingSettings(), make_policy, str(directory))
+    made, found = builtin.policy_of(source, SchedulingSettings(), make_policy, str(directory))
     assert len(found.sha256) == 64
     return made
 
@@ -83,7 +82,7 @@ def test_a_damaged_folder_of_ones_own_is_not_replaced_by_one_that_comes_with_bir
     checkpoints.write(ours / "first", orderer=[1.0])
     (tmp_path / "first").mkdir()
     with pytest.raises(CheckpointError, match=r"card\.json cannot be read"):
-        named.load("first", str(tmp_path))
+        builtin.load_named("first", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["second", "..", "first/", "/etc", ""])
@@ -92,10 +91,10 @@ def test_a_name_that_is_no_folder_is_refused_with_what_there_is(
 ) -> None:
     checkpoints.write(ours / "first", orderer=[1.0])
     with pytest.raises(CheckpointError, match=r"\(first\); copy its folder below"):
-        named.folder_of(name, str(tmp_path))
+        builtin.named_folder(name, str(tmp_path))
 
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, ours: Path) -> None:
     missing = str(tmp_path / "missing")
     with pytest.raises(CheckpointError, match=r"checkpoint_directory '.*missing' cannot be read"):
-        named.folder_of("first", missing)
+        builtin.named_folder("first", missing)

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from bireme.rl.checkpoints import SCORES
-from bireme.rl.errors import AnswerError
+from bireme.onnx.checkpoints import SCORES
+from bireme.onnx.errors import AnswerError
+from bireme.onnx.sessions import Session
 from bireme.rl.protocols import Array, Shape
-from bireme.rl.sessions import Session
 from smallnets import graphs
 
 INPUTS: Mapping[str, Shape] = {"facts": ("gangs", 3)}

@@ -11,8 +11,8 @@ from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
-from bireme.rl import shipped
-from bireme.rl.parts import served
+from bireme.rl import builtin
+from bireme.rl.components import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 
 ROOT = Path(__file__).parents[3]
@@ -20,8 +20,8 @@ MOST_BYTES = 300_000
 MOST_BYTES_OF_PAPER_SIZE = 5_000_000
 PAPER_SIZE = {"a2c-cnn"}
 MOST_TRAINING_MINUTES = 30
-FOLDERS = sorted(path for path in shipped.FOLDER.glob("*") if path.is_dir())
-LEARNED = "bireme.rl.shipped:"
+FOLDERS = sorted(path for path in builtin.FOLDER.glob("*") if path.is_dir())
+LEARNED = "bireme.rl.builtin:"
 TABLES: dict[PartName, dict[str, str]] = {
     "orderer": dict(registry.ORDERERS),
     "placer": dict(registry.PLACERS),
@@ -32,12 +32,12 @@ each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name
 
 @each
 def test_a_shipped_checkpoint_loads_and_is_called_what_its_folder_is(folder: Path) -> None:
-    assert shipped.checkpoint(folder.name).card.name == folder.name
+    assert builtin.checkpoint(folder.name).card.name == folder.name
 
 
 @each
 def test_a_shipped_checkpoint_is_small_and_nothing_else_lies_beside_it(folder: Path) -> None:
-    parts = shipped.checkpoint(folder.name).card.parts.by_name().values()
+    parts = builtin.checkpoint(folder.name).card.parts.by_name().values()
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["card.json", *(part.file for part in parts)]
     )
@@ -49,7 +49,7 @@ def test_a_shipped_checkpoint_is_small_and_nothing_else_lies_beside_it(folder: P
 def test_a_card_says_how_to_train_it_again_within_half_an_hour_and_how_it_did(
     folder: Path,
 ) -> None:
-    card = shipped.checkpoint(folder.name).card
+    card = builtin.checkpoint(folder.name).card
     assert card.command.startswith(f"bireme train {folder.name}")
     assert 0 < card.training["minutes"] <= MOST_TRAINING_MINUTES
     assert card.seeds
@@ -67,14 +67,14 @@ def test_the_registry_names_every_part_that_is_shipped_and_no_other() -> None:
     lies = {
         (part, folder.name)
         for folder in FOLDERS
-        for part in served(shipped.checkpoint(folder.name).card)
+        for part in served(builtin.checkpoint(folder.name).card)
     }
     assert named == lies
 
 
 @each
 def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
-    parts = served(shipped.checkpoint(folder.name).card)
+    parts = served(builtin.checkpoint(folder.name).card)
     settings = SchedulingSettings(**dict.fromkeys(parts, folder.name))  # type: ignore[arg-type]
     gangs = [a_gang(f"g{n}", a_task(n % 5 + 1), estimated_seconds=60.0 * n) for n in range(1, 20)]
     decision = run_cycle(a_snapshot(racks(3, 4), *gangs), registry.make_policy(settings))
@@ -86,8 +86,8 @@ def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
 def test_its_card_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies", "show", folder.name]) == 0
     shown = capsys.readouterr().out
-    assert shipped.checkpoint(folder.name).sha256 in shown
-    assert shipped.checkpoint(folder.name).card.summary in shown
+    assert builtin.checkpoint(folder.name).sha256 in shown
+    assert builtin.checkpoint(folder.name).card.summary in shown
 
 
 def test_the_wheel_contains_every_file_of_every_shipped_checkpoint(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_wheel_contains_every_file_of_every_shipped_checkpoint(tmp_path: Pat
     with zipfile.ZipFile(built) as wheel:
         packed = {name for name in wheel.namelist() if "/rl/checkpoints/" in name}
     lies = {
-        f"bireme/rl/checkpoints/{path.relative_to(shipped.FOLDER)}"
+        f"bireme/rl/checkpoints/{path.relative_to(builtin.FOLDER)}"
         for folder in FOLDERS
         for path in folder.iterdir()
     }

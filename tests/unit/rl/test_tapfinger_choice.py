@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import BoolArray
-from bireme.rl.encoders.tapfinger_choice import room, winners
+from bireme.rl.encoders.tapfinger import room, winners
 
 
 def won(jobs: list[int], scores: list[float], rooms: list[float]) -> list[bool]:

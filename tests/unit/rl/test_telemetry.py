@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-from bireme.rl.errors import CheckpointError
-from bireme.rl.sessions import _make_session
+from bireme.onnx.errors import CheckpointError
+from bireme.onnx.sessions import _make_session
 try:
     _make_session(b"no network", "here")
 except CheckpointError:

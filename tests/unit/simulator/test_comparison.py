@@ -5,8 +5,7 @@ import json
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.simulator.bootstrap import Estimate
-from bireme.simulator.comparison import Comparison, compare
+from bireme.simulator.comparison import Comparison, Estimate, compare
 from bireme.simulator.metrics import Metrics, measure
 from scheduling.outcomes import an_outcome, one_after_another
 

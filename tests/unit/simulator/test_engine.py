@@ -10,10 +10,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.errors import SimulationError, TraceError
 from bireme.simulator.outcome import Outcome, Span
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds

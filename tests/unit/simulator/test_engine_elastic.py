@@ -10,10 +10,9 @@ from bireme.core.speed import LinearSpeed
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.sizing import steps_left
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes, record_of

@@ -14,7 +14,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.simulator.cluster import Cluster
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.events import Event, EventQueue, Kind, moment_at, moment_past
-from bireme.simulator.recorder import Recorder
+from bireme.simulator.outcome import Recorder
 from bireme.testing import a_gang, a_node, a_task
 
 seconds = st.floats(0, 1e9)

@@ -8,10 +8,9 @@ from bireme.core.policy import Policy
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import MEASURED, NodeChange, Physics
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.testing import a_node, a_task, racks
 from scheduling.simulations import (
     a_job,

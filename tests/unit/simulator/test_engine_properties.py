@@ -12,10 +12,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace
 from scheduling.simulations import (
     broken_promises,

@@ -5,9 +5,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.tiresias import TiresiasLas
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.testing import a_node
 from scheduling.simulations import a_job, a_trace, lifetimes
 

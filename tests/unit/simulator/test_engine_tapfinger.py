@@ -10,9 +10,9 @@ import pytest
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator import quantities
-from bireme.simulator.engine import simulate
+from bireme.simulator import metrics
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node, a_task
 
@@ -57,7 +57,7 @@ def a_trace(jobs: int = 60, seed: int = 0) -> Trace:
 
 
 def mean_seconds(outcome: Outcome) -> float:
-    found = quantities.completion_seconds(outcome)
+    found = metrics.completion_seconds(outcome)
     assert len(found) == len(outcome.jobs)
     return float(found.mean())
 

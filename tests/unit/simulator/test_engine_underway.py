@@ -9,9 +9,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, Underway
 from bireme.testing import a_gang, a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes, record_of

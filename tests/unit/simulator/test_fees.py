@@ -2,14 +2,14 @@
 
 import pytest
 
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.fits import FirstFit
-from bireme.kube.gpu_models import GPU_MODEL_LABEL
-from bireme.simulator.engine import simulate
-from bireme.simulator.fees import fee_dollars
+from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
 from scheduling.simulations import a_job, a_trace

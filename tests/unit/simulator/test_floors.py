@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.core.node_floor import PoolBounds
 from bireme.core.policy import Policy
-from bireme.core.pool_floor import PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.naive import SeasonalNaive
-from bireme.forecasting.nightly import HORIZON_HOURS
+from bireme.forecasting.pool_forecast import HORIZON_HOURS
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.pool_history import NO_HISTORY, PoolHistory
-from bireme.simulator.engine import simulate
-from bireme.simulator.floors import (
+from bireme.kube.api.node_pool_scaler import NO_HISTORY, PoolHistory
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.node_floors import (
     FIXED,
     ORACLE,
     REACTIVE,
@@ -26,9 +26,9 @@ from bireme.simulator.floors import (
     learning,
     with_floor,
 )
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.node_pool import NodePool
+from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome, PoolSeries
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from scheduling.simulations import a_job, a_trace
 

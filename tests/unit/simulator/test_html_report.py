@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bireme.simulator.comparison import compare
 from bireme.simulator.metrics import measure
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports import gantt, page, style
+from bireme.simulator.reports import page, svg
 from scheduling.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
 from scheduling.simulations import a_job
 
@@ -168,9 +168,9 @@ def test_page_of_nothing_says_so() -> None:
 
 
 def test_many_policies_differ_by_more_than_colour() -> None:
-    names = [f"p{number}/packing" for number in range(style.COLOURS + 2)]
+    names = [f"p{number}/packing" for number in range(page.COLOURS + 2)]
     text = rendered(outcomes_of(*names))
-    assert f".line.p{style.COLOURS}{{stroke-dasharray" in text
+    assert f".line.p{page.COLOURS}{{stroke-dasharray" in text
     assert ".line.p0{stroke-dasharray" not in text
 
 
@@ -188,7 +188,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize(
     ("mode", "policies"),
-    [(style.LIGHT, style.LIGHT_POLICIES), (style.DARK, style.DARK_POLICIES)],
+    [(page.LIGHT, page.LIGHT_POLICIES), (page.DARK, page.DARK_POLICIES)],
     ids=["light", "dark"],
 )
 def test_colours_stand_out_and_text_can_be_read(
@@ -205,8 +205,8 @@ def test_map_shows_the_hours_in_which_most_gangs_wait() -> None:
     job = a_job("long", 172_800)
     series = a_series((0, 1, 0, 0), (169_200, 1, 9, 0), (172_800, 0, 0, 0))
     outcome = an_outcome(a_record(job, a_run(job, 0, 172_800)), series=series)
-    window = gantt.choose([outcome], NODES)
-    assert window.ended - window.began == gantt.LONGEST_SECONDS
+    window = svg.choose([outcome], NODES)
+    assert window.ended - window.began == svg.LONGEST_SECONDS
     assert window.began <= 169_200
     assert window.ended >= 172_800 - 1
 
@@ -215,7 +215,7 @@ def test_map_shows_shorter_hours_where_they_are_crowded() -> None:
     jobs = [a_job(f"j{n}", 100, at=100.0 * n) for n in range(800)]
     records = [a_record(job, a_run(job, job.submitted, job.submitted + 100)) for job in jobs]
     outcome = an_outcome(*records, series=a_series((0, 1, 0, 0)))
-    window = gantt.choose([outcome], {"n0": 4})
+    window = svg.choose([outcome], {"n0": 4})
     assert window.ended - window.began < 80_000 / 8
 
 
@@ -227,8 +227,8 @@ def test_map_leaves_out_the_nodes_that_did_least_and_those_without_gpus() -> Non
         a_record(idle, a_run(idle, 0, 1, "n38")),
         series=a_series((0, 5, 0, 0)),
     )
-    shown = list(gantt.choose([outcome], nodes).gpus_by_node)
-    assert len(shown) == gantt.MOST_NODES
+    shown = list(svg.choose([outcome], nodes).gpus_by_node)
+    assert len(shown) == svg.MOST_NODES
     assert shown[-2:] == ["n38", "n39"]
     assert "cpu" not in shown
 
@@ -246,7 +246,7 @@ def test_bars_of_a_node_never_cover_each_other(wanted: list[tuple[int, int, int]
         job = a_job(f"j{number}", ended - began, at=began, gpus=gpus)
         records.append(a_record(job, a_run(job, began, ended)))
     outcome = an_outcome(*records, series=a_series((0, 1, 0, 0)))
-    drawing = gantt.panel(outcome, gantt.Window(0.0, 100.0, {"n0": 4}), "fifo")
+    drawing = svg.panel(outcome, svg.Window(0.0, 100.0, {"n0": 4}), "fifo")
     boxes = [
         [float(a[name] or "") for name in ("x", "y", "width", "height")]
         for a in Page(drawing).all("rect")
@@ -262,8 +262,8 @@ def test_bars_of_a_node_never_cover_each_other(wanted: list[tuple[int, int, int]
 
 def test_preempted_run_has_a_red_edge_and_a_finished_one_has_none() -> None:
     job = a_job("a", 10, gpus=4)
-    window = gantt.Window(0.0, 100.0, {"n0": 4})
+    window = svg.Window(0.0, 100.0, {"n0": 4})
     stopped = an_outcome(a_record(job, a_run(job, 0, 10, end="preempted")))
     finished = an_outcome(a_record(job, a_run(job, 0, 10)))
-    assert 'class="cut"' in gantt.panel(stopped, window, "fifo")
-    assert 'class="cut"' not in gantt.panel(finished, window, "fifo")
+    assert 'class="cut"' in svg.panel(stopped, window, "fifo")
+    assert 'class="cut"' not in svg.panel(finished, window, "fifo")

@@ -7,7 +7,7 @@ import pytest
 from bireme.core.nodes import NodeTable
 from bireme.core.settings import SchedulingSettings
 from bireme.simulator.arrivals import gang_of
-from bireme.simulator.lives import Life
+from bireme.simulator.job_state import Life
 from bireme.testing import a_node, a_running_gang
 from scheduling.simulations import a_job
 

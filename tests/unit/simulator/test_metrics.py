@@ -9,9 +9,9 @@ from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.simulator import quantities
-from bireme.simulator.engine import simulate
+from bireme.simulator import metrics
 from bireme.simulator.metrics import KEYS, Distribution, measure
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme.testing import a_node
 from scheduling.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
@@ -128,7 +128,7 @@ def test_two_jobs_that_want_all_gpus_are_fair_as_themis_says() -> None:
 
     The second has on average 1.5 jobs beside and including itself: 15 s alone, it took 20.
     """
-    assert quantities.fairness(one_after_another(10, 10)) == pytest.approx([10 / 20, 20 / 15])
+    assert metrics.fairness(one_after_another(10, 10)) == pytest.approx([10 / 20, 20 / 15])
 
 
 def test_job_that_asks_for_less_than_its_share_is_compared_with_its_own_run_time() -> None:
@@ -136,7 +136,7 @@ def test_job_that_asks_for_less_than_its_share_is_compared_with_its_own_run_time
     outcome = an_outcome(
         a_record(small, a_run(small, 20, 30)), a_record(other, a_run(other, 0, 40))
     )
-    assert quantities.fairness(outcome) == pytest.approx([3.0, 1.0])
+    assert metrics.fairness(outcome) == pytest.approx([3.0, 1.0])
 
 
 def test_what_was_counted_is_passed_on() -> None:

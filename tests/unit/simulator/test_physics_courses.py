@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from bireme.core.policy import Policy
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
-from bireme.simulator.physics.courses import Course
+from bireme.simulator.physics.model import Course
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.testing import a_node, a_task
 from scheduling.simulations import a_job, a_trace, lifetimes
 

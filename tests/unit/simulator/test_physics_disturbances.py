@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.simulator.physics.disturbances import (
+from bireme.simulator.physics.model import (
     OVER_NODES,
     OVER_RACKS,
     Fluctuation,

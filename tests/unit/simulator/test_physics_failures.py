@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.simulator.physics import Physics
-from bireme.simulator.physics.failures import NodeChange, node_changes
+from bireme.simulator.physics.model import NodeChange, node_changes
 from bireme.testing import a_node
 
 DAY = 86_400.0

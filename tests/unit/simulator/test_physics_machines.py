@@ -6,11 +6,10 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.fits import FirstFit
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.physics.machines import MachineLaw
+from bireme.simulator.physics.model import MachineLaw
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
 from scheduling.simulations import a_job, a_trace, lifetimes

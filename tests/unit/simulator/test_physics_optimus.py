@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.simulator.physics.optimus import DL2_LAWS, OptimusLaw
+from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 
 MEASUREMENTS = Path(__file__).parents[4] / "shared" / "data" / "dl2" / "speed.csv"
 SYNC = OptimusLaw((0.1, 0.2, 0.3, 0.04, 0.05), batch=12)

@@ -13,8 +13,7 @@ import pytest
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics import Physics
-from bireme.simulator.physics.goodput import PolluxSpeed, TrainingRecord
-from bireme.simulator.physics.pollux import PolluxTable
+from bireme.simulator.physics.goodput import PolluxSpeed, PolluxTable, TrainingRecord
 from scheduling.simulations import a_job
 
 ARCHIVE = Path(__file__).parents[4] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"

@@ -1,6 +1,6 @@
 """Random streams that depend on names alone."""
 
-from bireme.simulator.physics.seeds import stream
+from bireme.simulator.physics.model import stream
 
 
 def test_equal_names_give_equal_numbers_and_others_do_not() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.simulator.reports import axes, words
+from bireme.simulator.reports import svg, terminal
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from bireme.simulator.reports import axes, words
     ],
 )
 def test_durations_have_the_unit_that_suits_them(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert terminal.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_durations_have_the_unit_that_suits_them(seconds: float, text: str) -> N
     [(0, "0"), (0.071, "0.07"), (3.42, "3.4"), (128.2, "128"), (250_000, "250 k"), (3e6, "3 M")],
 )
 def test_digits_are_as_many_as_count(value: float, text: str) -> None:
-    assert words.digits(value) == text
+    assert terminal.digits(value) == text
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_digits_are_as_many_as_count(value: float, text: str) -> None:
     ],
 )
 def test_every_number_is_written_by_its_key(key: str, value: float, text: str) -> None:
-    assert words.worded(key)(value) == text
+    assert terminal.worded(key)(value) == text
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_number_is_written_by_its_key(key: str, value: float, text: str) -
 def test_parts_that_all_policies_share_are_not_repeated(
     policies: list[str], short: list[str]
 ) -> None:
-    assert words.short_names(policies) == short
+    assert terminal.short_names(policies) == short
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ def test_parts_that_all_policies_share_are_not_repeated(
     [(1, "seed", "1 seed"), (1000, "job", "1,000 jobs"), (2, "policy", "2 policies")],
 )
 def test_nouns_follow_their_number(number: int, noun: str, text: str) -> None:
-    assert words.plural(number, noun) == text
+    assert terminal.plural(number, noun) == text
 
 
 @given(st.floats(1e-6, 1e9))
 def test_linear_axis_ends_on_a_tick_at_or_above_the_largest_value(high: float) -> None:
-    axis = axes.linear(high, str)
+    axis = svg.linear(high, str)
     assert axis.ticks[-1][0] == axis.high >= high * (1 - 1e-9)
     assert 2 <= len(axis.ticks) <= 6
 
 
 @given(st.floats(0, 1e7), st.floats(1, 1e8))
 def test_time_axis_has_few_ticks_and_all_lie_on_it(low: float, span: float) -> None:
-    axis = axes.seconds(low, low + span)
+    axis = svg.seconds(low, low + span)
     assert len(axis.ticks) <= 8
     assert all(low - 1e-3 <= value <= low + span + 1e-3 for value, _ in axis.ticks)
 
@@ -95,11 +95,11 @@ def test_time_axis_has_few_ticks_and_all_lie_on_it(low: float, span: float) -> N
     ],
 )
 def test_times_are_ticked_in_the_units_people_use(high: float, labels: list[str]) -> None:
-    assert [label for _, label in axes.seconds(0, high).ticks] == labels
+    assert [label for _, label in svg.seconds(0, high).ticks] == labels
 
 
 def test_logarithmic_axes_hold_their_largest_value_and_start_at_one() -> None:
-    durations, factors = axes.log_seconds(50_000), axes.log_factor(1234)
+    durations, factors = svg.log_seconds(50_000), svg.log_factor(1234)
     assert [label for _, label in durations.ticks if label] == ["1 s", "1 min", "1 h", "1 d"]
     assert [label for _, label in factors.ticks] == ["1", "10", "100", "1 k", "10 k"]
     assert durations.share(np.array([0.0, 1.0, 86_400.0])).tolist() == [0.0, 0.0, 1.0]
@@ -107,12 +107,12 @@ def test_logarithmic_axes_hold_their_largest_value_and_start_at_one() -> None:
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1), st.booleans())
 def test_places_on_an_axis_never_leave_it(values: list[float], is_log: bool) -> None:
-    axis = axes.log_seconds(1e4) if is_log else axes.linear(1e4, str)
+    axis = svg.log_seconds(1e4) if is_log else svg.linear(1e4, str)
     places = axis.share(np.array(values))
     assert ((places >= 0) & (places <= 1)).all()
 
 
 def test_nothing_to_plot_still_has_an_axis() -> None:
-    high = axes.largest([np.empty(0)])
-    assert axes.linear(high, str).high > 0
-    assert axes.log_seconds(high).high == 10
+    high = svg.largest([np.empty(0)])
+    assert svg.linear(high, str).high > 0
+    assert svg.log_seconds(high).high == 10

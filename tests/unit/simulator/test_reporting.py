@@ -5,21 +5,18 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from bireme.core.curves import InverseQuadratic, MeasuredCurve
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.speed import LinearSpeed
+from bireme.core.speed import InverseQuadratic, LinearSpeed, MeasuredCurve
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
 from bireme.simulator.physics import Physics
-from bireme.simulator.reporting import Reporting
-from bireme.simulator.workload import TraceJob
+from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.workload import Reporting, TraceJob
 from bireme.testing import a_node
 from scheduling.simulations import a_job, a_trace, story
 

@@ -7,22 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bireme.core.node_floor import HourForecast, PoolBounds
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
-from bireme.core.pool_floor import HourForecast, PoolBounds
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.pool_history import NO_HISTORY, PoolHistory
-from bireme.simulator import quantities
-from bireme.simulator.conduct import Conduct
-from bireme.simulator.engine import simulate
+from bireme.kube.api.node_pool_scaler import NO_HISTORY, PoolHistory
+from bireme.simulator import metrics
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.metrics import measure
-from bireme.simulator.node_pool import Forecast, NodePool
+from bireme.simulator.node_pools import Forecast, NodePool
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 from scheduling.simulations import (
@@ -197,7 +196,7 @@ def test_node_hours_count_from_asking_to_going_and_shortage_while_a_node_is_miss
     found = measure(outcome)
     assert found.node_hours == pytest.approx((first + second) / HOUR)
     assert found.short_hours == pytest.approx(200.0 / HOUR)
-    there = quantities.gpu_seconds_there(outcome, 0.0, 3 * HOUR)
+    there = metrics.gpu_seconds_there(outcome, 0.0, 3 * HOUR)
     assert there == pytest.approx(4 * (50.0 + 1800.0 + (HOUR - 100.0)))
 
 

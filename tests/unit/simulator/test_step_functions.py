@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.simulator import steps
+from bireme.simulator import metrics
 
 TIMES = np.array([1.0, 3.0, 4.0])
 VALUES = np.array([2.0, 0.0, 5.0])
@@ -24,11 +24,11 @@ VALUES = np.array([2.0, 0.0, 5.0])
     ],
 )
 def test_mean_is_over_time_not_over_steps(began: float, ended: float, mean: float) -> None:
-    assert steps.mean_between(TIMES, VALUES, began, ended) == pytest.approx(mean)
+    assert metrics.mean_between(TIMES, VALUES, began, ended) == pytest.approx(mean)
 
 
 def test_function_without_steps_is_zero() -> None:
-    assert steps.mean_between(np.empty(0), np.empty(0), 0.0, 10.0) == 0.0
+    assert metrics.mean_between(np.empty(0), np.empty(0), 0.0, 10.0) == 0.0
 
 
 @given(
@@ -48,4 +48,4 @@ def test_bins_hold_the_sum_second_by_second(points: list[tuple[int, int]], at: l
         sum(value_at(second) for second in range(int(low), int(high))) / (high - low)
         for low, high in pairwise(edges)
     ]
-    assert steps.binned(times, values, edges) == pytest.approx(slow)
+    assert metrics.binned(times, values, edges) == pytest.approx(slow)

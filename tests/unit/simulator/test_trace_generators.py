@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.generators import adversarial, diurnal, poisson
 from bireme.simulator.workload import Trace, TraceJob

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.filters import feasible
-from bireme.core.nodes import NodeTable
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
+from bireme.core.nodes import NodeTable, feasible
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.openb import read_openb
 from bireme.simulator.workload import Trace

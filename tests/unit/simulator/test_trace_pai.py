@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.gangs import Role
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.pai import HEADERS, read_pai
 from bireme.simulator.workload import TraceJob

@@ -6,10 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bireme.core.filters import feasible
 from bireme.core.gangs import Role
-from bireme.core.nodes import NodeTable
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
+from bireme.core.nodes import NodeTable, feasible
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.papers import a2c, das, rlpto, tapfinger
 from bireme.simulator.workload import Trace

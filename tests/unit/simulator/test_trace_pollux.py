@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics import Physics
 from bireme.simulator.traces.pollux import read_pollux

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Task
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.acme import read_acme
+from bireme.simulator.traces.columns import CPU_MILLIS_PER_GPU, MEMORY_BYTES_PER_GPU, gang_of
 from bireme.simulator.traces.helios import read_helios
 from bireme.simulator.traces.philly import read_philly
-from bireme.simulator.traces.shapes import CPU_MILLIS_PER_GPU, MEMORY_BYTES_PER_GPU, gang_of
 from bireme.simulator.traces.tiresias import read_muri, read_tiresias
 from bireme.simulator.workload import Trace, TraceJob
 

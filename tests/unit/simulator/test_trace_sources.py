@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.kube.names import GPU
+from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.sources import FORMATS, GENERATORS, read_trace
 

@@ -13,7 +13,7 @@ from bench.simulation import DATA_VARIABLE, TRACE, trace_file
 from bench.workloads import plain_pods, replica_names, training_job
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.gang_views import pod_name
+from bireme.kube.allocations import pod_name
 from bireme.registry import make_policy
 from bireme.testing import GPU
 

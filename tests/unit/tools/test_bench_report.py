@@ -7,7 +7,7 @@ import msgspec
 
 from bench.measurements import Result, Row, Sample, Table, at_most
 from bench.report import Report, markdown, write
-from bireme.simulator.reports.markdown import number
+from bireme.simulator.reports.terminal import number
 
 MACHINE = {"machine": "2 cores", "versions": "Python 3"}
 

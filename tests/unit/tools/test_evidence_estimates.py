@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
+from bireme.core.eta import StartRange, StartRanges
 from bireme.core.settings import SchedulingSettings
-from bireme.core.start_ranges import StartRange, StartRanges
 from bireme.registry import make_policy
 from bireme.simulator.outcome import Outcome
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running

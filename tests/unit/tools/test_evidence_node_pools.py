@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from bench.measurements import Table
-from bireme.core.pool_floor import PoolBounds
+from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import Model
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.series import Series
 from bireme.simulator.loads import DAY
-from bireme.simulator.node_pool import NodePool
+from bireme.simulator.node_pools import NodePool
 from bireme.simulator.workload import Trace
 from evidence import node_pools, node_series, pool_workload
 from evidence.pool_workload import BEFORE, DAYS, draw, offered_gpus

@@ -3,9 +3,8 @@
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.conduct import Conduct, Decide
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import Conduct, Decide, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
 from evidence.plain import GREEDY, STRICT, LasByArrival, decide_anew

@@ -8,8 +8,8 @@ import pytest
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.engine import simulate
 from bireme.simulator.outcome import Outcome
+from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
 from evidence.store import Key, Store, run_of
 from scheduling.simulations import a_job, a_trace

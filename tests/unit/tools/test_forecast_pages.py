@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bireme import cli
-from bireme.training import forecast_command
+from bireme.cli import forecast
 from forecasts import __main__ as forecasts
 from forecasts.trials import PAGES, Trial
 
@@ -17,7 +17,7 @@ TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trial
 @pytest.mark.parametrize(("name", "trial"), TRIALS)
 def test_a_trial_is_a_command_that_is_understood(name: str, trial: Trial) -> None:
     given = shlex.split(f"forecast {trial.arguments}")
-    assert cli.parser_for(given).parse_args(given).run is forecast_command.run
+    assert cli.parser_for(given).parse_args(given).run is forecast.run
 
 
 def test_pages_are_written_from_the_numbers_that_lie_beside_them(

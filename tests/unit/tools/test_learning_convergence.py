@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bireme.training.curves import Curves
+from bireme.training.runs import Curves
 from learning.convergence import PANELS, drawn
 
 SVG = "{http://www.w3.org/2000/svg}"

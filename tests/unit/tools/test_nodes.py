@@ -10,7 +10,7 @@ from controlplane.nodes import (
     BLOCK,
     GPU,
     GPU_PRODUCT,
-    HOSTNAME,
+    HOSTNAME_LABEL,
     RACK,
     ZONE,
     fake_nodes,
@@ -39,7 +39,7 @@ def test_names_are_unique_sorted_and_equal_to_the_hostname_label() -> None:
     names = [node["metadata"]["name"] for node in nodes]
     assert names == sorted(set(names))
     assert (names[0], names[-1]) == ("big-0000", "big-1000")
-    assert [node["metadata"]["labels"][HOSTNAME] for node in nodes] == names
+    assert [node["metadata"]["labels"][HOSTNAME_LABEL] for node in nodes] == names
 
 
 def test_capacity_is_what_was_asked_for() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bireme.cli import main
-from bireme.rl.checkpoints import read_card
+from bireme.onnx.checkpoints import read_card
 from smallnets.checkpoints import write
 
 ECHO = "toyworlds.recipe:EchoRecipe"

@@ -9,8 +9,8 @@ import torch
 
 from bireme.training.cloning import Cloning, CloningConfig, imitation_loss
 from bireme.training.distributions import DiagonalGaussian, JointDistribution, MaskedCategorical
-from bireme.training.episodes import play
-from bireme.training.policies import predict
+from bireme.training.networks import predict
+from bireme.training.rollouts import play
 from bireme.training.worlds import Observation
 from toyworlds.notes import Notes
 from toyworlds.policies import Aiming, Echoing, Paired

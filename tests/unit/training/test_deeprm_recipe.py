@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.rl import named
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.orderers import LearnedOrderer
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl import builtin
+from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme.training.deeprm.arrivals import Setting
+from bireme.training.deeprm.environment import DeepRmWorld, Setting, as_image, as_set
 from bireme.training.deeprm.networks import ImagePolicy, Scorer, SetPolicy
 from bireme.training.deeprm.recipe import DeepRmRecipe, ImageRecipe, ScorerRecipe
-from bireme.training.deeprm.views import as_image, as_set
-from bireme.training.deeprm.world import DeepRmWorld
-from bireme.training.policies import predict, tensors
+from bireme.training.networks import predict, tensors
 from bireme.training.runs import TrainingRun
 
 SEEDS = range(12)
@@ -45,7 +43,7 @@ def test_a_scorer_trained_for_seconds_is_far_better_than_chance(scorer: Checkpoi
 
 
 def test_it_may_be_judged_as_a_cluster_is_ordered_by_it() -> None:
-    recipe, shipped = ScorerRecipe(), named.load("a2c")
+    recipe, shipped = ScorerRecipe(), builtin.load_named("a2c")
     assert means(recipe, shipped)["a2c"] < 0.8 * means(recipe, shipped, waits="no")["a2c"]
     with pytest.raises(SettingError, match="there are waits=yes and waits=no"):
         means(recipe, shipped, waits="perhaps")

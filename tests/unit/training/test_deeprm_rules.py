@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bireme.training.deeprm.arrivals import Jobs, Setting
 from bireme.training.deeprm.baselines import (
     Rule,
     at_random,
@@ -12,8 +11,7 @@ from bireme.training.deeprm.baselines import (
     shortest_first,
     tetris,
 )
-from bireme.training.deeprm.measures import measure
-from bireme.training.deeprm.world import DeepRmWorld, State
+from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, measure
 
 MANY = 400
 

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from bireme.rl.encoders.a2c import CONTEXT_FEATURES, HORIZON_STEPS, JOB_FEATURES
-from bireme.rl.encoders.a2c_image import columns
-from bireme.training.deeprm.arrivals import Setting
+from bireme.rl.encoders.a2c import CONTEXT_FEATURES, HORIZON_STEPS, JOB_FEATURES, columns
 from bireme.training.deeprm.baselines import shortest_first
-from bireme.training.deeprm.views import as_image, as_set
-from bireme.training.deeprm.world import DeepRmWorld, State
+from bireme.training.deeprm.environment import DeepRmWorld, Setting, State, as_image, as_set
 
 WORLDS = 40
 

@@ -6,10 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.training.deeprm.arrivals import SLOTS, Jobs, Setting, draw
 from bireme.training.deeprm.baselines import at_random, carry_out, rules
-from bireme.training.deeprm.measures import measure
-from bireme.training.deeprm.world import DeepRmWorld, State, masks
+from bireme.training.deeprm.environment import (
+    SLOTS,
+    DeepRmWorld,
+    Jobs,
+    Setting,
+    State,
+    draw,
+    masks,
+    measure,
+)
 
 SETTING = Setting(rates=(0.6, 0.9), completion_weight=0.1)
 VOID = SETTING.queue_slots
@@ -97,7 +104,7 @@ def a_world(*jobs: tuple[int, int, int, int], queue_slots: int = 10) -> DeepRmWo
 
 def begun(world: DeepRmWorld, jobs: Jobs) -> DeepRmWorld:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bireme.training.deeprm.world.draw", lambda *_: jobs)
+        patch.setattr("bireme.training.deeprm.environment.draw", lambda *_: jobs)
         world.reset([0])
     return world
 

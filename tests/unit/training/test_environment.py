@@ -15,9 +15,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import ShortestJob
-from bireme.simulator.engine import simulate
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord
+from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node, a_task
 from bireme.training.environment import Observation, SchedulingEnv

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.training.episodes import Episodes, play
-from bireme.training.policies import ActorCritic, predict
-from bireme.training.rollouts import Rollout, collect
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.rollouts import Episodes, Rollout, collect, play
 from bireme.training.worlds import Observation
 from toyworlds.cartpole import Balancing, CartPole
 from toyworlds.policies import Echoing, Paired

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from bireme.rl.cards import Parts
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.errors import CheckpointError
+from bireme.onnx.cards import Parts
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.onnx.errors import CheckpointError
 from bireme.training.export import Trained, export
 from smallnets import checkpoints, encoders
 from smallnets.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts

@@ -11,7 +11,7 @@ import pytest
 
 from bireme.cli import main
 from bireme.core.resources import FloatArray
-from bireme.forecasting.backtest import BackTest
+from bireme.forecasting.selection import BackTest
 from bireme.training.forecasts import trial
 from bireme.training.forecasts.report import is_beyond_chance
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_used_is_refused_by_name(
         ),
         (
             "matplotlib",
-            "bireme.training.forecasts.picture",
+            "bireme.training.forecasts.report",
             ["--plot", "forecast.png"],
             "argument --plot: it needs matplotlib, which is not installed; pip",
         ),

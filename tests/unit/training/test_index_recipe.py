@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bireme.core.errors import SettingError
+from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.registry import make_orderer
-from bireme.rl.checkpoints import Checkpoint, load
 from bireme.simulator.loads import DAY
-from bireme.training.index import cases
+from bireme.training.index import search
 from bireme.training.index.recipe import IndexRecipe, rivals
 from bireme.training.runs import TrainingRun
 
@@ -30,11 +30,13 @@ def test_it_learns_from_traces_only(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_trace_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"there is no philly/.*name the folder"):
-        cases.judged_case(tmp_path, "philly-0.9", 0)
+        search.judged_case(tmp_path, "philly-0.9", 0)
 
 
 def test_weeks_to_learn_from_to_stop_by_and_to_judge_by_are_apart() -> None:
-    days = [range(*each) for each in (cases.LEARNED_DAYS, cases.VALIDATED_DAYS, cases.JUDGED_DAYS)]
+    days = [
+        range(*each) for each in (search.LEARNED_DAYS, search.VALIDATED_DAYS, search.JUDGED_DAYS)
+    ]
     assert days[0].stop <= days[1].start < days[1].stop <= days[2].start
 
 
@@ -44,7 +46,7 @@ def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
 
 
 def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
-    case = cases.judged_case(Path(), "poisson-0.9-charged", 3)
+    case = search.judged_case(Path(), "poisson-0.9-charged", 3)
     gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.window.nodes(0.9))
     assert case.window.offered_gpus / gpus == pytest.approx(0.9, rel=0.3)
     assert case.physics.restart_seconds > 0
@@ -52,13 +54,13 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 
 @needs_data
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
-    early = cases.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, cases.CHARGED)
-    late = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    early = search.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, search.CHARGED)
+    late = search.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, search.CHARGED)
     known = [len(each.history._groups) for each in (early, late)]
     assert 0 < known[0] < known[1]
     assert late.window.trace.jobs[-1].submitted < DAY
     late.play(make_orderer("fifo"))
-    again = cases.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, cases.CHARGED)
+    again = search.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, search.CHARGED)
     assert again.history._groups == late.history._groups, "playing teaches a copy"
 
 

@@ -12,10 +12,9 @@ from bireme.core.resources import FloatArray
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm, Progress
 from bireme.training.cloning import Cloning, CloningConfig
-from bireme.training.episodes import play
-from bireme.training.mappo import MAPPO
-from bireme.training.policies import ActorCritic, predict
-from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.ppo import MAPPO, PPO, PPOConfig
+from bireme.training.rollouts import play
 from bireme.training.worlds import Actions, World
 from toyworlds.cartpole import LONGEST, Balancing, CartPole
 from toyworlds.policies import Aiming, Echoing, Paired

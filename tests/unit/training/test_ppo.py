@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bireme.core.errors import SettingError
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.mappo import MAPPO
-from bireme.training.ppo import PPO, Batch, PPOConfig
+from bireme.training.ppo import MAPPO, PPO, Batch, PPOConfig
 from toyworlds.notes import Notes
 from toyworlds.policies import Echoing, Paired
 from toyworlds.worlds import Echo, Pair

@@ -13,8 +13,7 @@ from bireme.testing import ManualClock
 from bireme.training import distributed
 from bireme.training.algorithm import Callback, Progress
 from bireme.training.ppo import PPO, PPOConfig
-from bireme.training.runs import SECONDS_BETWEEN_SAVES, TrainingRun
-from bireme.training.stopping import EarlyStopping
+from bireme.training.runs import SECONDS_BETWEEN_SAVES, EarlyStopping, TrainingRun
 from toyworlds.policies import Echoing
 from toyworlds.worlds import Echo
 

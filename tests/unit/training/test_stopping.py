@@ -9,7 +9,7 @@ import torch
 from bireme.core.errors import SettingError
 from bireme.training import storage
 from bireme.training.algorithm import Progress
-from bireme.training.stopping import EarlyStopping
+from bireme.training.runs import EarlyStopping
 from toyworlds.policies import Echoing
 
 

@@ -14,8 +14,7 @@ from bireme.training import distributed, storage
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm
 from bireme.training.cloning import Cloning, CloningConfig
-from bireme.training.mappo import MAPPO
-from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.ppo import MAPPO, PPO, PPOConfig
 from toyworlds.policies import Echoing, Paired
 from toyworlds.worlds import Echo, Pair
 

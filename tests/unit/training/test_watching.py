@@ -3,7 +3,7 @@
 import io
 
 from bireme.testing import ManualClock
-from bireme.training.watching import SECONDS_BETWEEN_LINES, Bar, Lines, told, watcher
+from bireme.training.runs import SECONDS_BETWEEN_LINES, Bar, Lines, told, watcher
 
 
 class Terminal(io.StringIO):

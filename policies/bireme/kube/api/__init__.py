@@ -1,12 +1,12 @@
 """The kinds of ``bireme.dev/v1alpha1`` as pydantic models: the one source of the CRDs.
 
 Field docstrings become ``kubectl explain``, limits become schema limits, and rules that span
-fields stand beside their model as CEL (:class:`~bireme.kube.api.model.Rule`). The API server
+fields stand beside their model as CEL (:class:`~bireme.kube.api.base.Rule`). The API server
 enforces them; reading an object back, pass ``extra="ignore"`` to ``model_validate`` so that a
 newer CRD with more fields does not stop an older operator.
 """
 
-from bireme.kube.api.metadata import Condition
+from bireme.kube.api.base import Condition
 from bireme.kube.api.node_pool_scaler import (
     NodePoolScaler,
     NodePoolScalerSpec,
@@ -19,8 +19,7 @@ from bireme.kube.api.scheduling_policy import (
     SchedulingPolicySpec,
     SchedulingPolicyStatus,
 )
-from bireme.kube.api.training_job import TrainingJob, TrainingJobSpec
-from bireme.kube.api.training_job_status import TrainingJobStatus
+from bireme.kube.api.training_job import TrainingJob, TrainingJobSpec, TrainingJobStatus
 
 __all__ = [
     "Condition",

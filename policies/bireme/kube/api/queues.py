@@ -9,9 +9,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.fields import Count, DnsLabel, LabelKey, LabelValue, ResourceMap
-from bireme.kube.api.metadata import Resource
-from bireme.kube.api.model import Model, Rule, checked_by
+from bireme.kube.api.base import (
+    Count,
+    DnsLabel,
+    LabelKey,
+    LabelValue,
+    Model,
+    Resource,
+    ResourceMap,
+    Rule,
+    checked_by,
+)
 
 
 class SelectorRequirement(Model):

@@ -8,9 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.fields import Count
-from bireme.kube.api.metadata import Conditions, Resource
-from bireme.kube.api.model import Model, Rule, checked_by
+from bireme.kube.api.base import Conditions, Count, Model, Resource, Rule, checked_by
 
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"

@@ -5,26 +5,279 @@ least ``minAvailable`` of them run, or none does. A waiting job has no pods; onc
 (phases Starting, Running, Restarting) the shape of the gang is fixed until it is suspended.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
-from bireme.kube.api.fields import (
+from bireme.kube.api.base import (
     MAX_REPLICAS,
     MAX_TASKS,
+    Conditions,
+    Count,
     DnsLabel,
     DnsSubdomain,
     Duration,
     LabelKey,
+    LabelValue,
+    Message,
+    Model,
+    Reason,
     Replicas,
+    Resource,
+    ResourceMap,
+    Rule,
     TaskName,
+    Timestamp,
+    changed,
+    checked_by,
+    kept,
+    keyed_by,
 )
-from bireme.kube.api.metadata import Resource, keyed_by
-from bireme.kube.api.model import Model, Rule, changed, checked_by, kept
-from bireme.kube.api.pod_template import PodTemplate
-from bireme.kube.api.run_policy import RunPolicy
-from bireme.kube.api.training_job_status import TrainingJobStatus
+
+# What a TrainingJob has told about its training, in its status.
+
+MOST_SPEEDS: Final = 8
+MOST_LOSSES: Final = 16
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class SpeedSeen(Model):
+    """How fast the job trained at one size."""
+
+    replicas: Count
+    steps_per_second: NotNegative
+
+
+class LossSeen(Model):
+    """The training loss after so many steps."""
+
+    step: NotNegative
+    loss: Number
+
+
+class ProgressStatus(Model):
+    """What the job itself has told, as far as it can be believed."""
+
+    reported_time: Timestamp
+    """When the last report came."""
+    percentage: float | None = Field(default=None, ge=0, le=100)
+    """How much of the training is done."""
+    remaining_seconds: NotNegative | None = None
+    """How long the job said it still runs, at that time."""
+    step: NotNegative | None = None
+    total_steps: NotNegative | None = None
+    loss: Number | None = None
+    worst_loss: Number | None = None
+    """The largest loss it ever told."""
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    accuracy_gain: float | None = Field(default=None, ge=-1, le=1)
+    """What the last accuracy written here added to the one before."""
+    first_expected_seconds: NotNegative | None = None
+    """How long the job was to run in all, by its first report that told."""
+    speeds: tuple[SpeedSeen, ...] = Field(
+        default=(), max_length=MOST_SPEEDS, json_schema_extra=keyed_by("replicas")
+    )
+    """Training speed at the latest sizes."""
+    losses: tuple[LossSeen, ...] = Field(default=(), max_length=MOST_LOSSES)
+    """The loss over the steps, thinned."""
+
+
+# The status of a TrainingJob: its whole story, readable with ``kubectl get`` and ``describe``.
+#
+# Written by the operator alone. Nothing here is needed to decide: it can be recomputed from the
+# cluster, apart from the counters and times of what has already happened.
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+
+
+class PriorityFactor(Model):
+    """One term of the combined priority."""
+
+    name: str = Field(max_length=32)
+    value: float
+    weight: float
+    contribution: float
+    """value times weight."""
+
+
+class Priority(Model):
+    """The priority the job was ordered by, and where it comes from."""
+
+    score: float
+    factors: tuple[PriorityFactor, ...] = Field(
+        default=(), max_length=8, json_schema_extra=keyed_by("name")
+    )
+
+
+class TaskStatus(Model):
+    """How many replicas of a task have come how far."""
+
+    name: TaskName
+    replicas: Count = 0
+    """Wanted in the current plan."""
+    planned: Count = 0
+    bound: Count = 0
+    ready: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+
+
+class PlacementSummary(Model):
+    """Where the gang sits; the exact nodes are in the plan of its PodGroup."""
+
+    level: str = Field(default="", max_length=317)
+    """The smallest topology level that holds the whole gang, such as node or rack."""
+    domain: str = Field(default="", max_length=253)
+    """The value of that level, such as the name of the rack."""
+    nodes: Count = 0
+    """How many nodes carry replicas."""
+    summary: str = Field(default="", max_length=1024)
+    """The placement in one line."""
+
+
+class EstimatedStart(Model):
+    """When a job that places are kept for should start, as things stand.
+
+    With ``coveragePercent`` a range learned from how earlier starts came; without it, what those
+    that run there say of themselves.
+    """
+
+    earliest: Timestamp
+    """Without coveragePercent, when enough of those that run there are expected to have ended."""
+    latest: Timestamp | None = None
+    """Without coveragePercent, when all of them are; absent when one does not say for how long."""
+    coverage_percent: int | None = Field(default=None, ge=1, le=99)
+    """Of 100 such ranges so many hold the start; absent while too few jobs have started to tell."""
+
+
+class TrainingJobStatus(Model):
+    """What the operator says about the job."""
+
+    phase: Phase | None = None
+    reason: Reason | None = None
+    """The one dominant reason for the phase."""
+    message: Message | None = None
+    """The reason in plain words, with numbers."""
+    conditions: Conditions = ()
+    """Admitted: it has its places. Running: all replicas run. Finished: it has ended, well or not.
+    Succeeded: it has ended well; absent before its end."""
+    observed_generation: Count | None = None
+    queue_position: Count | None = None
+    """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
+    estimated_start: EstimatedStart | None = None
+    """When it should start; absent when no places are kept for it, or when nobody can say."""
+    priority: Priority | None = None
+    tasks: tuple[TaskStatus, ...] = Field(
+        default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
+    )
+    ready: str | None = Field(default=None, max_length=32)
+    """Ready replicas of wanted ones: 3/4."""
+    gpus: Count | None = None
+    """What the gang asks for in total of nvidia.com/gpu; other devices are not counted here."""
+    placement: PlacementSummary | None = None
+    progress: ProgressStatus | None = None
+    """What the job has told about its training; a claim, never counted on beyond a factor."""
+    attempt: Count | None = None
+    """How often the gang was started again; 0 is the first start."""
+    restarts: Count | None = None
+    """Restarts after failures of the job's own; these count against backoffLimit."""
+    interruptions: Count | None = None
+    """Restarts for reasons outside the job, such as a lost node."""
+    preemptions: Count | None = None
+    """How often the gang was stopped to make room for another one."""
+    queued_time: Timestamp | None = None
+    """When it last joined the queue: at creation, resumption, or after an interruption."""
+    admitted_time: Timestamp | None = None
+    start_time: Timestamp | None = None
+    """When the whole gang was first running."""
+    completion_time: Timestamp | None = None
+    wait_seconds: Count | None = None
+    """Time spent waiting for admission, over all its starts, until the last of them."""
+    run_seconds: Count | None = None
+    """Time for which it held its places before it last joined the queue, over all its starts."""
+
+
+# The pod template of a task: any pod spec, of which only what is counted is declared.
+#
+# Everything else is carried through unread, so a pod field newer than Bireme works the day
+# Kubernetes ships it. Whether the whole is a valid pod is asked of the API server by a dry run.
+
+_OPEN = ConfigDict(extra="allow")
+
+
+class ContainerResources(Model):
+    """What a container asks for and may use at most."""
+
+    model_config = _OPEN
+
+    requests: ResourceMap | None = None
+    limits: ResourceMap | None = None
+
+
+class Container(Model):
+    """A container; its fields are those of a pod's container."""
+
+    model_config = _OPEN
+
+    name: DnsLabel
+    resources: ContainerResources | None = None
+
+
+class PodSpec(Model):
+    """A pod's spec. Bireme sets the node pin, schedulerName and rendezvous environment itself."""
+
+    model_config = _OPEN
+
+    containers: tuple[Container, ...] = Field(
+        min_length=1, max_length=64, json_schema_extra=keyed_by("name")
+    )
+    init_containers: tuple[Container, ...] | None = Field(
+        default=None, max_length=64, json_schema_extra=keyed_by("name")
+    )
+
+
+class TemplateMetadata(Model):
+    """Labels and annotations for the pods; Bireme adds its own labels."""
+
+    labels: dict[str, LabelValue] = Field(default={}, max_length=64)
+    annotations: dict[str, Annotated[str, Field(max_length=65536)]] = Field(
+        default={}, max_length=64
+    )
+
+
+class PodTemplate(Model):
+    """The pod every replica of a task is made from."""
+
+    metadata: TemplateMetadata | None = None
+    spec: PodSpec
+
+
+# What happens around the run of a TrainingJob, beside its tasks.
+
+
+class RunPolicy(Model):
+    """What happens around the run: retries, time limits, cleaning up, pausing."""
+
+    backoff_limit: int = Field(default=3, ge=0, le=100)
+    """How often the gang is restarted after a failure of its own."""
+    active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    """The job fails when it has held its places for longer, over all its starts. Time in the queue
+    and suspended time do not count."""
+    min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
+    """For so long after a start the job is not stopped for others; without it, as the operator's
+    setting of this name says."""
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    """The finished job is deleted after this time; without it, never."""
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    """Which pods are deleted when the job finishes. What runs on holds its places, and
+    counts in the queue, until it ends."""
+    suspend: bool = False
+    """True stops the job and frees its resources; false lets it wait for admission again."""
+
 
 Role = Literal["master", "chief", "worker", "ps", "evaluator"]
 
@@ -97,7 +350,7 @@ class RoleAffinity(Model):
     """How close the workers of a job are placed to its parameter servers."""
 
     mode: Literal["Required", "Preferred", "None"] = "Preferred"
-    topology_key: LabelKey = names.HOSTNAME
+    topology_key: LabelKey = HOSTNAME_LABEL
     """The node label whose value they share, such as kubernetes.io/hostname."""
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final, cast
 
-from bireme.rl.errors import CheckpointError
+from bireme.onnx.errors import CheckpointError
 from bireme.rl.protocols import ChoiceEncoder, OrderEncoder, PlaceEncoder, SizeEncoder
 
 ORDER_ENCODERS: Final[Mapping[str, str]] = {
-    "a2c-image/1": "bireme.rl.encoders.a2c_image:A2cImages",
+    "a2c-image/1": "bireme.rl.encoders.a2c:A2cImages",
     "a2c-jobs/1": "bireme.rl.encoders.a2c:A2cJobs",
     "das-jobs/1": "bireme.rl.encoders.das:DasJobs",
     "index-gangs/1": "bireme.rl.encoders.index:IndexGangs",

@@ -1,7 +1,7 @@
 """What the agents of DAS see of a real cluster: ``das-jobs/1`` and ``das-machines/1``.
 
-The formulas are those of :mod:`~bireme.rl.encoders.das_features` and
-:mod:`~bireme.rl.encoders.das_sites`, which the world of DAS uses as well; here gangs become jobs
+The formulas are those of :mod:`~bireme.rl.encoders.das_inputs` and
+:mod:`~bireme.rl.encoders.das_inputs`, which the world of DAS uses as well; here gangs become jobs
 and nodes machines. A GPU's speed and rent follow from its label. A gang without an estimate counts
 as the middle one of those that have one, or as an hour.
 
@@ -16,26 +16,27 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang, Role, Task
-from bireme.core.nodes import HOST_LEVEL, NodeTable
+from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
+from bireme.core.nodes import HOSTNAME_LABEL, NodeTable
+from bireme.core.placement import FreeCapacity
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
-from bireme.kube.gpu_models import GPU_MODEL_LABEL, gpu_model
-from bireme.rl.encoders import das_features
+from bireme.onnx.errors import AnswerError
+from bireme.rl.encoders import das_inputs
 from bireme.rl.encoders.das_inputs import (
     JOB_FEATURES,
     MACHINE_FEATURES,
     PLACE_FEATURES,
     PLACED_FEATURES,
+    Machines,
     believed,
     job_inputs,
     place_inputs,
     placed_inputs,
+    reach,
 )
-from bireme.rl.encoders.das_sites import Machines, reach
-from bireme.rl.errors import AnswerError
 
 LAST_PLACE: Final = 63
 """Jobs further back in the queue count as being there: training saw no longer one."""
@@ -82,7 +83,7 @@ class _Facts:
         levels = [
             codes
             for level, codes in zip(nodes.topology_levels, nodes.domains, strict=True)
-            if level != HOST_LEVEL and (codes >= 0).any()
+            if level != HOSTNAME_LABEL and (codes >= 0).any()
         ]
         rack = levels[0].astype(np.int64) if levels else np.zeros(len(nodes), dtype=np.int64)
         return cls(
@@ -140,7 +141,7 @@ class DasJobs:
         machines = Machines(free, facts.gpus, facts.speed, facts.dollars, facts.rack, none)
         gpus = np.array([devices(gang) for gang in gangs])
         by_arrival = np.lexsort(([g.uid for g in gangs], [g.arrived for g in gangs]))
-        jobs = das_features.job_features(
+        jobs = das_inputs.job_features(
             gpus,
             _estimates(gangs),
             np.array([snapshot.wait_seconds(gang) for gang in gangs]),
@@ -190,7 +191,7 @@ class DasMachines:
         estimate = np.asarray(gang.estimated_seconds or _UNKNOWN_SECONDS)
         mean = None
         if self.finished is not None:
-            near = das_features.adjacency(das_features.share_of_rack(facts.rack))
+            near = das_inputs.adjacency(das_inputs.share_of_rack(facts.rack))
             mean = believed(machines, need, near, *self.finished()).mean
         return {
             "job": placed_inputs(machines, need, estimate),
@@ -221,7 +222,7 @@ def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
     even = np.zeros_like(rack)
     (rack_free, rack_gpus), _ = reach(rack, even, np.stack([machines.room, machines.capacity]))
     (alike_free,), _ = reach(alike, even, machines.room[None])
-    return das_features.machine_features(
+    return das_inputs.machine_features(
         machines.room,
         machines.capacity,
         machines.speed,

@@ -3,20 +3,381 @@
 Leading dimensions (...) are those of batched worlds; a cluster has none.
 """
 
-from dataclasses import replace
-from typing import Final
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.resources import FloatArray, IntArray
-from bireme.rl.encoders import das_features
-from bireme.rl.encoders.das_sites import FEE_WEIGHTS, SITE_FEATURES, Machines, Sites
-from bireme.rl.encoders.das_walks import Posterior, beliefs
+from bireme.core.gpus import UNKNOWN_MODEL
+from bireme.core.resources import BoolArray, FloatArray, IntArray
 
-JOB_FEATURES: Final = das_features.JOB_FEATURES + len(FEE_WEIGHTS)
+# What DAS sees of jobs and machines, as formulas that training and serving share.
+#
+# Everything is a function of what an operator knows: demands, stated estimates, waits, free GPUs,
+# labels. All numbers are of the order of one on clusters of any size, so that the same weights
+# serve
+# eight machines and five hundred.
+
+RAW_JOB_FEATURES: Final = 6
+RAW_MACHINE_FEATURES: Final = 8
+
+ACROSS_RACKS: Final = 0.5
+"""Adjacency of machines in different racks; 1 within one."""
+
+_MINUTE: Final = 60.0
+
+
+def job_features(
+    gpus: IntArray,
+    estimated_seconds: FloatArray,
+    waited_seconds: FloatArray,
+    free_gpus: IntArray,
+    all_gpus: IntArray,
+) -> FloatArray:
+    """Features of waiting jobs, float64 of the broadcast shape (..., 6).
+
+    Size, estimate, wait, service, share of the cluster, and how often it fits into the free GPUs.
+    """
+    size = np.maximum(gpus, 1)
+    minutes = estimated_seconds / _MINUTE
+    return np.stack(
+        np.broadcast_arrays(
+            gpus / 16,
+            np.log1p(minutes) / 8,
+            np.log1p(waited_seconds / _MINUTE) / 8,
+            np.log1p(gpus * minutes) / 12,
+            gpus / np.maximum(all_gpus, 1),
+            np.minimum(free_gpus / size, 4) / 4,
+        ),
+        axis=-1,
+    )
+
+
+def machine_features(
+    free: IntArray,
+    capacity: IntArray,
+    speed: FloatArray,
+    dollars_per_hour: FloatArray,
+    rack_free: FloatArray,
+    rack_capacity: FloatArray,
+    alike_free: FloatArray,
+) -> FloatArray:
+    """Features of machines, float64 of shape (..., machines, 8).
+
+    Args:
+        free, capacity: GPUs, shape (..., machines).
+        speed, dollars_per_hour: Of the GPU model, same shape.
+        rack_free, rack_capacity: GPUs of all machines of the rack, same shape.
+        alike_free: Those of the rack's machines with the same GPU model, same shape.
+    """
+    return np.stack(
+        [
+            free / 8,
+            free / np.maximum(capacity, 1),
+            speed,
+            dollars_per_hour / 4,
+            rack_free / np.maximum(rack_capacity, 1),
+            np.minimum(rack_free / 16, 1),
+            np.minimum(alike_free / 16, 1),
+            (free == capacity) & (capacity > 0),
+        ],
+        axis=-1,
+    )
+
+
+def share_of_rack(racks: IntArray) -> BoolArray:
+    """Whether two machines share a rack, shape (..., machines, machines); negative is no rack."""
+    same = (racks[..., :, None] == racks[..., None, :]) & (racks[..., :, None] >= 0)
+    return np.asarray(same | np.eye(racks.shape[-1], dtype=np.bool_))
+
+
+def adjacency(same_rack: BoolArray) -> FloatArray:
+    """How near machines are: 1 within a rack, :data:`ACROSS_RACKS` beyond; same shape."""
+    return np.where(same_rack, 1.0, ACROSS_RACKS)
+
+
+# What finished runs say about machines: the random-walk Gaussian process of DAS' placement agent.
+#
+# Machines are alike for a job as far as walks lead from one to the other. With S the similarity of
+# machines, normalised symmetrically, the kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is
+# positive definite for lambda below 1. A finished run was spread over machines by the shares x, so
+# two runs are as alike as the walks from where the one was to where the other was, ``x K x'``: the
+# random-walk kernel with start and stop weights. The posterior (equations 13 and 14 of the slides),
+#
+#     mu = K X' (X K X' + sigma^2 I)^-1 Y,   Sigma = K - K X' (X K X' + sigma^2 I)^-1 X K,
+#
+# is found from the inverse of K, which is known before K itself:
+# ``Sigma^-1 = (I - lambda S) / s^2 + X' X / sigma^2``. Nothing is learned here and all is numpy.
+#
+# Y is the logarithm of how fast a run was, compared with its estimate and the model of its devices.
+
+DECAY: Final = 0.8
+"""lambda, how much one step of a walk counts."""
+LENGTH_SCALE: Final = 0.5
+VARIANCE: Final = 0.008
+"""s^2 of log speed between equal machines: about 10 %, as of PAI's stragglers."""
+NOISE_VARIANCE: Final = 0.1
+"""sigma^2 of one finished run: owners' estimates are wrong by a factor of exp(0.3)."""
+EXPECTED: Final = -0.15
+"""Y of a run on ordinary machines, which are never quite alone nor quite even."""
+IN_RACK: Final = 0.74
+IN_CLUSTER: Final = 0.55
+"""Speed of a gang on several machines of a rack, and of several racks, beside one machine: what the
+simulator's physics has from the measurements of Gavel (Narayanan et al., OSDI 2020)."""
+_ROUNDING: Final = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """A Gaussian over machines: ``mean`` (..., machines), ``precision`` of one axis more."""
+
+    mean: FloatArray
+    precision: FloatArray
+
+    @property
+    def factor(self) -> FloatArray:
+        """The lower Cholesky factor of the covariance, the shape of ``precision``."""
+        return np.asarray(np.linalg.cholesky(np.linalg.inv(self.precision)))
+
+
+def similarity(features: FloatArray, adjacency: FloatArray) -> FloatArray:
+    """``D^-1/2 (R * A) D^-1/2``, shape (..., machines, machines), eigenvalues in [-1, 1].
+
+    R is the squared exponential of the distance of ``features``, shape (..., machines, features),
+    in units in which 1 is a length scale; A is the ``adjacency`` of the topology, symmetric, from 0
+    to 1; D has the sums of the rows. A machine whose row is all zeros stands alone.
+    """
+    squares = np.square(features).sum(-1)
+    products = features @ np.swapaxes(features, -1, -2)
+    distances = squares[..., :, None] + squares[..., None, :] - 2 * products
+    weights = np.exp(-0.5 * np.maximum(distances, 0.0)) * adjacency
+    sums = weights.sum(-1)
+    scale = np.divide(1.0, np.sqrt(sums), out=np.zeros_like(sums), where=sums > 0)
+    return np.asarray(scale[..., :, None] * weights * scale[..., None, :])
+
+
+def walk_precision(similar: FloatArray, decay: float = DECAY) -> FloatArray:
+    """``I - lambda S``, the inverse of the kernel of walks. ValueError unless 0 <= decay < 1."""
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay is {decay}; walks are summed for decays from 0 to below 1")
+    return np.asarray(np.eye(similar.shape[-1], dtype=similar.dtype) - decay * similar)
+
+
+def posterior(
+    walks: FloatArray,
+    shares: FloatArray,
+    observed: FloatArray,
+    *,
+    variance: float = VARIANCE,
+    noise_variance: float = NOISE_VARIANCE,
+) -> Posterior:
+    """Machines given finished runs.
+
+    Args:
+        walks: What :func:`walk_precision` gives, shape (..., machines, machines).
+        shares: X, the part of each run that was on each machine, (..., runs, machines); a row of
+            zeros is no run.
+        observed: Y less what was expected, shape (..., runs).
+    """
+    turned = np.swapaxes(shares, -1, -2)
+    precision = walks / variance + turned @ shares / noise_variance
+    evidence = turned @ observed[..., None] / noise_variance
+    mean = np.linalg.solve(precision, evidence)[..., 0]
+    return Posterior(np.asarray(mean, dtype=np.float64), precision)
+
+
+def beliefs(
+    features: FloatArray, adjacency: FloatArray, shares: FloatArray, speeds: FloatArray
+) -> Posterior:
+    """What the speeds of finished runs say of the health of machines, in logarithms.
+
+    Args:
+        features: Of machines for the job to be placed, shape (..., machines, features).
+        adjacency: Of machines, 1 within a rack, less across, 0 for padding.
+        shares: Where each run was, shape (..., runs, machines); a row of zeros is no run.
+        speeds: log(estimate / time taken / speed of the slowest model), shape (..., runs).
+    """
+    nearness = ((shares @ adjacency) * shares).sum(-1)
+    is_spread, is_apart = (shares > 0).sum(-1) > 1, nearness < 1 - _ROUNDING
+    spread = np.where(is_apart, IN_CLUSTER, np.where(is_spread, IN_RACK, 1.0))
+    observed = np.where(shares.any(-1), speeds - np.log(spread) - EXPECTED, 0.0)
+    walks = walk_precision(similarity(features / LENGTH_SCALE, adjacency))
+    return posterior(walks, shares, observed)
+
+
+# How good a site machines would make for a job: what both agents of DAS know of places.
+#
+# A job on several machines is as fast as the slowest of them, and slower across machines and racks
+# than on one. So a site is a domain (the machine itself, its rack, the cluster) cut off at a speed,
+# and every machine stands for the best site of which it is the slowest part. The worth of a site is
+# its speed over ``1 + weight * dollars per GPU-hour``, as a multiple of what a V100 alone is worth:
+# by speed alone, by both, or by cost alone. A job is told the worth of the best site it could have
+# now, a machine how its own compares with that, and whether it belongs to the best one. Counting
+# and
+# sums; no loop over machines.
+#
+# All formulas take leading dimensions (...), so that batches of worlds and one cluster share them.
+
+FEE_WEIGHTS: Final = (0.0, 0.5, 1e6)
+"""How dollars per GPU-hour are weighed against speed."""
+SITE_FEATURES: Final = 7 + 2 * len(FEE_WEIGHTS)
+
+_FACTORS: Final = (1.0, IN_RACK, IN_CLUSTER)
+_SHARED: Final = 0.94
+"""Speed of a gang that has a neighbour on its machine; from the same."""
+_LEAST: Final = 1e-9
+_MACHINE, _RACK, _CLUSTER = range(len(_FACTORS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """Machines as places for replicas of one kind; every array has shape (..., machines).
+
+    Attributes:
+        room: How many more replicas each takes.
+        capacity: How many it would take if it were empty.
+        speed: What it makes of a replica, as far as one knows; 1 for a V100.
+        dollars: Rent of what a replica takes, per hour.
+        rack: Codes; a machine of a negative one stands alone.
+        held: Replicas of the same job that it holds already.
+    """
+
+    room: IntArray
+    capacity: IntArray
+    speed: FloatArray
+    dollars: FloatArray
+    rack: IntArray
+    held: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """The sites of a cluster: one per machine and domain, the narrowest domain first.
+
+    Attributes:
+        machines: What they are made of.
+        pace: Speed of a replica on each machine beside its neighbours, shape (..., machines).
+        reached: Replicas that each site takes, shape (domains, ..., machines).
+        worth: Of each site, shape (weights, domains, ..., machines).
+    """
+
+    machines: Machines
+    pace: FloatArray
+    reached: FloatArray
+    worth: FloatArray
+
+    @classmethod
+    def of(cls, machines: Machines) -> "Sites":
+        """All sites. Those that leave out replicas which the job already has are worth nothing."""
+        held, rack = machines.held, machines.rack
+        pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
+        room = machines.room + held
+        group = np.where(rack < 0, -1 - np.arange(rack.shape[-1]), rack)
+        amounts = np.stack([room, room * machines.dollars, held])
+        sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
+        sums[:, _MACHINE] = amounts
+        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, turns(pace), amounts)
+        reached, rent, kept = sums
+        dollars = rent / np.maximum(reached, 1.0)
+        factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
+        is_whole = (kept >= held.sum(axis=-1, keepdims=True)) & (reached > 0)
+        speed = np.where(is_whole, factors * pace, 0.0)
+        weights = np.array(FEE_WEIGHTS).reshape(-1, *[1] * speed.ndim)
+        v100 = UNKNOWN_MODEL.dollars_per_hour
+        worth = speed * (1 + weights * v100) / (1 + weights * dollars)
+        return cls(machines, pace, reached, worth)
+
+    def best(self, need: IntArray) -> FloatArray:
+        """Worth of the best site for ``need`` replicas, shape (..., jobs) -> (..., jobs, weights).
+
+        0 where there is none.
+        """
+        sizes, which = np.unique(need, return_inverse=True)
+        holds = self.reached[..., None, :] >= sizes[:, None]
+        worth = np.where(holds, self.worth[..., None, :], 0.0).max(axis=-1, initial=0.0).max(axis=1)
+        return np.take_along_axis(
+            np.moveaxis(worth, 0, -1), which.reshape(need.shape)[..., None], axis=-2
+        )
+
+    def features(self, need: IntArray) -> FloatArray:
+        """Features of machines for ``need`` replicas, (...) -> (..., machines, SITE_FEATURES).
+
+        How much of it is free and would be left, speed, rent, the part of the job that its sites
+        take, and for each weight how its best site compares and whether it is in the best of all.
+        """
+        machines, wanted = self.machines, np.maximum(need, 1)[..., None]
+        capacity = np.maximum(machines.capacity, 1)
+        columns = np.empty((SITE_FEATURES, *self.pace.shape))
+        np.divide(machines.room, capacity, out=columns[0])
+        np.divide(np.maximum(machines.room - wanted, 0), capacity, out=columns[1])
+        np.log(np.maximum(self.pace, 0.05), out=columns[2])
+        np.divide(machines.dollars, 4, out=columns[3])
+        np.minimum(self.reached / wanted, 1.0, out=columns[4:7])
+        has_room = machines.room > 0
+        worth = np.where(self.reached >= wanted, self.worth, 0.0)
+        own = worth.max(axis=1)
+        most = own.max(axis=-1, keepdims=True, initial=_LEAST)
+        np.multiply(own / most, has_room, out=columns[7::2])
+        columns[8::2] = self._in_best(worth, own) & has_room & (most > _LEAST)
+        return np.moveaxis(columns, 0, -1)
+
+    def _in_best(self, worth: FloatArray, own: FloatArray) -> BoolArray:
+        """Which machines make up the best site for each weight, shape (weights, ..., machines).
+
+        Where that is one machine, its equals are as good; of equal racks the first is taken.
+        ``own`` is the best of ``worth`` over the domains of each machine.
+        """
+        told = np.stack([self.machines.rack, self.pace])
+        told = np.broadcast_to(told, (len(own), *told.shape))
+        first = _at(np.concatenate([worth, told], axis=1), own.argmax(axis=-1)[:, None])
+        sites, rack, pace = first[:, :-2], first[:, -2], first[:, -1]
+        where = sites.argmax(axis=1)
+        alone = worth[:, _MACHINE] == sites.max(axis=1)
+        beside = (where != _RACK) | (self.machines.rack == rack)
+        return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))
+
+
+def turns(pace: FloatArray) -> IntArray:
+    """The turn of every machine by ``pace``: 0 for the fastest, the same for equally fast ones."""
+    paces = np.unique(pace)
+    return len(paces) - 1 - np.searchsorted(paces, pace)
+
+
+def reach(
+    group: IntArray, turn: IntArray, amounts: IntArray | FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sums of ``amounts`` over the machines whose turn is not later: of the same group, and of all.
+
+    ``group`` and ``turn`` have shape (..., machines), ``amounts`` (kinds, ..., machines), and so
+    have both sums.
+    """
+    first, paces = int(group.min(initial=0)), int(turn.max(initial=0)) + 1
+    groups = int(group.max(initial=0)) - first + 1
+    worlds = math.prod(turn.shape[:-1])
+    world = np.arange(worlds).reshape(*group.shape[:-1], 1)
+    cell = ((world * groups + group - first) * paces + turn).ravel()
+    column = (world * paces + turn).ravel()
+    within, over_all = np.empty((2, len(amounts), cell.size))
+    for kind, amount in enumerate(amounts):
+        counts = np.bincount(cell, weights=amount.ravel(), minlength=worlds * groups * paces)
+        sums = counts.reshape(worlds, groups, paces).cumsum(axis=2)
+        within[kind] = sums.ravel()[cell]
+        over_all[kind] = sums.sum(axis=1).ravel()[column]
+    return within.reshape(amounts.shape), over_all.reshape(amounts.shape)
+
+
+def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
+    """``values[..., index]`` place by place; as ``take_along_axis``, in a fraction of its time."""
+    index = np.broadcast_to(index, values.shape[:-1])
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[np.arange(len(rows)), index.ravel()].reshape(*index.shape, 1)
+
+
+JOB_FEATURES: Final = RAW_JOB_FEATURES + len(FEE_WEIGHTS)
 """Of a job in the queue."""
-MACHINE_FEATURES: Final = das_features.MACHINE_FEATURES
+MACHINE_FEATURES: Final = RAW_MACHINE_FEATURES
 """Of a machine, for the ordering agent."""
 PLACED_FEATURES: Final = 4
 """Of the job that is placed."""
@@ -24,7 +385,6 @@ PLACE_FEATURES: Final = SITE_FEATURES + 1
 """Of a machine, for the job that is placed."""
 
 _LEAST_WORTH: Final = 0.05
-_MINUTE: Final = 60.0
 
 Array32 = NDArray[np.float32]
 
@@ -76,7 +436,7 @@ def believed(
     """What finished runs say of machines for a job of size ``need``, shape (...).
 
     Machines are alike for a job if they are as fast, as dear, and take as much of it. For
-    ``adjacency``, ``shares`` and ``speeds`` see :func:`~bireme.rl.encoders.das_walks.beliefs`.
+    ``adjacency``, ``shares`` and ``speeds`` see :func:`~bireme.rl.encoders.das_inputs.beliefs`.
     """
     wanted = np.maximum(need, 1)[..., None]
     taken = np.minimum(machines.room, wanted) / wanted

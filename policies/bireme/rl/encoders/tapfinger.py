@@ -1,7 +1,7 @@
 """TapFinger on a cluster: node pools as agents, waiting gangs as tasks (``tapfinger-pools/1``).
 
 All pools choose a gang and a size at once, conflicts are resolved as in training
-(:mod:`~bireme.rl.encoders.tapfinger_choice`), what was chosen takes its room, and all choose again
+(:mod:`~bireme.rl.encoders.tapfinger`), what was chosen takes its room, and all choose again
 until nobody starts anything. What a pool has free is the sum over its ready nodes; whether a size
 finds places is for the placer to say. Gangs that run keep what they have: TapFinger never changes
 an allocation.
@@ -10,17 +10,452 @@ A gang waits at the pools that could hold its smallest size if they were empty. 
 could hold is left to the rules.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.gangs import Gang
-from bireme.core.resources import BoolArray
+from bireme.core.placement import FreeCapacity
+from bireme.core.resources import PODS, BoolArray, FloatArray, IntArray
+from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.rl.encoders.tapfinger_moves import INPUTS, VOID, decided, question
-from bireme.rl.encoders.tapfinger_table import Table
+from bireme.heuristics.sizing import Pool, Sizes, bounds, demand_of, seconds_for, steps_left
+from bireme.rl.encoders.tapfinger_scene import (
+    NONE,
+    PENDING_FEATURES,
+    POOL_FEATURES,
+    RUNNING_FEATURES,
+    SIZE_FEATURES,
+    SLOTS,
+    Scene,
+)
 from bireme.rl.protocols import Ask, Choices, Shape
+
+# Gangs as TapFinger's tasks: the sizes each may have, and how long it takes at each.
+#
+# A gang that nobody has measured is taken to use the replicas that it asks for in proportion, and
+# more to gain nothing. Sizes that are hardly faster than smaller ones are left out.
+
+MOST_SIZES: Final = 8
+_LEAST_GAIN: Final = 0.02
+"""Sizes that save a smaller share of the time than this are left out."""
+_UNKNOWN_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What one gang may be given.
+
+    Attributes:
+        sizes: Replicas by task name, the smallest first.
+        seconds: How long it takes at each, (sizes,), falling.
+        demand: What it takes, in the units of the nodes, int64 (sizes, resources).
+    """
+
+    gang: Gang
+    sizes: tuple[Sizes, ...]
+    seconds: FloatArray
+    demand: IntArray
+
+
+def offer_of(gang: Gang, pool: Pool, snapshot: ClusterSnapshot, typical: float) -> Offer:
+    """The sizes of ``gang``; ``typical`` seconds stand for an estimate that nobody has made."""
+    low, high = bounds(gang)
+    asked = {task.name: task.replicas for task in gang.tasks}
+    if gang.speed is None:
+        high = {name: max(low[name], min(size, asked[name])) for name, size in high.items()}
+    ladder = _ladder(low, high)
+    seconds = [seconds_at(gang, sizes, pool, snapshot, typical) for sizes in ladder]
+    sizes, kept = _worthwhile(ladder, seconds)
+    axis = snapshot.nodes.axis
+    demand = [axis.usage(tuple(demand_of(gang, each).items())) for each in sizes]
+    return Offer(gang, sizes, np.array(kept), np.stack(demand))
+
+
+def typical_seconds(gangs: tuple[Gang, ...]) -> float:
+    """The middle estimate of those that have one, or an hour."""
+    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds]
+    return float(np.median(known)) if known else _UNKNOWN_SECONDS
+
+
+def seconds_at(
+    gang: Gang, sizes: Sizes, pool: Pool, snapshot: ClusterSnapshot, typical: float
+) -> float:
+    """How much longer ``gang`` takes at ``sizes``; infinite where it cannot run."""
+    asked = {task.name: task.replicas for task in gang.tasks}
+    estimate = snapshot.remaining_seconds(gang) if gang.estimated_seconds else typical
+    if gang.speed is None:
+        return float(estimate or 1.0) * gang.replicas / max(1, sum(sizes.values()))
+    speed, left = pool.steps_per_second(gang, sizes), steps_left(gang, snapshot)
+    if math.isfinite(left):
+        return seconds_for(left, speed)
+    usual = pool.steps_per_second(gang, asked)
+    return seconds_for(float(estimate or 1.0) * usual, speed) if usual else math.inf
+
+
+def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
+    """Sizes from ``low`` to ``high``, every one of them or ever larger steps."""
+    span = max((high[name] - low[name] for name in low), default=0)
+    rungs = range(span + 1) if span < MOST_SIZES else _rungs(span)
+    return [
+        {name: low[name] + round((high[name] - low[name]) * rung / max(span, 1)) for name in low}
+        for rung in rungs
+    ]
+
+
+@cache
+def _rungs(span: int) -> tuple[int, ...]:
+    """MOST_SIZES numbers at most, from 0 to ``span``."""
+    found = {round((span + 1) ** (rung / (MOST_SIZES - 1))) - 1 for rung in range(MOST_SIZES)}
+    return tuple(sorted(found))
+
+
+def _worthwhile(
+    ladder: list[dict[str, int]], seconds: list[float]
+) -> tuple[tuple[Mapping[str, int], ...], list[float]]:
+    """The smallest size, and those that are faster than all smaller ones."""
+    first = seconds[0] if math.isfinite(seconds[0]) else _UNKNOWN_SECONDS
+    sizes, kept = [ladder[0]], [max(first, 1.0)]
+    for each, time in zip(ladder[1:], seconds[1:], strict=True):
+        if time < (1 - _LEAST_GAIN) * kept[-1]:
+            sizes.append(each)
+            kept.append(max(time, 1e-3))
+    return tuple(sizes), kept
+
+
+# Who gets a job that several node pools chose: the conflict resolution of TapFinger.
+#
+# Every pool chooses a job on its own, with a probability that says how much it wants it. Of those
+# that chose the same one, the pool n with the highest Pr(n | job) wins, which by Bayes' theorem is
+# proportional to Pr(job | n) Pr(n); Pr(n) grows with how often the job would fit into what the pool
+# has free. The others start nothing in this step. Training and serving share this.
+#
+# Source: Li et al., "Task placement and resource allocation for edge machine learning", equation
+# 11;
+# that Pr(n) is the softmax of the room over the contenders is from the authors' program.
+
+
+def room(free: IntArray, least: IntArray) -> FloatArray:
+    """How often the smallest allocation fits into what is free, shape (...).
+
+    Args:
+        free, least: Amounts of resources, shape (..., resources); of ``least`` at least one is
+            above 0.
+    """
+    needed = np.maximum(least, 1)
+    return np.asarray(np.where(least > 0, free / needed, np.inf).min(axis=-1))
+
+
+def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
+    """Which pools may start what they chose, shape (worlds, pools).
+
+    Args:
+        jobs: What each pool chose, shape (worlds, pools); equal numbers are the same job, below 0
+            is none, which wins nothing.
+        scores: Pr(job | pool), 0 or more, same shape.
+        rooms: As :func:`room` has it, same shape.
+    """
+    with np.errstate(divide="ignore"):
+        weights = np.log(scores) + rooms  # the denominators are the same for all who contend
+    contend = (jobs[:, :, None] == jobs[:, None, :]) & (jobs >= 0)[:, :, None]
+    ahead = weights[:, None, :] > weights[:, :, None]
+    pools = np.arange(jobs.shape[1])
+    first = (weights[:, None, :] == weights[:, :, None]) & (pools[None, :] < pools[:, None])
+    return np.asarray((jobs >= 0) & ~(contend & (ahead | first)).any(axis=2))
+
+
+# Gangs and node pools as arrays, for TapFinger: who could start where, and what is left after.
+#
+# What a pool offers is the sum over its ready nodes. Shares of it have two columns: the scarcest of
+# all that is no device, and devices; a pool without devices has the same twice.
+
+MOST_RUNS: Final = 16
+"""Running gangs that a pool sees, those that end first."""
+_BEYOND: Final = 10.0
+"""Shares of a pool above this are as hopeless as it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolTable:
+    """What the pools of a cluster have.
+
+    Attributes:
+        codes: Of every node's pool, (nodes,); NONE for nodes that are not ready.
+        capacity, free: Int64 (pools, resources).
+        devices, others: Columns of resources.
+    """
+
+    codes: IntArray
+    capacity: IntArray
+    free: IntArray
+    devices: IntArray
+    others: IntArray
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> "PoolTable":
+        """Of all pools of ``snapshot``; ``free`` may be written to."""
+        nodes, codes = snapshot.nodes, snapshot.node_pools
+        count = int(codes.max(initial=0)) + 1
+        ready = np.where(nodes.is_ready, codes, count)
+
+        def total(amounts: IntArray) -> IntArray:
+            found = np.zeros((count + 1, amounts.shape[1]), dtype=np.int64)
+            np.add.at(found, ready, np.maximum(amounts, 0))
+            return found[:count]
+
+        names = nodes.axis.names
+        devices = np.flatnonzero(["/" in name for name in names])
+        others = np.flatnonzero(["/" not in name and name != PODS for name in names])
+        free = total(nodes.allocatable - snapshot.used)
+        codes = np.where(ready < count, ready, NONE)
+        return cls(codes, total(nodes.allocatable), free, devices, others)
+
+    def shares(self, amounts: IntArray) -> FloatArray:
+        """Of (pools, ..., resources) the shares of capacity, (pools, ..., 2)."""
+        capacity = self.capacity.reshape(len(self.capacity), *[1] * (amounts.ndim - 2), -1)
+        share = np.where(amounts > 0, amounts / np.maximum(capacity, 1), 0.0)
+        share = np.where((amounts > 0) & (capacity <= 0), _BEYOND, np.minimum(share, _BEYOND))
+        other = share[..., self.others].max(-1, initial=0.0)
+        device = share[..., self.devices].max(-1, initial=0.0)
+        has_devices = (capacity[..., self.devices] > 0).any(-1)
+        return np.stack([other, np.where(has_devices, device, np.maximum(other, device))], axis=-1)
+
+    def holds(self, offer: Offer, room: FreeCapacity) -> BoolArray:
+        """Whether the nodes of each pool have places for each size, (pools, sizes)."""
+        found = np.ones((len(self.capacity), len(offer.sizes)), dtype=np.bool_)
+        there = self.codes != NONE
+        for task in offer.gang.tasks:
+            counts = np.array([size[task.name] for size in offer.sizes])
+            replicas = np.minimum(room.replicas(task), counts.max())[there]
+            total = np.bincount(self.codes[there], replicas, minlength=len(self.capacity))
+            found &= total[:, None] >= counts
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """How gangs and pools stand after what has been chosen so far in a cycle.
+
+    Attributes:
+        offers: What each gang may have.
+        pools: What they have; ``free`` falls.
+        demand: Int64 (gangs, sizes, resources).
+        seconds: (gangs, sizes), infinite behind the last size of a gang.
+        shares: (pools, gangs, sizes, 2).
+        places: Whether there were nodes for it at first, bool (pools, gangs, sizes).
+        reaches: Whether the empty pool could hold the smallest size, bool (pools, gangs).
+        waits: Which gangs nobody has started, bool (gangs,).
+        waited: Seconds, (gangs,).
+        run_shares, run_left: What runs, (pools, runs, 2) and (pools, runs).
+        can_void: Whether something runs, so that all pools may start nothing.
+    """
+
+    offers: tuple[Offer, ...]
+    pools: PoolTable
+    demand: IntArray
+    seconds: FloatArray
+    shares: FloatArray
+    places: BoolArray
+    reaches: BoolArray
+    waits: BoolArray
+    waited: FloatArray
+    run_shares: FloatArray
+    run_left: FloatArray
+    can_void: bool
+
+    @classmethod
+    def of(cls, gangs: tuple[Gang, ...], snapshot: ClusterSnapshot) -> "Table":
+        """The table at the start of a cycle."""
+        nodes, whole, pools = snapshot.nodes, Pool((), snapshot), PoolTable.of(snapshot)
+        typical = typical_seconds(gangs)
+        offers = tuple(offer_of(gang, whole, snapshot, typical) for gang in gangs)
+        demand = np.stack([_padded(offer.demand, 0) for offer in offers])
+        now, empty = FreeCapacity(nodes, snapshot.used), FreeCapacity(nodes, nodes.fixed)
+        whole_demand = np.broadcast_to(demand, (len(pools.capacity), *demand.shape))
+        run_shares, run_left = _runs(pools, whole, snapshot, typical)
+        return cls(
+            offers=offers,
+            pools=pools,
+            demand=demand,
+            seconds=np.stack([_padded(offer.seconds, np.inf) for offer in offers]),
+            shares=pools.shares(whole_demand),
+            places=np.stack([_padded(pools.holds(o, now).T, False).T for o in offers], axis=1),
+            reaches=np.stack([pools.holds(o, empty)[:, 0] for o in offers], axis=1),
+            waits=np.ones(len(gangs), dtype=np.bool_),
+            waited=np.array([snapshot.wait_seconds(gang) for gang in gangs]),
+            run_shares=run_shares,
+            run_left=run_left,
+            can_void=bool(snapshot.running),
+        )
+
+    @property
+    def fits(self) -> BoolArray:
+        """What could start now, (pools, gangs, sizes)."""
+        is_free = (self.demand <= self.pools.free[:, None, None, :]).all(-1)
+        may = self.reaches & self.waits
+        return np.asarray(is_free & self.places & may[:, :, None])
+
+    @property
+    def can_start(self) -> bool:
+        """Whether anybody could start anywhere at the smallest size."""
+        is_free = (self.demand[:, 0] <= self.pools.free[:, None, :]).all(-1)
+        return bool((is_free & self.places[..., 0] & self.reaches & self.waits).any())
+
+    def start(self, gang: int, pool: int, size: int) -> None:
+        """``gang`` starts in ``pool`` with the size in that row."""
+        self.waits[gang], self.can_void = False, True
+        self.pools.free[pool] -= self.demand[gang, size]
+
+    def seen(self) -> dict[str, NDArray[Any]]:
+        """What is asked about; see :mod:`~bireme.rl.encoders.tapfinger`."""
+        job, queued = self._windows()
+        there, rows = job != NONE, np.maximum(job, 0)
+        visible = np.zeros(self.reaches.shape, dtype=np.bool_)
+        visible[np.nonzero(there)[0], job[there]] = True
+        kinds = np.flatnonzero(visible.any(axis=0))  # those that nobody sees cost time only
+        kind = np.where(there, np.searchsorted(kinds, job), NONE)
+        scene = Scene(
+            kind=kind,
+            waited=np.where(there, self.waited[rows], 0.0),
+            meets=visible.T[rows] & there[..., None],
+            queued=queued,
+            free=1.0 - self.pools.shares(self.pools.capacity - self.pools.free),
+            shares=self.shares[:, kinds],
+            fits=self.fits[:, kinds],
+            times=self.seconds[kinds],
+            run_shares=self.run_shares,
+            run_left=self.run_left,
+        )
+        return {
+            **scene.inputs(),
+            "kind": kind,
+            "job": job,
+            "room": room(self.pools.free[:, None, :], self.demand[rows, 0]),
+            "can_void": np.asarray(self.can_void),
+        }
+
+    def _windows(self) -> tuple[IntArray, IntArray]:
+        """The first gangs that wait at each pool, (pools, slots), and how many do, (pools,)."""
+        waits = self.reaches & self.waits
+        place = waits.cumsum(axis=1) - 1
+        pools, gangs = np.nonzero(waits & (place < SLOTS))
+        job = np.full((len(waits), SLOTS), NONE)
+        job[pools, place[pools, gangs]] = gangs
+        return job, waits.sum(axis=1)
+
+
+def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
+    """``rows`` with MOST_SIZES rows."""
+    whole = np.full((MOST_SIZES, *rows.shape[1:]), fill, rows.dtype)
+    whole[: len(rows)] = rows
+    return whole
+
+
+def _runs(
+    pools: PoolTable, whole: Pool, snapshot: ClusterSnapshot, typical: float
+) -> tuple[FloatArray, FloatArray]:
+    """Shares and seconds left of the gangs in each pool that end first; below 0 for none."""
+    found: list[list[tuple[float, IntArray]]] = [[] for _ in pools.capacity]
+    for running in snapshot.running:
+        rows = running.placement.node_rows()
+        if len(rows) and (pool := int(pools.codes[rows[0]])) != NONE:
+            left = _left(running, whole, snapshot, typical)
+            found[pool].append((left, running.usage(snapshot.nodes.axis)[1].sum(axis=0)))
+    runs = max(1, min(MOST_RUNS, max(map(len, found))))
+    amounts = np.zeros((len(found), runs, len(snapshot.nodes.axis)), dtype=np.int64)
+    seconds = np.full((len(found), runs), float(NONE))
+    for pool, parts in enumerate(found):
+        for place, (left, usage) in enumerate(sorted(parts, key=lambda part: part[0])[:runs]):
+            seconds[pool, place], amounts[pool, place] = left, usage
+    return pools.shares(amounts), seconds
+
+
+def _left(running: RunningGang, whole: Pool, snapshot: ClusterSnapshot, typical: float) -> float:
+    """Seconds; those of a middle gang where nobody knows."""
+    left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
+    return left if np.isfinite(left) else typical
+
+
+# What a network of TapFinger is asked, and what its answer means: a task and a size per pool.
+#
+# ``seen`` is one moment of all pools: the inputs of
+# :class:`~bireme.rl.encoders.tapfinger_scene.Scene`, with ``kind`` and ``job`` int64 (pools,
+# slots),
+# ``room`` (pools, slots) and ``can_void``, whether all pools may start nothing. The answer holds
+# for
+# every slot of every pool the score of the pointer, then those of no size and of each size.
+
+VOID: Final = 0
+"""A size: nothing."""
+LOST: Final = -1
+"""In place of a size: another pool has the task, or nothing could start."""
+INPUTS: Final[Mapping[str, tuple[int | str, ...]]] = {
+    "pending": ("pools", "slots", PENDING_FEATURES),
+    "running": ("pools", "runs", RUNNING_FEATURES),
+    "pools": ("pools", POOL_FEATURES),
+    "sizes": ("pools", "slots", "sizes", SIZE_FEATURES),
+}
+
+Seen = Mapping[str, NDArray[Any]]
+
+
+def question(seen: Seen) -> tuple[dict[str, NDArray[np.float32]], int]:
+    """Arrays of the shapes of INPUTS, and how many numbers the answer has."""
+    kind = np.maximum(seen["kind"], 0)
+    sizes = np.take_along_axis(seen["sizes"], kind[:, :, None, None], axis=1)
+    arrays = {**{name: seen[name] for name in INPUTS if name != "sizes"}, "sizes": sizes}
+    return arrays, kind.size * (2 + sizes.shape[2])
+
+
+def decided(
+    seen: Seen, sizes: NDArray[np.float32], logits: FloatArray, *, turns: int = 1
+) -> tuple[IntArray, IntArray]:
+    """Slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
+
+    Sizes are counted from 1. ``sizes`` is the array of :func:`question`. With more ``turns`` pools
+    that lost choose again so often from what nobody has taken yet, by the same answer; training
+    asks anew instead.
+    """
+    kind, pools = seen["kind"], np.arange(len(seen["kind"]))
+    scores = logits.reshape(*kind.shape, -1)
+    fits = sizes[..., 0] > 0
+    may_void = np.full((*kind.shape, 1), seen["can_void"])
+    allowed = np.concatenate([may_void, fits], axis=-1)
+    best = np.where(allowed, scores[..., 1:], -np.inf).argmax(-1)
+    is_open = fits[..., 0] & (kind != NONE)
+    slot, size = np.zeros(len(pools), np.int64), np.full(len(pools), LOST)
+    for _ in range(turns):
+        chosen, won = _won(seen, scores[..., 0], is_open, best)
+        slot[won], size[won] = chosen[won], best[pools, chosen][won]
+        taken = seen["job"][pools, chosen][won & (size > VOID)]
+        is_open = is_open & ~won[:, None] & ~np.isin(seen["job"], taken)
+        if not is_open.any():
+            break
+    return slot, size
+
+
+def _won(
+    seen: Seen, scores: FloatArray, is_open: BoolArray, best: IntArray
+) -> tuple[IntArray, BoolArray]:
+    """Which slot each pool chooses of the open ones, and whether nobody is in its way, (pools,).
+
+    A pool that would give a task nothing (``best``) does not contend for it.
+    """
+    pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
+    wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
+    slot = wanted.argmax(-1)
+    shares = np.exp(wanted - wanted.max(-1, keepdims=True))
+    chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
+    voids = best[pools, slot] == VOID
+    job = np.where(is_busy & ~voids, seen["job"][pools, slot], NONE)
+    room = seen["room"][pools, slot]
+    return slot, winners(job[None], chance[None], room[None])[0] | (is_busy & voids)
+
 
 MOST_GANGS: Final = 32
 """Gangs that are chosen from in a cycle, the first that came; others wait for a later one."""

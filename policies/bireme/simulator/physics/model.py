@@ -9,19 +9,265 @@ A job without a speed law runs at rate 1 at the size it asks for. A job with a l
 all of them 1 unless switched on.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import inf
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from math import exp, inf, isfinite, log, sqrt
+from statistics import NormalDist
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.nodes import Node
+from bireme.core.resources import FloatArray
+from bireme.core.speed import require_positive
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.physics import disturbances
-from bireme.simulator.physics.courses import Course, UnevenSpeedLaw
-from bireme.simulator.physics.failures import NODE_MTBF_SECONDS, NodeChange, node_changes
+from bireme.simulator.options import known_name, read_options
 from bireme.simulator.physics.laws import PlacedSpeedLaw
-from bireme.simulator.physics.machines import MachineLaw
 from bireme.simulator.workload import TraceJob
+
+# Chance that depends on names alone: one stream of random numbers per seed and thing.
+#
+# A failure of one node, or the luck of one start, must not change because another node was added or
+# two events changed places. So nothing here shares a stream: each is made from what it is for.
+
+
+def stream(seed: int, *names: str | int) -> np.random.Generator:
+    """The stream that belongs to ``names`` under ``seed``; equal arguments, equal numbers."""
+    key = repr((seed, *names)).encode()
+    digest = hashlib.blake2b(key, digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+# Nodes that fail and come back, on a schedule fixed by the seed and each node's name.
+#
+# A node that is up fails after an exponential time (a Poisson process) and is repaired after a
+# fixed one. Its fate is its own: it is the same whatever other nodes there are, in whatever order,
+# and a longer horizon only adds to it.
+
+NODE_MTBF_SECONDS = 22_800_000.0
+"""264 days between failures of one node. Llama Team, The Llama 3 Herd of Models, 2024, section
+3.3.4: 419 unexpected interruptions in 54 days on 16,384 GPUs, eight to a node."""
+
+
+class NodeChange(NamedTuple):
+    """A node goes or comes, ``time`` seconds after the start of the trace."""
+
+    time: float
+    node: str
+    is_up: bool
+
+
+def node_changes(
+    nodes: Iterable[Node], horizon: float, seed: int, mtbf_seconds: float, repair_seconds: float
+) -> list[NodeChange]:
+    """All failures before ``horizon``, each with its repair, even one after it; by time.
+
+    Args:
+        mtbf_seconds: Mean time up between two failures of one node; infinity for never.
+        repair_seconds: From each failure to the return.
+    """
+    return sorted(
+        change
+        for node in nodes
+        for change in _fate(node.name, horizon, seed, mtbf_seconds, repair_seconds)
+    )
+
+
+def _fate(
+    node: str, horizon: float, seed: int, mtbf_seconds: float, repair_seconds: float
+) -> Iterator[NodeChange]:
+    chance = stream(seed, "failure", node)
+    fails = chance.exponential(mtbf_seconds)
+    while fails < horizon:
+        yield NodeChange(fails, node, is_up=False)
+        yield NodeChange(fails + repair_seconds, node, is_up=True)
+        fails += repair_seconds + chance.exponential(mtbf_seconds)
+
+
+# What slows a gang down besides its size: spread, neighbours and its own slowest replica.
+#
+# Each is a factor on speed, 1 for none. The defaults of the functions are measurements, named with
+# their source; :class:`~bireme.simulator.physics.Physics` applies none unless told to.
+
+OVER_NODES = 0.74
+"""Speed on several nodes relative to one. Median over the six models of Pollux' placements.csv
+(petuum/adaptdl, osdi21-artifact) of one node against several with the same 2 to 4 replicas and
+local batch; the models range from 0.49 (BERT) to 0.96 (ResNet-50). Gavel's medians over jobs of
+two GPUs are 0.50 on V100, 0.69 on P100 and 1.01 on K80: fast GPUs wait more for the network."""
+
+OVER_RACKS = 0.55
+"""Speed on several racks relative to one node. An assumption, no measurement: the step from
+rack to rack costs as much again as the step from node to node (0.74 squared)."""
+
+PER_NEIGHBOUR = 0.94
+"""Speed beside one more gang on the same nodes. Taken from jobs that share even one GPU: 1388
+measured pairs keep 0.94 of their speed on average, a twentieth of them less than 0.69."""
+
+_MEASURED_REPLICAS = 10
+_NORMAL = NormalDist()
+
+
+def placement_penalty(
+    nodes: int, racks: int, over_nodes: float = OVER_NODES, over_racks: float = OVER_RACKS
+) -> float:
+    """Speed of a gang on ``nodes`` nodes in ``racks`` racks relative to one node, above 0."""
+    if racks > 1:
+        return over_racks
+    return over_nodes if nodes > 1 else 1.0
+
+
+def interference(neighbours: int, per_neighbour: float = PER_NEIGHBOUR) -> float:
+    """Speed beside ``neighbours`` gangs on the same nodes relative to being alone."""
+    return float(per_neighbour**neighbours)
+
+
+@dataclass(frozen=True, slots=True)
+class Fluctuation:
+    """How unequal the replicas of a start are: one coefficient of variation for each start.
+
+    A synchronous job waits for its slowest replica in every step. With step times of mean 1 and
+    coefficient of variation ``c``, the slowest of ``n`` takes ``1 + c e(n)``, ``e(n)`` being the
+    expected largest of ``n`` standard normal values (Blom's approximation). ``c`` is drawn from a
+    lognormal law.
+
+    Calibrated with Alibaba's PAI (clusterdata, cluster-trace-gpu-v2020, CC-BY-4.0:
+    coefficient_variation.csv, 100 jobs of ten workers, up to 2000 steps each): median 0.093, 90th
+    percentile 1.06. The law has the median and the tail, not the shape between them: measured
+    quartiles are 0.05 and 0.55, the law's 0.03 and 0.33.
+
+    Attributes:
+        median_variation, p90_variation: Of ``c``.
+    """
+
+    median_variation: float = 0.093
+    p90_variation: float = 1.06
+
+    def __post_init__(self) -> None:
+        if not 0 < self.median_variation <= self.p90_variation:
+            raise SettingError(
+                f"median_variation is {self.median_variation}, p90_variation "
+                f"{self.p90_variation}; the first must be above 0 and not above the second"
+            )
+
+    def variation(self, seed: int, job: str, start: int) -> float:
+        """``c`` of the ``start``-th start of ``job``, a function of the arguments alone.
+
+        At most the square root of ten, which ten workers cannot exceed.
+        """
+        spread = log(self.p90_variation / self.median_variation) / _NORMAL.inv_cdf(0.9)
+        luck = stream(seed, "straggler", job, start).standard_normal()
+        return min(self.median_variation * exp(spread * luck), sqrt(_MEASURED_REPLICAS))
+
+    def factor(self, seed: int, job: str, start: int) -> float:
+        """Speed of that start with ten replicas, relative to equal ones."""
+        slowest = self.variation(seed, job, start) * expected_largest(_MEASURED_REPLICAS)
+        return 1 / (1 + slowest)
+
+
+def straggling(factor: float, replicas: int) -> float:
+    """A start's ``factor``, which is for ten replicas, for ``replicas``; 1 for one replica."""
+    slowest = (1 / factor - 1) / expected_largest(_MEASURED_REPLICAS)
+    return 1 / (1 + slowest * expected_largest(replicas))
+
+
+@lru_cache(maxsize=4096)
+def expected_largest(count: int) -> float:
+    """Expected largest of ``count`` >= 1 standard normal values (Blom 1958).
+
+    Exact at 1, 5 % too high at 2, within 1.5 % from 5 on.
+    """
+    return _NORMAL.inv_cdf((count - 0.375) / (count + 0.25))
+
+
+# Machines that differ: by GPU model, by health, and by who else is on them.
+#
+# A synchronous gang waits for its slowest replica, so it goes as fast as the slowest of its
+# machines.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineLaw:
+    """Speed by machine.
+
+    Attributes:
+        speeds: What each node makes of a replica on its own, by node name, 1 being the machine that
+            run times are stated for: the GPU model times the health of the machine.
+        per_neighbour: Factor per other gang on the same machine.
+    """
+
+    speeds: Mapping[str, float]
+    per_neighbour: float = PER_NEIGHBOUR
+
+    def __post_init__(self) -> None:
+        for name, speed in self.speeds.items():
+            require_positive(f"speed of node {name}", speed)
+        if not 0 < self.per_neighbour <= 1:
+            raise SettingError(
+                f"per_neighbour is {self.per_neighbour}; it must be above 0, up to 1"
+            )
+
+    def rate(self, others: Mapping[str, int]) -> float:
+        """Speed of a gang; ``others`` are the other gangs on each of its nodes, by node name.
+
+        SettingError for a node without a speed.
+        """
+        return min(
+            self._speed(name) * interference(count, self.per_neighbour)
+            for name, count in others.items()
+        )
+
+    def _speed(self, name: str) -> float:
+        if name not in self.speeds:
+            raise SettingError(f"node {name} has no speed; give speeds for every node")
+        return self.speeds[name]
+
+
+# Trainings that do not go on evenly: at one size some phases take longer than others.
+#
+# Where a job chooses its batch anew in every epoch, late epochs, in which large batches are worth
+# most, gain far more by a larger size than early ones. Its mean speed at a size is then right for a
+# whole training at that size alone. A course says how the work is spread over the time.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """How a whole training goes on at one size; straight lines between the points.
+
+    Attributes:
+        done: Shares of the work, shape (points,), ascending from 0 to 1.
+        elapsed: Shares of the time after which they are done, likewise.
+    """
+
+    done: FloatArray
+    elapsed: FloatArray
+
+    @classmethod
+    def of(cls, work: FloatArray, paces: FloatArray) -> "Course":
+        """Of phases with so much ``work`` at such ``paces``, both shape (phases,)."""
+        done, seconds = np.cumsum(work), np.cumsum(work / paces)
+        return cls(np.append(0.0, done / done[-1]), np.append(0.0, seconds / seconds[-1]))
+
+    def time_left(self, left: float) -> float:
+        """Share of the time of a whole training that a share ``left`` of its work takes."""
+        return float(1 - np.interp(1 - left, self.done, self.elapsed))
+
+    def left_after(self, left: float, spent: float) -> float:
+        """Share of the work still left, after a share ``spent`` of the time of a whole training."""
+        elapsed = np.interp(1 - left, self.done, self.elapsed) + spent
+        return float(1 - np.interp(elapsed, self.elapsed, self.done))
+
+
+@runtime_checkable
+class UnevenSpeedLaw(Protocol):
+    """A speed law whose trainings may go on unevenly."""
+
+    def course(self, places: tuple[int, ...]) -> Course | None:
+        """With ``places[i]`` replicas on the i-th node; None where evenly, or where it cannot."""
+        ...
+
 
 _NOBODY: Mapping[str, int] = {}
 
@@ -49,7 +295,7 @@ class Physics:
     over_racks: float = 1.0
     per_neighbour: float = 1.0
     machines: MachineLaw | None = None
-    fluctuation: disturbances.Fluctuation | None = None
+    fluctuation: Fluctuation | None = None
     start_seconds: float = 0.0
     restart_seconds: float = 0.0
     checkpoint_interval_seconds: float = 0.0
@@ -96,11 +342,11 @@ class Physics:
         """
         rate = _own_rate(job, sizes, nodes, places)
         if nodes > 1 and not getattr(job.speed, "knows_spread", False):
-            rate *= disturbances.placement_penalty(nodes, racks, self.over_nodes, self.over_racks)
+            rate *= placement_penalty(nodes, racks, self.over_nodes, self.over_racks)
         if neighbours:
-            rate *= disturbances.interference(neighbours, self.per_neighbour)
+            rate *= interference(neighbours, self.per_neighbour)
         if straggler != 1.0:
-            rate *= disturbances.straggling(straggler, sum(sizes.values()))
+            rate *= straggling(straggler, sum(sizes.values()))
         if self.machines is not None:
             rate *= self.machines.rate(others)
         return rate
@@ -126,10 +372,10 @@ class Physics:
 
 
 MEASURED = Physics(
-    over_nodes=disturbances.OVER_NODES,
-    over_racks=disturbances.OVER_RACKS,
-    per_neighbour=disturbances.PER_NEIGHBOUR,
-    fluctuation=disturbances.Fluctuation(),
+    over_nodes=OVER_NODES,
+    over_racks=OVER_RACKS,
+    per_neighbour=PER_NEIGHBOUR,
+    fluctuation=Fluctuation(),
     restart_seconds=30.0,  # Pollux' simulator (petuum/adaptdl): every rescale stalls that long
     checkpoint_interval_seconds=1800.0,  # an assumption
     node_mtbf_seconds=NODE_MTBF_SECONDS,
@@ -158,3 +404,36 @@ def _own_rate(
     else:
         pace = job.speed.steps_per_second(sizes, nodes)
     return pace / job.steps * job.duration_seconds
+
+
+# Physics by name: ``plain``, ``measured``, and either with other numbers.
+#
+# ``measured?node_mtbf_seconds=400000&per_neighbour=1`` is what was measured elsewhere, but for a
+# node
+# that fails more often and gangs that do not disturb each other; the options are the fields of
+# :class:`~bireme.simulator.physics.Physics` that are numbers.
+
+PLAIN: Final = "plain"
+PHYSICS: Final[Mapping[str, Physics]] = {PLAIN: Physics(), "measured": MEASURED}
+
+
+def read_physics(text: str) -> Physics:
+    """The physics that ``text`` names.
+
+    Raises:
+        SettingError: a name that is none of :data:`PHYSICS`, an option that is none, or a value
+            that makes no sense.
+    """
+    name, _, query = text.partition("?")
+    physics = PHYSICS[known_name("physics", name, PHYSICS, SettingError)]
+    numbers = {name: value for name, value in asdict(physics).items() if isinstance(value, float)}
+    given: dict[str, Any] = read_options(query, numbers, SettingError)
+    return replace(physics, **given)
+
+
+def to_json(physics: Physics) -> dict[str, object]:
+    """Its fields by name, those beneath ``fluctuation`` too; null for what is off."""
+    return {
+        name: None if isinstance(value, float) and not isfinite(value) else value
+        for name, value in asdict(physics).items()
+    }

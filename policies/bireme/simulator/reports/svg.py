@@ -6,14 +6,109 @@ screen. Everything is drawn on a field of 1000 by 1000; colours are classes that
 defines for light and dark.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
+from math import ceil, floor, log10
 from typing import Final
 
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.reports.axes import Axis
+from bireme.simulator import metrics
+from bireme.simulator.outcome import JobRecord, Outcome, Span
+from bireme.simulator.reports import terminal
+
+# Axes: from values to a place between 0 and 1, with ticks at round values.
+#
+# Seconds are ticked in the units people use (15 min, 6 h, 1 d), logarithmic seconds likewise.
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_SECONDS_STEPS: Final = tuple(
+    [n * 1.0 for n in (1, 2, 5, 10, 15, 30)]
+    + [n * _MINUTE for n in (1, 2, 5, 10, 15, 30)]
+    + [n * _HOUR for n in (1, 2, 3, 6, 12)]
+    + [n * _DAY for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)]
+)
+_LINEAR_STEPS: Final = 4
+_SECONDS_TICKS: Final = 6
+"""An axis has at most so many."""
+_LOG_SECONDS: Final = {
+    **{n * unit: n == 1 for unit in (1.0, _MINUTE, _HOUR) for n in (1, 10)},
+    **{n * _DAY: True for n in (1, 10, 100, 1000)},
+}
+"""Ticks, and whether they have room for a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``ticks`` are (value, label) pairs from ``low`` to ``high``."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    is_log: bool = False
+
+    def share(self, values: FloatArray) -> FloatArray:
+        """Where on the axis ``values`` are, 0 to 1; what lies outside is at its ends."""
+        low, high = self.low, self.high
+        if self.is_log:
+            low, high = log10(low), log10(high)
+            values = np.log10(np.maximum(values, self.low))
+        return np.clip((values - low) / (high - low), 0.0, 1.0)
+
+
+def linear(high: float, label: Callable[[float], str]) -> Axis:
+    """From 0 to at least ``high``, which ends on a tick."""
+    step = nice_step(max(high, 1e-9) / _LINEAR_STEPS)
+    steps = max(1, ceil(high / step - 1e-9))
+    ticks = tuple((n * step, label(n * step)) for n in range(steps + 1))
+    return Axis(0.0, steps * step, ticks)
+
+
+def nice_step(least: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is at least ``least``, above 0."""
+    power = 10.0 ** floor(log10(least))
+    return next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least * (1 - 1e-9))
+
+
+def seconds(low: float, high: float) -> Axis:
+    """Time from ``low`` to ``high``, in seconds, ticked at round times."""
+    high = max(high, low + 1e-9)
+    fitting = (s for s in _SECONDS_STEPS if (high - low) / s <= _SECONDS_TICKS)
+    step = next(fitting, _SECONDS_STEPS[-1])
+    first, last = ceil(low / step - 1e-12), floor(high / step + 1e-12)
+    ticks = tuple((n * step, clock(n * step)) for n in range(first, last + 1))
+    return Axis(low, high, ticks)
+
+
+def log_seconds(high: float) -> Axis:
+    """Durations from one second to at least ``high``, a tick per unit or ten of them."""
+    values = [value for value in _LOG_SECONDS if value > 1]
+    end = next((value for value in values if value >= high), values[-1])
+    ticks = tuple((v, clock(v) if named else "") for v, named in _LOG_SECONDS.items() if v <= end)
+    return Axis(1.0, end, ticks, is_log=True)
+
+
+def log_factor(high: float) -> Axis:
+    """Ratios from 1 to at least ``high``, a tick per power of ten."""
+    decades = max(1, ceil(log10(max(high, 1.0)) - 1e-9))
+    ticks = tuple((10.0**n, terminal.power(n)) for n in range(decades + 1))
+    return Axis(1.0, 10.0**decades, ticks, is_log=True)
+
+
+def clock(value: float) -> str:
+    """A round duration in its largest exact unit: ``0``, ``90 s``, ``36 h``, ``2 d``."""
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if value >= size and value % size == 0:
+            return f"{value / size:,.0f} {unit}"
+    return f"{value:g} s" if value else "0"
+
+
+def largest(arrays: Sequence[FloatArray]) -> float:
+    """The largest value in any of ``arrays``; 0 when all are empty."""
+    return max((float(one.max()) for one in arrays if len(one)), default=0.0)
+
 
 SIDE: Final = 1000
 
@@ -84,3 +179,266 @@ def _steps(edges: FloatArray, values: FloatArray, across: Axis, up: Axis) -> str
     ys = np.rint(SIDE * (1 - up.share(values))).astype(int)
     rises = [f"V{y}H{x}" for x, y in zip(xs[2:], ys[1:], strict=True)]
     return f"{xs[0]} {ys[0]}H{xs[1]}" + "".join(rises)
+
+
+# Which curves the page shows: GPUs in use and gangs waiting over time, and who waited how long.
+#
+# One outcome per policy, all of one seed and trace, so that curves share their axes.
+
+BINS: Final = 400
+_CURVE_POINTS: Final = 160
+Quantity = Callable[[Outcome], FloatArray]
+
+
+def usage(outcomes: Sequence[Outcome], names: Sequence[str]) -> str:
+    """GPUs in use over time, a strip per policy, all on one time axis."""
+    began, edges, across = _time(outcomes)
+    total = max(one.total_gpus for one in outcomes)
+    up = Axis(0.0, max(total, 1), ((0.0, "0"), (total, terminal.count(total))))
+    strips = []
+    for number, (outcome, name) in enumerate(zip(outcomes, names, strict=True)):
+        used = metrics.binned(outcome.series.times - began, outcome.series.used_gpus, edges)
+        layers = (
+            step_area(edges, used, across, up, f"area p{number}"),
+            level(outcome.total_gpus, up, "limit"),
+        )
+        says = f"GPUs in use over time under {name}, {np.mean(used):.0f} of {outcome.total_gpus}"
+        is_last = number == len(outcomes) - 1
+        below = across if is_last else replace(across, ticks=())
+        drawing = plot(below, up, layers, height=72, says=says)
+        strips.append(f'<div class="strip"><h4>{escape(name)}</h4>{drawing}</div>')
+    return "".join(strips)
+
+
+def waiting(outcomes: Sequence[Outcome]) -> str:
+    """Gangs waiting over time, a line per policy."""
+    began, edges, across = _time(outcomes)
+    queues = [
+        metrics.binned(one.series.times - began, one.series.waiting, edges) for one in outcomes
+    ]
+    up = linear(largest(queues), terminal.count)
+    lines = [
+        step_line(edges, queue, across, up, f"line p{number}")
+        for number, queue in enumerate(queues)
+    ]
+    return plot(across, up, lines, height=220, says="Gangs waiting over time, by policy")
+
+
+def distributions(outcomes: Sequence[Outcome]) -> str:
+    """Which share of the jobs had at most so long a wait, completion time and slowdown."""
+    shown: tuple[tuple[str, Quantity, Callable[[float], Axis]], ...] = (
+        ("Wait until the first start", metrics.waited_seconds, log_seconds),
+        ("Job completion time", metrics.completion_seconds, log_seconds),
+        ("Slowdown", metrics.slowdowns, log_factor),
+    )
+    cards = (_distribution(title, quantity, axis, outcomes) for title, quantity, axis in shown)
+    return "".join(cards)
+
+
+def _distribution(
+    title: str, quantity: Quantity, axis: Callable[[float], Axis], outcomes: Sequence[Outcome]
+) -> str:
+    values = [np.sort(quantity(outcome)) for outcome in outcomes]
+    across = axis(largest(values))
+    up = Axis(0.0, 1.0, tuple((n / 4, f"{25 * n} %") for n in range(5)))
+    lines = [
+        curve(*_cumulative(one), across, up, f"line p{number}")
+        for number, one in enumerate(values)
+        if len(one)
+    ]
+    says = f"{title}: cumulative share of jobs, by policy"
+    drawing = plot(across, up, lines, height=220, says=says)
+    return f'<div class="card"><h4>{escape(title)}</h4>{drawing}</div>'
+
+
+def _cumulative(ascending: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Points of the empirical distribution of values in ascending order, the tails included."""
+    ranks = np.unique(np.linspace(0, len(ascending) - 1, _CURVE_POINTS).astype(int))
+    return ascending[ranks], (ranks + 1) / len(ascending)
+
+
+def _time(outcomes: Sequence[Outcome]) -> tuple[float, FloatArray, Axis]:
+    """The first submission; edges of the bins and their axis, in seconds after it."""
+    began = min(metrics.first_submission(one) for one in outcomes)
+    lasted = max(max(metrics.last_end(one) for one in outcomes) - began, 1.0)
+    return began, np.linspace(0.0, lasted, BINS + 1), seconds(0.0, lasted)
+
+
+# Who held which GPU when: the busiest hours, node by node, a panel per policy.
+#
+# Every policy is shown in the same hours and on the same nodes, chosen once: the stretch in which
+# most gangs waited under the first policy, as long as it can be without more bars than an eye or a
+# browser takes, on the nodes that worked most. A row is a node and has a lane per GPU. Which GPU of
+# its node a replica has is not simulated, so bars take the lowest free lanes.
+
+MOST_NODES: Final = 24
+MOST_SPANS_PER_NODE: Final = 40
+LONGEST_SECONDS: Final = 86_400.0
+SHORTEST_SECONDS: Final = 600.0
+_MAP_PIXELS: Final = 520
+_ROW_PIXELS: Final = (18, 44)
+_GAP_PIXELS: Final = 4
+_LONGEST_NAME: Final = 16
+_COLOURS: Final = 8
+_SHADES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is shown: seconds after the start of the trace, and GPUs by node, in order."""
+
+    began: float
+    ended: float
+    gpus_by_node: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """One span on one node."""
+
+    job: int
+    record: JobRecord
+    span: Span
+    gpus: int
+
+
+def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> Window:
+    """The busiest hours and the nodes that worked most in them; all nodes when they are few."""
+    whole = Window(
+        earliest(outcomes),
+        max(metrics.last_end(one) for one in outcomes),
+        {name: gpus for name, gpus in gpus_by_node.items() if gpus},
+    )
+    seconds = min(max(whole.ended - whole.began, 1.0), LONGEST_SECONDS)
+    window = _busiest(outcomes[0], whole, seconds)
+    while seconds / 2 >= SHORTEST_SECONDS and _is_crowded(outcomes, window):
+        seconds /= 2
+        window = _busiest(outcomes[0], whole, seconds)
+    return window
+
+
+def earliest(outcomes: Sequence[Outcome]) -> float:
+    """The first submission, seconds after the start of the trace."""
+    return min(metrics.first_submission(one) for one in outcomes)
+
+
+def _busiest(outcome: Outcome, whole: Window, seconds: float) -> Window:
+    starts = np.linspace(whole.began, max(whole.began, whole.ended - seconds), 500)
+    series = outcome.series
+    busy = series.waiting if series.waiting.any() else series.used_gpus
+    area = metrics.integral(series.times, busy, starts + seconds)
+    began = float(starts[np.argmax(area - metrics.integral(series.times, busy, starts))])
+    window = Window(began, began + seconds, whole.gpus_by_node)
+    return Window(began, began + seconds, _hardest_working(outcome, window))
+
+
+def _hardest_working(outcome: Outcome, window: Window) -> dict[str, int]:
+    worked = dict.fromkeys(window.gpus_by_node, 0.0)
+    for node, stays in _stays(outcome, window).items():
+        for stay in stays:
+            held = min(stay.span.ended, window.ended) - max(stay.span.began, window.began)
+            worked[node] += held * stay.gpus
+    most = sorted(worked, key=lambda node: -worked[node])[:MOST_NODES]
+    return {node: gpus for node, gpus in window.gpus_by_node.items() if node in most}
+
+
+def _is_crowded(outcomes: Sequence[Outcome], window: Window) -> bool:
+    bars = max(sum(map(len, _stays(one, window).values())) for one in outcomes)
+    return bars > MOST_SPANS_PER_NODE * len(window.gpus_by_node)
+
+
+def _stays(outcome: Outcome, window: Window) -> dict[str, list[_Stay]]:
+    """What is seen of each node of the window, in order of begin; stays without a GPU are not."""
+    found: dict[str, list[_Stay]] = {node: [] for node in window.gpus_by_node}
+    for job, record in enumerate(outcome.jobs):
+        for span in record.spans:
+            if span.began < window.ended and span.ended > window.began:
+                for node, gpus in _gpus_by_node(record, span).items():
+                    if gpus and node in found:
+                        found[node].append(_Stay(job, record, span, gpus))
+    for stays in found.values():
+        stays.sort(key=lambda stay: (stay.span.began, stay.job))
+    return found
+
+
+def _gpus_by_node(record: JobRecord, span: Span) -> dict[str, int]:
+    gpus = metrics.gpus_by_task(record.job)
+    held: dict[str, int] = {}
+    for task, node, count in span.places:
+        held[node] = held.get(node, 0) + gpus[task] * count
+    return held
+
+
+def panel(outcome: Outcome, window: Window, name: str) -> str:
+    """The map of one policy."""
+    rows = len(window.gpus_by_node)
+    least, most = _ROW_PIXELS
+    high = min(max(_MAP_PIXELS // max(rows, 1) - _GAP_PIXELS, least), most)
+    pixels = rows * (high + _GAP_PIXELS)
+    drawing, node_labels = [], []
+    stays = _stays(outcome, window)
+    for row, (node, gpus) in enumerate(window.gpus_by_node.items()):
+        top = row * (high + _GAP_PIXELS)
+        drawing.append(box(0, top, SIDE, high, "idle"))
+        node_labels.append(f'<span style="top:{top + high / 2:.0f}px">{escape(node)}</span>')
+        for stay, lanes in _in_lanes(stays[node], gpus):
+            drawing.append(_bar(stay, lanes, top, high / gpus, window))
+    across = seconds(0.0, window.ended - window.began)
+    longest = min(max(map(len, stays), default=0), _LONGEST_NAME)
+    says = f"GPUs held by each job on {terminal.plural(rows, 'node')} under {name}"
+    return (
+        f'<div class="map" style="--height:{pixels}px;--longest:{longest}">'
+        f'<div class="up">{"".join(node_labels)}</div>'
+        f'<svg viewBox="0 0 {SIDE} {pixels}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(says)}">{"".join(drawing)}</svg>'
+        f'<div class="across">{labels(across, "left")}</div></div>'
+    )
+
+
+def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[int]]]:
+    """Each stay with the lanes it takes, the lowest that are free at its begin."""
+    free_from = [-np.inf] * gpus
+    for stay in stays:
+        free = [lane for lane in range(gpus) if free_from[lane] <= stay.span.began]
+        lanes = free[: stay.gpus]
+        for lane in lanes:
+            free_from[lane] = stay.span.ended
+        yield stay, lanes
+
+
+def _bar(stay: _Stay, lanes: Sequence[int], top: float, lane: float, window: Window) -> str:
+    across = Axis(window.began, window.ended, ())
+    left, right = SIDE * across.share(np.array([stay.span.began, stay.span.ended]))
+    runs = [
+        box(left, top + first * lane, right - left, count * lane)
+        for first, count in _neighbours(lanes)
+    ]
+    if stay.span.ended_by in ("preempted", "node lost") and stay.span.ended <= window.ended:
+        runs += [
+            box(right - 2, top + first * lane, 2, count * lane, "cut")
+            for first, count in _neighbours(lanes)
+        ]
+    nodes = len(_gpus_by_node(stay.record, stay.span))
+    kind = f"gang g{stay.job % _COLOURS}" if nodes > 1 else f"solo s{stay.job % _SHADES}"
+    return f'<g class="{kind}"><title>{escape(_told(stay, nodes))}</title>{"".join(runs)}</g>'
+
+
+def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs of adjacent lanes as (first, how many)."""
+    runs: list[tuple[int, int]] = []
+    for lane in lanes:
+        if runs and lane == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((lane, 1))
+    return runs
+
+
+def _told(stay: _Stay, nodes: int) -> str:
+    span, job = stay.span, stay.record.job
+    gpus = sum(_gpus_by_node(stay.record, span).values())
+    return (
+        f"{job.name}: {terminal.plural(gpus, 'GPU')} on {terminal.plural(nodes, 'node')}, "
+        f"{terminal.duration(span.ended - span.began)}, {span.ended_by}; "
+        f"began {terminal.duration(span.began - job.submitted)} after submission"
+    )

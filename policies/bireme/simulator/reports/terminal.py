@@ -1,11 +1,139 @@
 """A comparison as aligned text, and a progress line for terminals."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TextIO, TypeAlias
 
 from bireme.command_line import aligned
 from bireme.simulator.comparison import Comparison, Line
-from bireme.simulator.reports import standing, words
+from bireme.simulator.metrics import KEYS
+
+# Numbers as people read them: durations with a unit, shares in percent, short policy names.
+
+_UNITS: Final = (
+    (172_800.0, 86_400.0, "d"),
+    (6_000.0, 3_600.0, "h"),
+    (100.0, 60.0, "min"),
+    (0.995, 1.0, "s"),
+    (0.0, 0.001, "ms"),
+)
+"""From how many seconds on, seconds per unit, unit."""
+_LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e5, "k"))
+
+
+def duration(seconds: float) -> str:
+    """``40 ms``, ``75 s``, ``12 min``, ``3.4 h``, ``2.1 d``."""
+    if not seconds:
+        return "0 s"
+    per, unit = next((per, unit) for least, per, unit in _UNITS if abs(seconds) >= least)
+    return f"{digits(seconds / per)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Two or three digits that count: ``0.07``, ``3.4``, ``128``, ``2.5 M``."""
+    size = abs(value)
+    for least, letter in _LARGE:
+        if size >= least:
+            return f"{value / (1e3 if letter == 'k' else least):.3g} {letter}"
+    if size >= 9.95 or not size:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 0.995 else f"{value:.2f}"
+
+
+def power(exponent: int) -> str:
+    """Ten to the ``exponent``: ``1``, ``100``, ``10 k``, ``1 M``."""
+    thousands, rest = divmod(exponent, 3)
+    return f"{10**rest} {' kMGTPE'[thousands]}".strip() if thousands < 7 else f"1e{exponent}"
+
+
+def ratio(value: float) -> str:
+    """``0.71x``."""
+    return f"{value:.2f}x" if value < 9.95 else f"{digits(value)}x"
+
+
+def share(value: float) -> str:
+    """``87.2 %``."""
+    return f"{100 * value:.1f} %"
+
+
+def count(value: float) -> str:
+    """``64,483``; a small mean of counts over seeds keeps one decimal."""
+    return f"{value:,.0f}" if value == round(value) or value >= 1000 else f"{value:.1f}"
+
+
+def worded(key: str) -> Callable[[float], str]:
+    """How values of a key of metrics are written."""
+    if key.endswith("_seconds"):
+        return duration
+    if key in ("gpu_utilisation", "mean_fragmentation"):
+        return share
+    return digits if key.endswith(("slowdown", "fairness")) else count
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 seed``, ``3 seeds``, ``2 policies``."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+
+
+def short_names(policies: Sequence[str]) -> list[str]:
+    """``policies`` without the parts (orderer/placer/sizer) in which all of them are alike."""
+    parts = [policy.split("/") for policy in policies]
+    if len(policies) < 2 or len({len(one) for one in parts}) > 1:
+        return list(policies)
+    differing = [at for at in range(len(parts[0])) if len({one[at] for one in parts}) > 1]
+    return ["/".join(one[at] for at in differing) or "/".join(one) for one in parts]
+
+
+# Which of the compared numbers lead, and whether they may be compared at all.
+
+HIGHER_IS_BETTER: Final = frozenset({"finished", "gpu_utilisation"})
+LOWER_IS_BETTER: Final = frozenset(
+    {"unfinished", "never_started", "makespan_seconds", "mean_fragmentation"}
+    | {"wait_bound_violations", "node_hours", "short_hours"}
+    | {key for key in KEYS if key.endswith(("wait_seconds", "jct_seconds", "slowdown"))}
+    | {key for key in KEYS if key.endswith("finish_time_fairness")}
+)
+
+
+def best(comparison: Comparison, key: str) -> frozenset[str]:
+    """The policies with the best mean of ``key``; none where none is better or all are equal."""
+    means = {line.policy: line.means[key].mean for line in comparison.lines if key in line.means}
+    if key not in HIGHER_IS_BETTER | LOWER_IS_BETTER or len(set(means.values())) < 2:
+        return frozenset()
+    lead = (max if key in HIGHER_IS_BETTER else min)(means.values())
+    return frozenset(policy for policy, mean in means.items() if mean == lead)
+
+
+def caveats(comparison: Comparison) -> Sequence[str]:
+    """What a reader must know before trusting the numbers, in sentences."""
+    found = []
+    finished = {line.means["finished"].mean for line in comparison.lines}
+    if len(finished) > 1:
+        found.append(
+            "The policies did not finish the same number of jobs: waits, completion times, "
+            "slowdowns and fairness are over those that each did start or finish."
+        )
+    elif any(line.means["finished"].mean < line.means["jobs"].mean for line in comparison.lines):
+        found.append("Some jobs did not finish; they count in no completion time.")
+    for line in comparison.lines:
+        if line.means["fallbacks"].mean:
+            cycles = count(line.means["fallbacks"].mean)
+            found.append(
+                f"{line.policy} gave no valid answer in {cycles} cycles; there the default rules "
+                "decided, so the numbers are not all its own."
+            )
+    if comparison.is_settled:
+        found.append(
+            f"All {len(comparison.seeds)} seeds gave the same: nothing here depends on chance, "
+            "so the intervals are empty."
+        )
+    elif 1 < len(comparison.seeds) < 5:
+        found.append(
+            f"Intervals over only {len(comparison.seeds)} seeds are narrower than they should be."
+        )
+    return found
+
 
 COLUMNS: Final = {
     "finished": "finished",
@@ -39,7 +167,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
 
     ``columns`` are the keys of metrics to show, with their headings.
     """
-    names = words.short_names([line.policy for line in comparison.lines])
+    names = short_names([line.policy for line in comparison.lines])
     header = ["policy", *columns.values(), "JCT ratio"]
     rows = [
         [name, *(_cell(line, key) for key in columns), _ratio(line)]
@@ -48,7 +176,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     notes = ["", f"JCT: job completion time; its ratio is that of the means, to {names[0]}'s."]
     if len(comparison.seeds) > 1:
         notes.append(f"Means over {len(comparison.seeds)} seeds; in brackets 95 % intervals.")
-    notes += standing.caveats(comparison)
+    notes += caveats(comparison)
     return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
 
 
@@ -79,13 +207,36 @@ class Progress:
 
 
 def _cell(line: Line, key: str) -> str:
-    return words.worded(key)(line.means[key].mean) if key in line.means else "none"
+    return worded(key)(line.means[key].mean) if key in line.means else "none"
 
 
 def _ratio(line: Line) -> str:
-    ratio = line.ratios.get(_RATIO)
-    if ratio is None:
+    estimate = line.ratios.get(_RATIO)
+    if estimate is None:
         return "none"
-    if ratio.low is None or ratio.high is None or ratio.low == ratio.high:
-        return words.ratio(ratio.mean)
-    return f"{words.ratio(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+        return ratio(estimate.mean)
+    return f"{ratio(estimate.mean)} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+# Tables of numbers as Markdown, for pages that a command writes.
+
+Cell: TypeAlias = str | float
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """The lines of a table; numbers as :func:`number` writes them."""
+    words = ([cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows)
+    return [_line(cells) for cells in (columns, ["---"] * len(columns), *words)]
+
+
+def number(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    return f"{value:.{decimals}f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -11,8 +11,7 @@ is ``end_time - start_time``: the README says ``duration`` is that, but in its o
 from math import isnan
 from pathlib import Path
 
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import MEMORY_BYTES_PER_GPU, gang_of
+from bireme.simulator.traces.columns import MEMORY_BYTES_PER_GPU, JobColumns, gang_of, trace_of
 from bireme.simulator.traces.tables import Table, read_table
 from bireme.simulator.workload import Trace
 

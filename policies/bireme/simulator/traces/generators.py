@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bireme.core.messages import DAY, HOUR
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.times import DAY, HOUR
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces.columns import gang_of
 from bireme.simulator.workload import Trace, TraceJob
 
 _SIZES: Final = "1:0.7,2:0.1,4:0.1,8:0.05,16:0.05"

@@ -9,8 +9,7 @@ Jobs without GPUs are left out, as HeliosArtifact does (``framework/QSSF Service
 
 from pathlib import Path
 
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
 from bireme.simulator.traces.tables import read_table
 from bireme.simulator.workload import Trace
 

@@ -13,15 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from bireme.core.constraints import ANYWHERE, NodeConstraints, Operator, Requirement, SelectorTerm
-from bireme.core.gangs import Task
-from bireme.core.nodes import Node
+from bireme.core.gangs import ANYWHERE, NodeConstraints, Operator, Requirement, SelectorTerm, Task
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL
+from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
-from bireme.kube.gpu_models import GPU_MODEL_LABEL
-from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import PODS_PER_NODE
+from bireme.simulator.traces.columns import PODS_PER_NODE, JobColumns, trace_of
 from bireme.simulator.traces.tables import Table, read_table
 from bireme.simulator.workload import Trace
 
@@ -120,4 +117,4 @@ def _nodes(pods: Path, given: str) -> list[Node]:
 
 
 def _labels(name: str, model: str) -> dict[str, str]:
-    return {HOSTNAME: name} | ({GPU_MODEL_LABEL: model} if model else {})
+    return {HOSTNAME_LABEL: name} | ({GPU_MODEL_LABEL: model} if model else {})

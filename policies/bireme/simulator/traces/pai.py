@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from bireme.core.gangs import Role, Task
-from bireme.core.nodes import Node
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL
+from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, Request, request_of
-from bireme.kube.gpu_models import GPU_MODEL_LABEL
-from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import PODS_PER_NODE
+from bireme.simulator.traces.columns import PODS_PER_NODE, JobColumns, trace_of
 from bireme.simulator.traces.tables import count, each_row, number, read_header, read_table
 from bireme.simulator.workload import Trace
 
@@ -182,6 +180,6 @@ def _machines(folder: Path) -> list[Node]:
             for column, cell in zip(("cap_cpu", "cap_mem", "cap_gpu"), capacity, strict=True)
         )
         offer = {CPU: int(1000 * cores), MEMORY: int(gib * 2**30), GPU: int(gpus)}
-        labels = {HOSTNAME: name, GPU_MODEL_LABEL: model}
+        labels = {HOSTNAME_LABEL: name, GPU_MODEL_LABEL: model}
         nodes.append(Node(name, offer | {PODS: PODS_PER_NODE}, labels))
     return nodes

@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.constraints import NodeConstraints, Operator, Requirement, SelectorTerm
-from bireme.core.gangs import Role, Task
-from bireme.core.nodes import Node
+from bireme.core.gangs import NodeConstraints, Operator, Requirement, Role, SelectorTerm, Task
+from bireme.core.gpus import GPU
+from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
-from bireme.kube.names import GPU, HOSTNAME
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools
+from bireme.simulator.traces.columns import PODS_PER_NODE
 from bireme.simulator.traces.generators import (
     draw_durations,
     draw_sizes,
@@ -25,7 +25,6 @@ from bireme.simulator.traces.generators import (
     require_positive,
     require_share,
 )
-from bireme.simulator.traces.shapes import PODS_PER_NODE
 from bireme.simulator.workload import Trace, TraceJob
 
 _GIB: Final = 2**30
@@ -216,4 +215,4 @@ def _worker(
 
 def _machine(name: str, cores: int, gib: int) -> Node:
     offer = {CPU: 1000 * cores, MEMORY: gib * _GIB, PODS: PODS_PER_NODE}
-    return Node(name, offer, {HOSTNAME: name})
+    return Node(name, offer, {HOSTNAME_LABEL: name})

@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces import elastic_flow
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces import gavel
+from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
 from bireme.simulator.traces.tables import Table, read_header, read_table
 from bireme.simulator.workload import Trace
 
@@ -45,9 +44,9 @@ def _elastic(path: Path, speeds: Path, is_one: bool) -> Trace:
     table = read_table(path, (*ONE_CLUSTER, "batch_size"))
     columns = _one_cluster(table)
     gpus = columns.gpus or ()
-    law_of = dict(zip(columns.names, elastic_flow.laws_of(table, speeds), strict=True))
+    law_of = dict(zip(columns.names, gavel.laws_of(table, speeds), strict=True))
     trace = trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], 1))
-    jobs = (elastic_flow.elastic(job, law_of[job.name]) for job in trace.jobs)
+    jobs = (gavel.elastic(job, law_of[job.name]) for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 
 

@@ -17,8 +17,7 @@ from typing import Final, cast
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.goodput import PolluxSpeed
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
 from bireme.simulator.traces.tables import Table, read_table, shown, unpacked
 from bireme.simulator.workload import Trace, TraceJob
 

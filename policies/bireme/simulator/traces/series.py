@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.messages import DAY
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.times import DAY
-from bireme.forecasting.gaps import filled, gaps
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import Series, filled, gaps
 from bireme.simulator.errors import TraceError
-from bireme.simulator.reports.words import duration, plural
+from bireme.simulator.reports.terminal import duration, plural
 from bireme.simulator.traces.tables import MOST, Table, read_header, read_table, shown
 
 REDUCTIONS: Final = ("mean", "sum", "max", "count")

@@ -10,8 +10,7 @@ wrong by a thousand, so each reader refuses the other's file.
 from pathlib import Path
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import JobColumns, trace_of
-from bireme.simulator.traces.shapes import gang_of
+from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
 from bireme.simulator.traces.tables import Table, read_table
 from bireme.simulator.workload import Trace
 

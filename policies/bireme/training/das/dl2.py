@@ -19,14 +19,13 @@ from bireme.core.policy import PartName
 from bireme.rl.encoders.das_inputs import JOB_FEATURES, job_inputs
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.cloning import Cloning, CloningConfig
-from bireme.training.das.agents import SIZES
-from bireme.training.das.networks import Critic
+from bireme.training.das.environment import DasWorld
+from bireme.training.das.networks import SIZES, Critic
 from bireme.training.das.recipe import DasRecipe
 from bireme.training.das.turns import ORDERING, gpus, machines_of
-from bireme.training.das.world import DasWorld
 from bireme.training.distributions import Distribution, MaskedCategorical
 from bireme.training.export import Trained
-from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors
 from bireme.training.runs import TrainingRun
 from bireme.training.worlds import Actions, Array, Observation, Step
 

@@ -6,30 +6,140 @@ default placement of Bireme, which keeps gangs together, and the rule that train
 decide on the same noisy estimates. Seeds of evaluation are never drawn in training.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from bireme import registry
+from bireme.core.decision import Action, Admit, Decision
 from bireme.core.errors import SettingError
+from bireme.core.gangs import Gang
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
+from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Orderer, Policy
+from bireme.core.resources import FloatArray, IntArray
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.malo import Malo
 from bireme.heuristics.mosa import Mosa
 from bireme.heuristics.rifling import Rifling
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.orderers import LearnedOrderer
-from bireme.rl.placers import LearnedPlacer
-from bireme.simulator import quantities
-from bireme.simulator.conduct import CYCLE, Decide
-from bireme.simulator.engine import simulate
-from bireme.simulator.fees import fee_dollars
-from bireme.training.das.best_site import BestSite
-from bireme.training.das.conduct import START_NOW, start_now
-from bireme.training.das.generator import Sample, draw, nodes_of, physics_of, trace_of
-from bireme.training.das.history import FinishedRuns
-from bireme.training.judging import check_ended
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.components import LearnedOrderer, LearnedPlacer
+from bireme.simulator import metrics
+from bireme.simulator.metrics import fee_dollars
+from bireme.simulator.simulation import CYCLE, Conduct, Decide, simulate
+from bireme.training.das.baselines import BestSite
+from bireme.training.das.environment import (
+    Sample,
+    draw,
+    nodes_of,
+    normalised_speed,
+    physics_of,
+    trace_of,
+)
+from bireme.training.judgement import check_ended
+
+# The papers' way to schedule, in the place of the scheduling cycle: whoever fits starts now.
+#
+# DAS and its rivals keep no places for anybody: they go through the line once and start every job
+# that fits. :func:`start_now` does that with the parts of a Policy, so that the simulator runs the
+# paper's setting; with the cycle in its place (the option ``cycle=rails``) it runs what
+# the operator does.
+
+
+def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+    """Every waiting gang that fits when its turn comes, in the policy's order."""
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    column = snapshot.nodes.axis.names.index(GPU)
+    waiting = [gang for gang in snapshot.waiting if _fits(gang, capacity.free[:, column])]
+    if not waiting:
+        return Decision()
+    actions: list[Action] = []
+    for entry in policy.orderer.order(snapshot.waiting, snapshot):
+        if not _fits(entry.gang, capacity.free[:, column]):
+            continue
+        placement = policy.placer.place(entry.gang, capacity)
+        if placement is not None:
+            capacity.take(entry.gang, placement)
+            actions.append(Admit(entry.gang, placement, entry, message=""))
+    return Decision(tuple(actions))
+
+
+def _fits(gang: Gang, free_gpus: IntArray) -> bool:
+    """Whether there are GPUs enough, wherever they are: spares the policy hopeless questions."""
+    return gang.demand.get(GPU, 0) <= int(free_gpus.sum())
+
+
+START_NOW: Final = Conduct(decide=start_now, takes_shortcuts=False)
+"""Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""
+
+
+# Past runs, told from what a scheduling cycle sees: for policies that learn from them in service.
+#
+# Whoever ran in the last snapshot, and neither runs nor waits in this one, has ended in between.
+# What
+# is remembered of it is what :mod:`bireme.training.das.environment` remembers in training.
+
+
+class FinishedRuns:
+    """The last runs that ended; call it for their shares and speeds."""
+
+    def __init__(self, runs: int = 256) -> None:
+        self._runs: deque[tuple[FloatArray, float]] = deque(maxlen=runs)
+        self._present: dict[str, RunningGang] = {}
+        self._nodes = 0
+
+    def __call__(self) -> tuple[FloatArray, FloatArray]:
+        """Shares of the workers on each node row, (runs, nodes), and normalised speeds, (runs,)."""
+        shares = [share for share, _ in self._runs]
+        return (
+            np.array(shares).reshape(len(shares), self._nodes),
+            np.array([speed for _, speed in self._runs]),
+        )
+
+    def watching(self, cycle: Decide) -> Decide:
+        """``cycle`` under our eyes; it must run at every end of a run (no shortcuts)."""
+
+        def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+            self._see(snapshot)
+            decision = cycle(snapshot, policy)
+            for start in decision.admitted:  # a run may end before the next cycle looks
+                running = RunningGang(start.gang, start.placement, snapshot.now)
+                self._present[start.gang.uid] = running
+            return decision
+
+        return decide
+
+    def _see(self, snapshot: ClusterSnapshot) -> None:
+        self._nodes = len(snapshot.nodes)
+        there = dict(snapshot.running_by_uid)
+        waiting = {gang.uid for gang in snapshot.waiting}
+        for uid, running in self._present.items():
+            if uid not in there and uid not in waiting:
+                self._remember(running, snapshot)
+        self._present = there
+
+    def _remember(self, running: RunningGang, snapshot: ClusterSnapshot) -> None:
+        estimate = running.gang.estimated_seconds
+        if estimate is None:
+            return  # nothing was stated that its time could be compared with
+        rows = np.concatenate([task.rows_by_replica() for task in running.placement.tasks])
+        share = np.bincount(rows, minlength=self._nodes) / len(rows)
+        slowest = min(_speed(snapshot, row) for row in np.unique(rows).tolist())
+        elapsed = np.array(running.elapsed_seconds(snapshot.now))
+        speed = normalised_speed(np.array(estimate), elapsed, np.array(slowest))
+        self._runs.append((share, float(speed)))
+
+
+def _speed(snapshot: ClusterSnapshot, row: int) -> float:
+    labels = snapshot.nodes.nodes[row].labels
+    return gpu_model(labels.get(GPU_MODEL_LABEL, "")).speed
+
 
 SETTINGS: Final[Mapping[str, str]] = {
     "small": "8 machines of 4 GPUs, load 1.3",
@@ -155,11 +265,11 @@ def judged(sample: Sample, contender: Contender, cycle: Decide) -> dict[str, flo
     conduct = replace(START_NOW, decide=finished.watching(cycle))
     physics = physics_of(sample)
     outcome = simulate(trace_of(sample), nodes, policy, physics=physics, conduct=conduct)
-    jct = quantities.completion_seconds(outcome)
+    jct = metrics.completion_seconds(outcome)
     check_ended(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {
         "mean_jct_minutes": float(jct.mean()) / 60,
         "mean_fee_dollars": float(fee_dollars(outcome, nodes).mean()),
-        "mean_wait_minutes": float(quantities.waited_seconds(outcome).mean()) / 60,
+        "mean_wait_minutes": float(metrics.waited_seconds(outcome).mean()) / 60,
         "decision_milliseconds": 1000 * outcome.decision_seconds / outcome.counts["cycles"],
     }

@@ -18,15 +18,14 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.das_inputs import (
     PLACE_FEATURES,
     PLACED_FEATURES,
+    VARIANCE,
+    Machines,
     believed,
     job_inputs,
     place_inputs,
     placed_inputs,
 )
-from bireme.rl.encoders.das_sites import Machines
-from bireme.rl.encoders.das_walks import VARIANCE
-from bireme.training.das.cloud import Clouds
-from bireme.training.das.world import DasWorld
+from bireme.training.das.environment import Clouds, DasWorld
 from bireme.training.worlds import Actions, Array, Observation, Step
 
 ORDERING: Final = "ordering"
@@ -34,7 +33,7 @@ PLACEMENT: Final = "placement"
 
 
 class DasTurns:
-    """A World around a :class:`~bireme.training.das.world.DasWorld`.
+    """A World around a :class:`~bireme.training.das.environment.DasWorld`.
 
     Observations, beside the world's "fits", "job_mask", "machine_mask" and "machines":
     "is_placing" bool (W,); "jobs" (W, J, JOB_FEATURES); and, zero while a job is chosen, "placed"

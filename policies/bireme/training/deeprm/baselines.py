@@ -11,8 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.training.deeprm.arrivals import SLOTS
-from bireme.training.deeprm.world import DeepRmWorld, State
+from bireme.training.deeprm.environment import SLOTS, DeepRmWorld, State
 
 Rule: TypeAlias = Callable[[State], IntArray]
 """The action of every world, shape (worlds,)."""

@@ -11,15 +11,12 @@ from functools import partial
 from typing import Any, Final
 
 from bireme.training.algorithm import Algorithm, Progress
-from bireme.training.deeprm.arrivals import Setting
 from bireme.training.deeprm.baselines import Rule, carry_out, rules
-from bireme.training.deeprm.measures import measure
-from bireme.training.deeprm.world import DeepRmWorld, View
-from bireme.training.episodes import play
-from bireme.training.policies import ActorCritic, predict
+from bireme.training.deeprm.environment import DeepRmWorld, Setting, View, measure
+from bireme.training.networks import ActorCritic, predict
 from bireme.training.recipes import Results
-from bireme.training.runs import TrainingRun
-from bireme.training.stopping import EarlyStopping
+from bireme.training.rollouts import play
+from bireme.training.runs import EarlyStopping, TrainingRun
 
 RATES: Final = (0.6, 0.7, 0.8, 0.9)
 SETTINGS: Final[Mapping[str, str]] = {

@@ -12,11 +12,10 @@ The paper's actor and critic (Liang et al., PAKDD 2020, section 4.3 and table 3)
 import torch
 from torch import Tensor, nn
 
-from bireme.rl.encoders.a2c import CONTEXT_FEATURES, JOB_FEATURES
-from bireme.rl.encoders.a2c_image import HORIZON_STEPS, columns
-from bireme.training.deeprm.arrivals import Setting
+from bireme.rl.encoders.a2c import CONTEXT_FEATURES, IMAGE_HORIZON_STEPS, JOB_FEATURES, columns
+from bireme.training.deeprm.environment import Setting
 from bireme.training.distributions import MaskedCategorical
-from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors
 
 WIDTH = 32
 FILTERS = (16, 32)
@@ -83,7 +82,7 @@ def convolutions(setting: Setting, outputs: int, stride: int = 1) -> nn.Sequenti
 
     From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
     """
-    down, across = HORIZON_STEPS, columns(setting.queue_slots)
+    down, across = IMAGE_HORIZON_STEPS, columns(setting.queue_slots)
     for _ in FILTERS:
         down, across = -(-down // stride), -(-across // stride)
     return nn.Sequential(

@@ -16,11 +16,10 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import IntArray
-from bireme.rl.checkpoints import Checkpoint
+from bireme.onnx.checkpoints import Checkpoint
+from bireme.onnx.sessions import Session
 from bireme.rl.protocols import Array
-from bireme.rl.sessions import Session
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.deeprm.arrivals import Setting
 from bireme.training.deeprm.coaching import (
     PRIMARY,
     RATES,
@@ -30,11 +29,10 @@ from bireme.training.deeprm.coaching import (
     contest,
     rate_of,
 )
+from bireme.training.deeprm.environment import DeepRmWorld, Setting, State, as_image, as_set
 from bireme.training.deeprm.networks import ImagePolicy, ServedImages, ServedScorer, SetPolicy
-from bireme.training.deeprm.views import as_image, as_set
-from bireme.training.deeprm.world import DeepRmWorld, State
 from bireme.training.export import Trained, export_run
-from bireme.training.judging import session_of
+from bireme.training.judgement import session_of
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun

@@ -11,12 +11,10 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.backtest import BackTest
-from bireme.forecasting.conformal import Intervals
 from bireme.forecasting.forecasters import Forecaster, Model, make
 from bireme.forecasting.gru import Gru, GruModel
 from bireme.forecasting.lsp import Blend, Lsp
-from bireme.forecasting.selection import Chosen, choose
+from bireme.forecasting.selection import BackTest, Chosen, Intervals, choose
 from bireme.forecasting.series import Series
 from bireme.simulator.traces.series import ReadSeries
 
@@ -133,7 +131,7 @@ def _gru(asked: Asked) -> Forecaster:
         return Gru(Path(asked.gru))
     if asked.gru == SHIPPED or find_spec("torch") is None:
         return Gru()
-    from bireme.training.gru.training import trained_for
+    from bireme.training.gru.networks import trained_for
 
     return Gru(train=partial(trained_for, horizon=asked.horizon, seed=0))
 

@@ -12,16 +12,14 @@ import torch
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.rl.checkpoints import Checkpoint
-from bireme.rl.orderers import LearnedOrderer
+from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.components import LearnedOrderer
 from bireme.simulator.metrics import Metrics
 from bireme.training.export import Trained, export_run
-from bireme.training.index.cases import LOADS, judged_case
 from bireme.training.index.network import START, IndexNetwork
-from bireme.training.index.search import IndexSearch, Plan
+from bireme.training.index.search import CASE_LOADS, IndexSearch, Plan, judged_case
 from bireme.training.recipes import Results
-from bireme.training.runs import TrainingRun
-from bireme.training.stopping import EarlyStopping
+from bireme.training.runs import EarlyStopping, TrainingRun
 
 SEARCHING: Final = ("malo", "mosa", "rifling")
 """Seconds per decision: not beside the others."""
@@ -45,7 +43,7 @@ class IndexRecipe:
     settings: Mapping[str, str] = {
         f"{trace}-{load}{charged}": f"{what}, offered load {load}{_CHARGED if charged else ''}"
         for trace, what in _WHAT.items()
-        for load in LOADS
+        for load in CASE_LOADS
         for charged in ("", "-charged")
     }
     primary = ("mean_jct_minutes", True)

@@ -15,26 +15,24 @@ from typing import Final
 import numpy as np
 
 from bireme import registry
-from bireme.core.curves import InverseQuadratic
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.gangs import Role, Task
+from bireme.core.gpus import GPU
 from bireme.core.policy import Policy, Sizer
 from bireme.core.resources import request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube.names import GPU
-from bireme.rl.checkpoints import Checkpoint
-from bireme.rl.sizers import LearnedSizer
-from bireme.simulator import quantities
-from bireme.simulator.conduct import CYCLE, Conduct
-from bireme.simulator.engine import simulate
+from bireme.core.speed import InverseQuadratic
+from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.components import LearnedSizer
+from bireme.simulator import metrics
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
-from bireme.simulator.reporting import Reporting
+from bireme.simulator.simulation import CYCLE, Conduct, simulate
 from bireme.simulator.traces.papers import RLPTO_IMAGES
-from bireme.simulator.workload import Trace, TraceJob
-from bireme.training.judging import check_ended
-from bireme.training.rlpto import curves
+from bireme.simulator.workload import Reporting, Trace, TraceJob
+from bireme.training.judgement import check_ended
+from bireme.training.rlpto import settings
 
 SUMMARY: Final = "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle"
 NODES: Final = "4x8"
@@ -71,7 +69,7 @@ class AccuracyCurve:
 
     def loss(self, steps: float) -> float:
         """Not a loss: the protocol is one of curves over steps."""
-        return self.top - curves.SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
+        return self.top - settings.SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
 
 
 def drawn(seed: int, jobs: int = JOBS) -> Trace:
@@ -85,12 +83,12 @@ def drawn(seed: int, jobs: int = JOBS) -> Trace:
 
 
 def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
-    per_iteration = images / curves.BATCH
-    pace = curves.PACES[images]
-    speed = curves.LAW.steps_per_second({"ps": 1, "worker": ASKED}, 1)
-    room = 1 / (curves.FIRST_LOSS - curves.LAST_LOSS)
-    loss = InverseQuadratic(0, room / pace / per_iteration, room, curves.LAST_LOSS)
-    accuracy = AccuracyCurve(curves.TOPS[images], pace, per_iteration)
+    per_iteration = images / settings.BATCH
+    pace = settings.PACES[images]
+    speed = settings.LAW.steps_per_second({"ps": 1, "worker": ASKED}, 1)
+    room = 1 / (settings.FIRST_LOSS - settings.LAST_LOSS)
+    loss = InverseQuadratic(0, room / pace / per_iteration, room, settings.LAST_LOSS)
+    accuracy = AccuracyCurve(settings.TOPS[images], pace, per_iteration)
     cpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1})
     gpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1, GPU: 1})
     return TraceJob(
@@ -102,7 +100,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
         ),
         duration_seconds=per_iteration * iterations / speed,
         is_elastic=True,
-        speed=curves.LAW,
+        speed=settings.LAW,
         steps=per_iteration * iterations,
         reporting=Reporting(loss, accuracy, every_seconds=per_iteration / speed),
     )
@@ -134,7 +132,7 @@ def judged(trace: Trace, sizer: Sizer) -> dict[str, float]:
     conduct = Conduct(round_seconds=60.0, decide=watcher, takes_shortcuts=False)
     policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
     outcome = simulate(trace, parse_nodes(NODES), policy, physics=_PHYSICS, conduct=conduct)
-    seconds = quantities.completion_seconds(outcome)
+    seconds = metrics.completion_seconds(outcome)
     unfinished = len(trace.jobs) - len(seconds)
     check_ended(type(sizer).__name__, unfinished, outcome.counts["fallbacks"])
     ends = {record.job.name: record.finished or 0.0 for record in outcome.jobs}

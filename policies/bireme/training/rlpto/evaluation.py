@@ -16,11 +16,9 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
 from bireme.heuristics.rlpto_queues import URGENT
 from bireme.training.rlpto import settings as experiments
-from bireme.training.rlpto.contenders import RIVALS, Contender, carry_out, rule
-from bireme.training.rlpto.rules import share_among_gaining
-from bireme.training.rlpto.servers import Cluster
+from bireme.training.rlpto.baselines import RIVALS, Contender, carry_out, rule, share_among_gaining
+from bireme.training.rlpto.environment import MOST_ITERATIONS, Cluster, RlptoWorld, View, raw
 from bireme.training.rlpto.settings import BETAS, MIX_BETA, Setting
-from bireme.training.rlpto.world import MOST_ITERATIONS, RlptoWorld, View, raw
 from bireme.training.worlds import Observation
 
 SETTINGS: Final[Mapping[str, str]] = {

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bireme.rl.encoders.rlpto_features import CONTEXT_FEATURES, TASK_FEATURES
+from bireme.rl.encoders.rlpto import CONTEXT_FEATURES, TASK_FEATURES
 from bireme.training.distributions import MaskedCategorical
-from bireme.training.layers import mean_over
-from bireme.training.policies import ActorCritic, Tensors
+from bireme.training.networks import ActorCritic, Tensors, mean_over
 
 WIDTH = 48
 

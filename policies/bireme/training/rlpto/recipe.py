@@ -5,7 +5,7 @@ input. Eight replicas of every sequence of tasks are each other's baseline, sinc
 train is mostly their own affair. The weights that do best on worlds of their own are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,25 +15,73 @@ import numpy as np
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.core.resources import IntArray
-from bireme.rl.checkpoints import Checkpoint
-from bireme.rl.sessions import Session
+from bireme.core.resources import FloatArray, IntArray
+from bireme.onnx.checkpoints import Checkpoint
+from bireme.onnx.sessions import Session
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
-from bireme.training.judging import session_of
+from bireme.training.judgement import session_of
+from bireme.training.networks import ActorCritic, predict
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.rlpto import elastic_jobs, evaluation
+from bireme.training.rlpto.baselines import share_among_gaining, teach
+from bireme.training.rlpto.environment import (
+    SLOTS,
+    RlptoWorld,
+    View,
+    priced,
+    raw,
+    seen,
+    seen_and_raw,
+)
 from bireme.training.rlpto.networks import RlptoPolicy, ServedAllocator
-from bireme.training.rlpto.rewards import priced
-from bireme.training.rlpto.rules import teach
 from bireme.training.rlpto.settings import BETAS, SETTINGS
-from bireme.training.rlpto.validation import TABLES, Validation
-from bireme.training.rlpto.views import seen, seen_and_raw
-from bireme.training.rlpto.world import SLOTS, RlptoWorld, View
-from bireme.training.runs import TrainingRun
-from bireme.training.stopping import EarlyStopping
-from bireme.training.worlds import Observation
+from bireme.training.rollouts import play
+from bireme.training.runs import EarlyStopping, TrainingRun
+from bireme.training.worlds import Actions, Observation
+
+# How a policy does beside the simple rule while it learns, on worlds that it does not learn in.
+
+TABLES: Final = ("table-2", "table-3")
+_FIRST_SEED: Final = 1_000_000
+"""A multiple of all settings and betas, far from the seeds of evaluations, which begin at 0."""
+
+
+class Validation:
+    """How much more than the rule a policy earns, over both tables and all betas.
+
+    By the reward of the training, per minute of the rule's run.
+    """
+
+    def __init__(self, policy: ActorCritic, count: int, note: Callable[[str, float], None]) -> None:
+        """``count`` worlds of each table and beta; ``note`` is told of accuracy and time."""
+        self._policy, self._note = policy, note
+        settings = [SETTINGS[name] for name in TABLES]
+        worlds = count * len(settings) * len(BETAS)
+        self._world = RlptoWorld(worlds, settings, BETAS, seen, priced)
+        rule = RlptoWorld(worlds, settings, BETAS, raw, priced)
+        self._rule = _played(rule, share_among_gaining)
+
+    def __call__(self) -> float:
+        """Above 0 it is better than the rule."""
+        found = _played(self._world, partial(predict, self._policy))
+        earned, accuracy, minutes = (
+            np.subtract(own, rule) for own, rule in zip(found, self._rule, strict=True)
+        )
+        rule_minutes = self._rule[2]
+        self._note("points_above_the_rule", 100 * float(accuracy.mean()))
+        self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
+        return float((earned / rule_minutes).mean())
+
+
+def _played(
+    world: RlptoWorld, act: Callable[[Observation], Actions]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of every world what it earned, its mean accuracy, and its minutes, shape (worlds,)."""
+    earned = play(world, range(_FIRST_SEED, _FIRST_SEED + world.count), act)
+    return earned, world.cluster.accuracy.mean(axis=1), world.cluster.clock / 60
+
 
 REPLICAS: Final = 8
 _LIMIT_SECONDS: Final = 5.0

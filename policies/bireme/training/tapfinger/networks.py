@@ -25,7 +25,7 @@ from bireme.rl.encoders.tapfinger_scene import (
     RUNNING_FEATURES,
     SIZE_FEATURES,
 )
-from bireme.training.layers import Attention, mean_over
+from bireme.training.networks import Attention, mean_over
 
 _EDGES: Final = (
     "pool-pending",

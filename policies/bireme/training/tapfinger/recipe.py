@@ -7,33 +7,88 @@ arrives; rewards count less by 0.92 for each step of time. The weights that do b
 on worlds of their own, are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from bireme.rl.checkpoints import Checkpoint
+from bireme.onnx.checkpoints import Checkpoint
 from bireme.training.algorithm import Callback, Progress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
-from bireme.training.mappo import MAPPO
-from bireme.training.ppo import PPOConfig
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.ppo import MAPPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.runs import TrainingRun
-from bireme.training.stopping import EarlyStopping
+from bireme.training.rollouts import play
+from bireme.training.runs import EarlyStopping, TrainingRun
 from bireme.training.tapfinger import evaluation
-from bireme.training.tapfinger.agents import Design, TapAgents
-from bireme.training.tapfinger.contenders import contenders
-from bireme.training.tapfinger.mixture import Mixture, Part
+from bireme.training.tapfinger.agents import Design, TapAgents, TapNetwork
+from bireme.training.tapfinger.baselines import teacher_of
+from bireme.training.tapfinger.environment import TapWorld
+from bireme.training.tapfinger.evaluation import contenders
 from bireme.training.tapfinger.networks import Sizes
-from bireme.training.tapfinger.served import ServedPools
 from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.teacher import teacher_of
-from bireme.training.tapfinger.turns import TapTurns, taught
-from bireme.training.tapfinger.validation import Validation
-from bireme.training.tapfinger.world import TapWorld
+from bireme.training.tapfinger.turns import Mixture, Part, TapTurns, taught
+from bireme.training.worlds import Actions, Observation
+
+# The network of TapFinger as it is served: one moment, every task of every pool, no padding.
+
+
+class ServedPools(nn.Module):
+    """Scores from the inputs of ``tapfinger-pools/1``."""
+
+    def __init__(self, network: TapNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pending: Tensor, running: Tensor, pools: Tensor, sizes: Tensor) -> Tensor:
+        """Of every slot: the pointer's, that of waiting, those of sizes; flat."""
+        states, of_pools = self.network.encode(pending, running, pools)
+        scores, states = self.network.point(states, pending)
+        there = of_pools.unsqueeze(-2).expand_as(states)
+        logits = self.network.size_head(states, there, sizes)
+        return torch.cat([scores.unsqueeze(-1), logits], dim=-1).flatten()
+
+
+# How TapFinger's agents do beside the rule they start from, on worlds they do not learn in.
+
+_FIRST_SEED: Final = 500_000
+"""Trainings draw at random from 2^31 seeds, evaluations count from 0: neither meets these."""
+
+
+class Validation:
+    """Mean completion times as ratios to those of the worlds' teachers."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        worlds: Mapping[str, TapTurns],
+        note: Callable[[str, float], None],
+    ) -> None:
+        """``worlds`` are those of each setting, with a teacher; ``note`` is told every mean."""
+        self._policy, self._worlds, self._note = policy, worlds, note
+        self._of_teacher = {name: _mean_steps(world, taught) for name, world in worlds.items()}
+
+    def __call__(self) -> float:
+        """The geometric mean of all ratios; 1 is the teachers'."""
+        logs = []
+        for name, world in self._worlds.items():
+            found = _mean_steps(world, partial(predict, self._policy))
+            self._note(f"{name}_jct_steps", found)
+            logs.append(np.log(found / self._of_teacher[name]))
+        return float(np.exp(np.mean(logs)))
+
+
+def _mean_steps(world: TapTurns, act: Callable[[Observation], Actions]) -> float:
+    """The mean completion time: rewards are minus the jobs that are there, step by step."""
+    seeds = range(_FIRST_SEED, _FIRST_SEED + world.count)
+    return -float(play(world, seeds, act).mean()) / world.world.setting.jobs
+
 
 REPLICAS: Final = 8
 _COPYING: Final = CloningConfig(learning_rate=2e-3, teacher_rounds=3, batch_size=256)

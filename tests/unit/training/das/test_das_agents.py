@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bireme.training.das.agents import DasAgents
+from bireme.training.das.environment import DasWorld
+from bireme.training.das.networks import DasAgents
 from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns
-from bireme.training.das.world import DasWorld
 from bireme.training.distributions import FullGaussian, JointDistribution
-from bireme.training.policies import tensors
+from bireme.training.networks import tensors
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bireme.core.capacity import FreeCapacity
 from bireme.core.gangs import Gang
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
-from bireme.kube.gpu_models import GPU_MODEL_LABEL
+from bireme.core.placement import FreeCapacity
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme.training.das.best_site import BestSite
+from bireme.training.das.baselines import BestSite
 
 RULE = BestSite()
 

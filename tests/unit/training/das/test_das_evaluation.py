@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.rl.checkpoints import load
-from bireme.simulator.engine import simulate
-from bireme.training.das.conduct import START_NOW, start_now
-from bireme.training.das.evaluation import CYCLES, EVALUATION_SEEDS, evaluate, judged, rivals
-from bireme.training.das.generator import draw, nodes_of, physics_of, trace_of
-from bireme.training.das.history import FinishedRuns
-from bireme.training.das.world import DasWorld
+from bireme.onnx.checkpoints import load
+from bireme.simulator.simulation import simulate
+from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.evaluation import (
+    CYCLES,
+    EVALUATION_SEEDS,
+    START_NOW,
+    FinishedRuns,
+    evaluate,
+    judged,
+    rivals,
+    start_now,
+)
 from smallnets import checkpoints, encoders
 
 JOBS = 25
@@ -97,7 +103,7 @@ def test_what_cannot_be_judged_is_refused_with_what_can(
 
 
 def test_worlds_and_rivals_need_no_torch() -> None:
-    tell = "import sys, bireme.training.das.evaluation, bireme.training.das.world\n"
+    tell = "import sys, bireme.training.das.evaluation, bireme.training.das.environment\n"
     command = [sys.executable, "-c", tell + "sys.exit('torch' in sys.modules)"]
     assert subprocess.run(command, timeout=120, check=False).returncode == 0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import FloatArray
-from bireme.rl.encoders.das_walks import similarity, walk_precision
+from bireme.rl.encoders.das_inputs import similarity, walk_precision
 from learning.kernels import graph_kernel, walk_kernel
 
 DECAY = 0.5

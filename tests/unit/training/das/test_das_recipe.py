@@ -5,16 +5,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.core.capacity import FreeCapacity
-from bireme.rl.checkpoints import Checkpoint, load
+from bireme.core.placement import FreeCapacity
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.components import LearnedPlacer
 from bireme.rl.encoders import place_encoder
-from bireme.rl.placers import LearnedPlacer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme.training.das.agents import DasAgents
 from bireme.training.das.dl2 import Dl2Recipe
-from bireme.training.das.recipe import SMOKE, DasRecipe
-from bireme.training.das.validation import Validation
-from bireme.training.das.variants import Da, DaWithCommunication, DaWithWalks
+from bireme.training.das.networks import DasAgents
+from bireme.training.das.recipe import (
+    SMOKE,
+    Da,
+    DasRecipe,
+    DaWithCommunication,
+    DaWithWalks,
+    Validation,
+)
 from bireme.training.runs import TrainingRun
 
 SEEDS = range(3)

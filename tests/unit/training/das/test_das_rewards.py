@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.kube.gpu_models import GPU_MODELS
-from bireme.training.das.cloud import Clouds
-from bireme.training.das.generator import Sample
-from bireme.training.das.memory import Memory
-from bireme.training.das.rewards import Reward, of_start
+from bireme.core.gpus import GPU_MODELS
+from bireme.training.das.environment import Clouds, Memory, Reward, Sample, of_start
 
 V100 = 2
 PRICE = GPU_MODELS[V100].dollars_per_hour

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bireme.training.das.environment import DasWorld
 from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns, gpus
-from bireme.training.das.world import DasWorld
 from bireme.training.worlds import Observation
 
 JOBS = 25

@@ -8,8 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
-from bireme.training.das.rewards import Reward
-from bireme.training.das.world import DasWorld
+from bireme.training.das.environment import DasWorld, Reward
 
 JOBS, SLOTS = 30, 12
 

@@ -7,17 +7,24 @@ import pytest
 import torch
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.backtest import back_test
-from bireme.forecasting.errors import TooShort
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.naive import SeasonalNaive
-from bireme.forecasting.series import Series
-from bireme.forecasting.windows import Frame, encode
+from bireme.forecasting.networks import Frame, encode
+from bireme.forecasting.selection import back_test
+from bireme.forecasting.series import Series, TooShort
 from bireme.training.algorithm import Progress
-from bireme.training.gru.families import DAY, WEEK, demand
-from bireme.training.gru.learning import Fitting, Lessons, joined, lessons
-from bireme.training.gru.network import GruNetwork
-from bireme.training.gru.training import frame_for, new_network, origins_of, served
+from bireme.training.gru.networks import (
+    Fitting,
+    GruNetwork,
+    Lessons,
+    frame_for,
+    joined,
+    lessons,
+    new_network,
+    origins_of,
+    served,
+)
+from bireme.training.gru.recipe import DAY, WEEK, demand
 
 FRAME = Frame(window=6, horizon=3, periods=(8,))
 

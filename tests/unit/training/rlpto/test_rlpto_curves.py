@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.core.curves import InverseQuadratic
-from bireme.training.rlpto import curves
-from bireme.training.rlpto.contenders import RIVALS, Gangs, carry_out
-from bireme.training.rlpto.servers import Cluster
+from bireme.core.speed import InverseQuadratic
+from bireme.training.rlpto import settings
+from bireme.training.rlpto.baselines import RIVALS, Gangs, carry_out
+from bireme.training.rlpto.environment import Cluster
 from bireme.training.rlpto.settings import SETTINGS
 
 POLLUX = Path(__file__).parents[5] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"
 
 
 def test_a_step_takes_what_the_law_says_of_that_many_workers() -> None:
-    speed = curves.LAW.steps_per_second({"worker": 4, "ps": 1}, 1)
-    assert curves.step_seconds(np.array([0, 1, 4]))[2] == pytest.approx(1 / speed)
+    speed = settings.LAW.steps_per_second({"worker": 4, "ps": 1}, 1)
+    assert settings.step_seconds(np.array([0, 1, 4]))[2] == pytest.approx(1 / speed)
 
 
 def test_more_workers_help_ever_less_and_beyond_seven_not_much() -> None:
-    seconds = curves.step_seconds(np.arange(1, 13))
+    seconds = settings.step_seconds(np.arange(1, 13))
     saved = -np.diff(seconds)
     assert (saved > 0).all()
     assert (np.diff(saved) < 0).all()
@@ -33,10 +33,10 @@ def test_more_workers_help_ever_less_and_beyond_seven_not_much() -> None:
 def test_what_iterations_bring_adds_up_and_shrinks_with_the_workers() -> None:
     pace, nodes = np.array([4.0]), np.array([10])
     zero, middle, end = (np.array([each]) for each in (0.0, 7.0, 30.0))
-    parts = curves.added(pace, zero, middle, nodes) + curves.added(pace, middle, end, nodes)
-    assert parts == pytest.approx(curves.added(pace, zero, end, nodes))
-    few = curves.added(pace, zero, end, np.array([1]))
-    assert few / parts == pytest.approx((1 - curves.PER_WORKER) / (1 - 10 * curves.PER_WORKER))
+    parts = settings.added(pace, zero, middle, nodes) + settings.added(pace, middle, end, nodes)
+    assert parts == pytest.approx(settings.added(pace, zero, end, nodes))
+    few = settings.added(pace, zero, end, np.array([1]))
+    assert few / parts == pytest.approx((1 - settings.PER_WORKER) / (1 - 10 * settings.PER_WORKER))
 
 
 def test_rules_see_the_loss_that_the_world_has() -> None:
@@ -63,14 +63,14 @@ def test_the_form_of_the_accuracy_fits_what_pollux_measured() -> None:
     measured = np.array([float(row["metric"]) for row in rows])
 
     def error(pace: float) -> tuple[float, float]:
-        shape = curves.to_come(np.full(len(epochs), pace), epochs) / curves.SPAN
+        shape = settings.to_come(np.full(len(epochs), pace), epochs) / settings.SPAN
         columns = np.stack([np.ones_like(shape), -shape], axis=1)
         found, *_ = np.linalg.lstsq(columns, measured)
         return float(np.sqrt(np.mean((columns @ found - measured) ** 2))), float(found[1])
 
     best, span = min(error(pace) for pace in np.geomspace(2, 50, 60))
     assert best < 0.018
-    assert span == pytest.approx(curves.SPAN, abs=0.08)
+    assert span == pytest.approx(settings.SPAN, abs=0.08)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.training.rlpto.contenders import ITERATIONS, RIVALS, Contender, carry_out, rule
+from bireme.training.rlpto.baselines import (
+    ITERATIONS,
+    RIVALS,
+    Contender,
+    carry_out,
+    rule,
+    share_among_gaining,
+)
+from bireme.training.rlpto.environment import raw
 from bireme.training.rlpto.evaluation import SETTINGS, evaluate, played, points
-from bireme.training.rlpto.rules import share_among_gaining
 from bireme.training.rlpto.settings import BETAS
 from bireme.training.rlpto.settings import SETTINGS as EXPERIMENTS
-from bireme.training.rlpto.world import raw
 
 TABLE = EXPERIMENTS["table-2"]
 SEED = 7

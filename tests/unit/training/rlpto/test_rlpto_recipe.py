@@ -5,17 +5,15 @@ import pytest
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.sizers import LearnedSizer
-from bireme.training.policies import tensors
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.components import LearnedSizer
+from bireme.training.networks import tensors
 from bireme.training.rlpto import elastic_jobs
+from bireme.training.rlpto.baselines import share_among_gaining, teach
+from bireme.training.rlpto.environment import SLOTS, RlptoWorld, seen
 from bireme.training.rlpto.networks import Allocator, RlptoPolicy, ServedAllocator
-from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe, chosen
-from bireme.training.rlpto.rules import share_among_gaining, teach
+from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe, Validation, chosen
 from bireme.training.rlpto.settings import BETAS, SETTINGS
-from bireme.training.rlpto.validation import Validation
-from bireme.training.rlpto.views import seen
-from bireme.training.rlpto.world import SLOTS, RlptoWorld
 from bireme.training.runs import TrainingRun
 
 

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from bireme.training.rlpto.rewards import POWER, RUN_PRICE, TASK_PRICE, Period, equation_5, priced
+from bireme.training.rlpto.environment import (
+    POWER,
+    RUN_PRICE,
+    TASK_PRICE,
+    Period,
+    equation_5,
+    priced,
+)
 
 BETA = 3e-4
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.training.rlpto.servers import Cluster
+from bireme.training.rlpto.environment import Cluster
 from bireme.training.rlpto.settings import SETTINGS, Setting
 
 TASKS = 12

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.training.rlpto.rewards import POWER
-from bireme.training.rlpto.rules import share_among_gaining
+from bireme.training.rlpto.baselines import share_among_gaining
+from bireme.training.rlpto.environment import POWER, SLOTS, RlptoWorld
 from bireme.training.rlpto.settings import BETAS, SETTINGS
-from bireme.training.rlpto.world import SLOTS, RlptoWorld
 
 TABLES = [SETTINGS["table-2"], SETTINGS["table-3"]]
 BETA = 3e-4

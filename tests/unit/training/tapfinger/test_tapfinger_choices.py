@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor
 
-from bireme.rl.encoders.tapfinger_moves import LOST, VOID
+from bireme.rl.encoders.tapfinger import LOST, VOID
 from bireme.training.distributions import MaskedCategorical
-from bireme.training.policies import tensors
-from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.choices import PoolChoices
+from bireme.training.networks import tensors
+from bireme.training.tapfinger.agents import PoolChoices, TapAgents
+from bireme.training.tapfinger.environment import TapWorld
 from bireme.training.tapfinger.settings import make_setting
 from bireme.training.tapfinger.turns import TapTurns
-from bireme.training.tapfinger.world import TapWorld
 
 SLOT_LOGITS = torch.tensor([[[2.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
 SIZE_LOGITS = torch.tensor([[[0.0, 1.0, 2.0]] * 3])

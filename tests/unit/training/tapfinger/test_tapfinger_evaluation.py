@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.training.judging import EvaluationError
+from bireme.training.judgement import EvaluationError
+from bireme.training.tapfinger.environment import Pools
 from bireme.training.tapfinger.evaluation import PUBLISHED, evaluate, judged, rivals
-from bireme.training.tapfinger.pools import Pools
 from bireme.training.tapfinger.settings import SETTINGS, make_setting
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "tapfinger"

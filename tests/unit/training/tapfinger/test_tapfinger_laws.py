@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.training.tapfinger.laws import LONGEST_STEPS, pointer, synthetic
-from bireme.training.tapfinger.measurements import FILE, KINDS, doubling, measured
-from bireme.training.tapfinger.settings import SETTINGS, make_setting
+from bireme.training.tapfinger.settings import (
+    FILE,
+    KINDS,
+    LONGEST_STEPS,
+    SETTINGS,
+    doubling,
+    make_setting,
+    measured,
+    pointer,
+    synthetic,
+)
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "tapfinger"
 needs_data = pytest.mark.skipif(

@@ -19,8 +19,7 @@ from bireme.training.tapfinger.networks import (
     SizeHead,
     Sizes,
 )
-from bireme.training.tapfinger.recipe import PaperRecipe
-from bireme.training.tapfinger.served import ServedPools
+from bireme.training.tapfinger.recipe import PaperRecipe, ServedPools
 
 SIZES = Sizes(width=8, heads=2, graph_layers=2)
 

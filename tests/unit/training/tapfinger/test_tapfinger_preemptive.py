@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
-from bireme.training.tapfinger.pools import Pools
-from bireme.training.tapfinger.preemptive import (
+from bireme.training.tapfinger.baselines import (
     DIVISIONS,
     Division,
     Held,
@@ -20,6 +19,7 @@ from bireme.training.tapfinger.preemptive import (
     optimus,
     tiresias,
 )
+from bireme.training.tapfinger.environment import Pools
 from bireme.training.tapfinger.settings import make_setting
 
 MULTI, SINGLE = make_setting("multi-3", jobs=40), make_setting("single-3", jobs=40)

@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 
-from bireme.rl.checkpoints import Checkpoint, load
-from bireme.rl.errors import CheckpointError
-from bireme.training.policies import predict
+from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.onnx.errors import CheckpointError
+from bireme.training.networks import predict
 from bireme.training.recipes import RECIPES, load_recipe
 from bireme.training.runs import TrainingRun
 from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.recipe import TapfingerRecipe
+from bireme.training.tapfinger.baselines import teacher_of
+from bireme.training.tapfinger.environment import TapWorld
+from bireme.training.tapfinger.recipe import TapfingerRecipe, Validation
 from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.teacher import teacher_of
 from bireme.training.tapfinger.turns import TapTurns
-from bireme.training.tapfinger.validation import Validation
-from bireme.training.tapfinger.world import TapWorld
 
 SEEDS = range(3)
 DESIGNS = [name for name in RECIPES if name.startswith("tapfinger-")]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bireme.training.tapfinger.baselines import Greedy, Rule, at_random, rules, shortest_first
 from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.rules import Greedy, Rule, at_random, rules, shortest_first
 from bireme.training.tapfinger.settings import make_setting
 from bireme.training.worlds import Array
 

@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bireme.training.policies import tensors
+from bireme.training.networks import tensors
 from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.contenders import look_ahead
-from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.mixture import Mixture, Part
-from bireme.training.tapfinger.rules import Greedy
+from bireme.training.tapfinger.baselines import Greedy, teacher_of
+from bireme.training.tapfinger.environment import TapWorld
+from bireme.training.tapfinger.evaluation import follow, look_ahead
 from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.sight import Sight, efficient_sizes
-from bireme.training.tapfinger.teacher import teacher_of
-from bireme.training.tapfinger.turns import TapTurns, taught
-from bireme.training.tapfinger.world import TapWorld
+from bireme.training.tapfinger.turns import Mixture, Part, Sight, TapTurns, efficient_sizes, taught
 
 SEEDS = range(12)
 

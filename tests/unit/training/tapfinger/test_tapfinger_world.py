@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bireme.training.tapfinger.arrivals import draw
+from bireme.training.tapfinger.baselines import Greedy, at_random
+from bireme.training.tapfinger.environment import NONE, Pools, TapWorld, draw
 from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.pools import NONE, Pools
-from bireme.training.tapfinger.rules import Greedy, at_random
 from bireme.training.tapfinger.settings import WINDOW, make_setting
-from bireme.training.tapfinger.world import TapWorld
 
 MULTI = make_setting("multi-3", jobs=40)
 SINGLE = make_setting("single-3", jobs=40)

@@ -1,0 +1,429 @@
+"""Writes the statuses of objects that administrators made: of queues, policies, node pools.
+
+A condition that changes is written at the next sweep, with an event; numbers alone once in a
+while. What is not written now is offered again, fresher.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import structlog
+
+from bireme.core.messages import HOUR, duration
+from bireme.core.node_floor import STALE_AFTER_SECONDS
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import allocations, quantities
+from bireme.kube.api.node_pool_scaler import history_of
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.conditions import cleaned, with_condition
+from bireme.kube.node_pool_scalers import PoolFacts
+from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
+from bireme.tasks import Tasks
+from bireme_operator.events import Events
+from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, show
+from bireme_operator.node_pools import Pool, Pools
+from bireme_operator.policies import Likeness, Policies, Tally
+from bireme_operator.status import Status
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+
+
+class Facts(Protocol):
+    """What is known of an object whose status is written."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+    @property
+    def status(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """What all reports are written with; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
+
+    writes: Writes
+    events: Events
+    refresh_seconds: float
+    clock: Callable[[], float]
+    now: Callable[[], float]
+
+
+class StatusReports(ABC):
+    """Those of one cluster-scoped kind.
+
+    Attributes:
+        kind: Its name.
+        news: Fields of the status whose change is news, beside the conditions.
+    """
+
+    kind: ClassVar[str]
+    news: ClassVar[tuple[str, ...]]
+
+    def __init__(self, to: Reporting) -> None:
+        self._to = to
+        self._now = to.now
+        self._written: dict[str, float] = {}
+        self._tasks = Tasks()
+
+    @abstractmethod
+    def said(self) -> Iterator[tuple[Facts, Status]]:
+        """Every object that has something to say, and what; asked for while others are written."""
+
+    @abstractmethod
+    def show(self) -> None:
+        """Bring the metrics up to date."""
+
+    def offer(self) -> None:
+        """Report what is new, unless the last report is still being written."""
+        self.show()
+        if not self._tasks:
+            self._tasks.start(self._write_all())
+
+    async def close(self) -> None:
+        """Stop the report under way."""
+        await self._tasks.close()
+
+    async def _write_all(self) -> None:
+        met = set()
+        for facts, status in self.said():
+            met.add(facts.name)
+            if not self._is_due(facts, status):
+                continue
+            try:
+                await self.write(facts, status)
+            except ApiError as error:
+                if not (error.is_conflict or error.is_not_found):
+                    _log.info(
+                        "status not written", kind=self.kind, object=facts.name, error=str(error)
+                    )
+            except NotLeader:
+                return
+        self._written = {name: at for name, at in self._written.items() if name in met}
+
+    def _is_due(self, facts: Facts, status: Status) -> bool:
+        if is_news(facts.status, status, self.news):
+            return True
+        age = self._to.clock() - self._written.get(facts.name, float("-inf"))
+        return status != facts.status and age >= self._to.refresh_seconds
+
+    async def write(self, facts: Facts, status: Status) -> None:
+        """Write one status, and an event for every reason in it that is new."""
+        self._written[facts.name] = self._to.clock()
+        await self._to.writes.write_status(self.kind, facts.name, facts.resource_version, status)
+        before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
+        for condition in _conditions(status):
+            if (condition["type"], condition["reason"]) not in before:
+                reason, words = Reason(condition["reason"]), condition["message"]
+                await self._to.events.post(self.kind, ("", facts.name), facts.uid, reason, words)
+
+
+def is_news(before: Status, said: Status, names: tuple[str, ...]) -> bool:
+    """Whether ``said`` differs in a condition's truth or reason, or in a field of ``names``."""
+    facts = [
+        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, said)
+    ]
+    return facts[0] != facts[1] or any(before.get(name) != said.get(name) for name in names)
+
+
+def _conditions(status: Status) -> list[dict[str, Any]]:
+    return list(status.get("conditions") or ())
+
+
+# What a Queue says about itself: who holds what, who waits.
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueFacts:
+    name: str
+    uid: str
+    resource_version: str
+    status: dict[str, Any]
+
+
+class QueueReports(StatusReports):
+    """Writes ``Queue.status`` when it differs, at most once per sweep."""
+
+    kind = "Queue"
+    news = ("admitted", "pending", "usage")
+
+    def __init__(self, state: ClusterState, metrics: GangMetrics, to: Reporting) -> None:
+        super().__init__(to)
+        self._state = state
+        self._metrics = metrics
+        self._counted: dict[str, dict[str, Any]] = {}
+
+    def report(self, snapshot: ClusterSnapshot) -> None:
+        """Count what ``snapshot`` says, and report it unless the last report is still written."""
+        self._counted = self._statuses(snapshot)
+        self.offer()
+
+    def show(self) -> None:
+        """See :class:`StatusReports`."""
+        counts = {
+            name: {s: each[s] for s in ("admitted", "pending")}
+            for name, each in self._counted.items()
+        }
+        self._metrics.show_queues(counts)
+
+    def said(self) -> Iterator[tuple[_QueueFacts, Status]]:
+        """See :class:`StatusReports`."""
+        for name, counted in self._counted.items():
+            queue = self._state.standing.queue_manifests.get(name)
+            if queue is not None:
+                meta, before = queue.metadata, queue.status
+                facts = _QueueFacts(name, meta.uid, meta.resource_version, before)
+                yield facts, {**before, **counted}
+
+    def _statuses(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
+        said: dict[str, dict[str, Any]] = {
+            name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
+        }
+        for key, group in self._state.groups.items():
+            view = self._state.view(key)
+            if view is None:
+                continue
+            queue = allocations.queue_of(group, view.plan)
+            if queue in said:
+                said[queue]["admitted"] += 1
+        for gang in snapshot.waiting:
+            if gang.queue in said:
+                said[gang.queue]["pending"] += 1
+        for name, used in snapshot.queue_usage.items():
+            if name in said:
+                said[name]["usage"] = {
+                    resource: quantities.format_quantity(resource, min(amount, quantities.LARGEST))
+                    for resource, amount in sorted(used.items())
+                    if amount
+                }
+        return said
+
+
+# What a SchedulingPolicy says about itself: whether it decides, how it does, or why not.
+
+LOADED, DEGRADED = "Loaded", "Degraded"
+
+
+def policy_status(policy: PolicyFacts, policies: Policies, now: float) -> Status | None:
+    """What ``policy`` should say; None while it is being loaded. ``now`` is POSIX seconds."""
+    verdict = _verdict(policy, policies)
+    if verdict is None:
+        return None
+    is_loaded, reason, message = verdict
+    before = {c["type"]: c for c in policy.status.get("conditions") or ()}
+    said: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
+    with_condition(said, LOADED, is_loaded, reason, cleaned(message), now)
+    decider = policies.decider(policy)
+    if decider is None:
+        said["conditions"] = [c for c in said["conditions"] if c["type"] != DEGRADED]
+        return said
+    if decider.source.sha256:
+        said["checkpointSha256"] = decider.source.sha256
+    _add_tally(said, policy, decider.tally, now)
+    return said
+
+
+def _verdict(policy: PolicyFacts, policies: Policies) -> tuple[bool, Reason, str] | None:
+    """Whether it is loaded, and why or why not."""
+    active, outcome = policies.known.active, policies.outcome(policy)
+    if not policy.is_shadow and active is not None and active.uid != policy.uid:
+        message = f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
+        return False, Reason.SUPERSEDED, message
+    if policy.is_shadow and policy.name not in {p.name for p in policies.known.shadows}:
+        return False, Reason.TOO_MANY_SHADOWS, f"only the {MOST_SHADOWS} oldest shadows are loaded"
+    if outcome is None:
+        return None
+    if outcome.fault:
+        return False, Reason.LOAD_FAILED, f"{outcome.fault}; {_meanwhile(policy, policies)}"
+    return True, Reason.POLICY_LOADED, "it is compared" if policy.is_shadow else "it decides"
+
+
+def _meanwhile(policy: PolicyFacts, policies: Policies) -> str:
+    if policy.is_shadow:
+        return "it is not compared"
+    name = policies.deciding.name
+    return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
+
+
+def _add_tally(said: Status, policy: PolicyFacts, tally: Tally, now: float) -> None:
+    is_degraded = tally.is_degraded
+    reason = Reason.POLICY_OVERRULED if is_degraded else Reason.ANSWERS_VALID
+    message = f"the rules answered in its place: {tally.why}" if is_degraded else ""
+    with_condition(said, DEGRADED, is_degraded, reason, cleaned(message), now)
+    said["fallbacks"] = tally.fallbacks
+    if not policy.is_shadow:
+        said["decisions"] = tally.decisions
+    elif likeness := _shown(tally.likeness):
+        said["shadow"] = likeness
+
+
+def _shown(likeness: Likeness) -> Status:
+    """What is known of a shadow; empty before anything is."""
+    shown: Status = {}
+    if likeness.cycles:
+        shown["decisions"] = likeness.cycles
+        shown["agreement"] = round(likeness.agreement, 4)
+        shown["regret"] = round(likeness.regret_seconds, 1)
+    if likeness.size_agreement is not None:
+        shown["sizeAgreement"] = round(likeness.size_agreement, 4)
+    return shown
+
+
+class PolicyReports(StatusReports):
+    """Writes ``SchedulingPolicy.status``."""
+
+    kind = "SchedulingPolicy"
+    news = ("observedGeneration", "checkpointSha256")
+
+    def __init__(self, policies: Policies, metrics: PolicyMetrics, to: Reporting) -> None:
+        super().__init__(to)
+        self._policies = policies
+        self._metrics = metrics
+
+    def said(self) -> Iterator[tuple[PolicyFacts, Status]]:
+        """See :class:`StatusReports`."""
+        for policy in list(self._policies.known.known.values()):
+            status = policy_status(policy, self._policies, self._now())
+            if status is not None:
+                yield policy, status
+
+    def show(self) -> None:
+        """See :class:`StatusReports`."""
+        policies, metrics = self._policies, self._metrics
+        deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
+        tallies = {name: each.tally for name, each in deciders.items() if each is not None}
+        likeness = {name: tally.likeness for name, tally in tallies.items()}
+        compared = {name: found for name, found in likeness.items() if found.cycles}
+        sizes = {name: found.size_agreement for name, found in likeness.items()}
+        show(
+            {
+                metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
+                metrics.degraded: {n: float(t.is_degraded) for n, t in tallies.items()},
+                metrics.agreement: {n: found.agreement for n, found in compared.items()},
+                metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
+                metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
+                metrics.size_agreement: {n: f for n, f in sizes.items() if f is not None},
+            }
+        )
+
+
+# What a NodePoolScaler says about itself: its floor, what becomes of it, and the hours counted.
+#
+# The forecast in the status is the nightly job's; here it is only called stale when it is.
+
+FORECAST, SCALING = "Forecast", "Scaling"
+_SCALES: Final = (
+    Reason.AT_FLOOR,
+    Reason.RAISED,
+    Reason.LOWERED,
+    Reason.AT_MAX,
+)
+
+
+def pool_status(facts: PoolFacts, pool: Pool | None, now: float) -> Status | None:
+    """What a scaler should say; None before there is anything. ``now`` is POSIX seconds."""
+    said: Status = {**facts.status, "observedGeneration": facts.generation}
+    if pool is None:
+        with_condition(said, SCALING, False, Reason.SPEC_INVALID, cleaned(facts.fault), now)
+        return {**said, "why": cleaned(facts.fault)}
+    if pool.decided is None:
+        return None
+    reason, why = _pool_reports_verdict(pool, now)
+    said |= {"nodes": pool.nodes.ready, "needed": pool.needed, "floor": pool.decided.floor}
+    said["why"] = cleaned(why)
+    said.pop("replicas", None)
+    if pool.target is not None and pool.target.scale is not None:
+        said["replicas"] = pool.target.scale.replicas
+    if pool.meter.over:
+        history = history_of(facts.status)
+        for begin, (demand, tasks) in sorted(pool.meter.over.items()):
+            history = history.with_hour(begin, demand, tasks)
+        said["history"] = history.to_manifest()
+    with_condition(said, SCALING, reason in _SCALES, reason, said["why"], now)
+    _judge_forecast(said, now)
+    return said
+
+
+def _pool_reports_verdict(pool: Pool, now: float) -> tuple[Reason, str]:
+    """The reason of condition Scaling, and why the pool has the floor it has."""
+    assert pool.decided is not None  # noqa: S101  # the caller looked
+    message = pool.decided.message
+    fault = pool.fault or (pool.target.fault if pool.target is not None else None)
+    if fault is not None:
+        return fault.reason, f"{fault}; the floor is {pool.decided.floor}: {message}"
+    if pool.spec.mode == "ForecastOnly":
+        return Reason.FORECAST_ONLY, f"nothing is asked for in this mode; {message}"
+    coming = pool.coming(now)
+    if coming:
+        return Reason.RAISED, f"{message}; {coming} are coming"
+    if pool.is_shrinking(now):
+        return Reason.LOWERED, f"{message}; empty nodes are going"
+    is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
+    if pool.littered and is_more and pool.spec.scale_in.policy != "Never":
+        lying = f"ended pods lie on {pool.littered} empty nodes, which stay until they are deleted"
+        message = f"{message}; {lying} (see ttlSecondsAfterFinished)"
+    return Reason(pool.decided.reason), message
+
+
+def _judge_forecast(said: Status, now: float) -> None:
+    made = quantities.parse_timestamp(said.get("forecastTime"))
+    if made is not None and now - made > STALE_AFTER_SECONDS:
+        words = f"made {duration(now - made)} ago and not used; see why no forecast came since"
+        known = {c["type"]: c["reason"] for c in said["conditions"]}
+        if known.get(FORECAST) != Reason.FORECAST_STALE:
+            with_condition(said, FORECAST, False, Reason.FORECAST_STALE, words, now)
+
+
+class PoolReports(StatusReports):
+    """Writes ``NodePoolScaler.status``."""
+
+    kind = "NodePoolScaler"
+    news = ("observedGeneration", "floor", "replicas", "history")
+
+    def __init__(self, pools: Pools, metrics: PoolMetrics, to: Reporting) -> None:
+        super().__init__(to)
+        self._pools = pools
+        self._metrics = metrics
+
+    def said(self) -> Iterator[tuple[PoolFacts, Status]]:
+        """See :class:`StatusReports`."""
+        for name, facts in sorted(self._pools.scalers.known.items()):
+            pool = self._pools.known.get(name)
+            if pool is None and facts.spec is not None:
+                continue  # it has just come
+            status = pool_status(facts, pool if facts.spec is not None else None, self._now())
+            if status is not None:
+                yield facts, status
+
+    async def write(self, facts: Facts, status: Status) -> None:
+        """See :class:`StatusReports`; hours that are written need not be kept."""
+        await super().write(facts, status)
+        pool = self._pools.known.get(facts.name)
+        if pool is not None and "history" in status:
+            end = history_of(status).end
+            for begin in [begin for begin in pool.meter.over if begin + HOUR <= end]:
+                del pool.meter.over[begin]
+
+    def show(self) -> None:
+        """See :class:`StatusReports`."""
+        metrics, pools = self._metrics, self._pools.known
+        decided = {name: p.decided for name, p in pools.items() if p.decided is not None}
+        made = {name: pool.forecast_made for name, pool in pools.items()}
+        show(
+            {
+                metrics.nodes: {name: float(pool.nodes.ready) for name, pool in pools.items()},
+                metrics.floor: {name: float(each.floor) for name, each in decided.items()},
+                metrics.needed: {name: float(pool.needed) for name, pool in pools.items()},
+                metrics.demand: {name: pool.demand for name, pool in pools.items()},
+                metrics.forecast_made: {name: at for name, at in made.items() if at is not None},
+            }
+        )
+        metrics.show_forecast({n: pool.expected(self._now()) for n, pool in pools.items()})

@@ -1,0 +1,280 @@
+"""Gangs whose pods other controllers made: planned through their PodGroup, released by patch.
+
+Bireme neither creates nor restarts these pods; a Job or StatefulSet does. It gives the whole gang
+its places, lifts the gate of exactly the planned pods (test uid, add the pin, remove the gate, in
+one patch), and takes a gang back that does not get onto its nodes by deleting the pods that hang,
+so that their controller makes gated ones again. So it does with all that is left of a gang that
+lost members, where those that replace them found no room for as long.
+"""
+
+import asyncio
+from collections.abc import Callable, Container
+from dataclasses import replace
+from typing import Any
+
+from bireme.core.decision import Admit, Hold
+from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
+from bireme.kube import names, plans, wire
+from bireme.kube.allocations import GangView, Promise
+from bireme.kube.conditions import cleaned, with_condition
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts, Placed
+from bireme.kube.pods import PodFacts, pin_terms
+from bireme_operator import status
+from bireme_operator.actuator import Actuator
+from bireme_operator.lifecycle import Situation
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+Operations = list[dict[str, Any]]
+
+
+def release(pod: wire.Pod, node: str, plan: PlanFacts) -> Operations:
+    """The JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
+
+    The pod has the label of its group; it gets that of the queue it was admitted in beside it.
+
+    The API server allows a gated pod's required node affinity to be tightened. Paths are as deep
+    as the pod's own affinity goes, so that nothing of it is lost.
+    """
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    at = gates.index(names.PLAN_GATE)
+    operations: Operations = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.PLAN_GATE},
+    ]
+    label = names.QUEUE_LABEL.replace("/", "~1")
+    operations.append({"op": "add", "path": f"/metadata/labels/{label}", "value": plan.queue})
+    if plan.mode == "Pinned":
+        operations.append(_pin(pod, node))
+    operations.append({"op": "remove", "path": f"/spec/schedulingGates/{at}"})
+    return operations
+
+
+def _pin(pod: wire.Pod, node: str) -> dict[str, Any]:
+    affinity = pod.spec.affinity
+    node_affinity = affinity.node_affinity if affinity else None
+    required = (
+        node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
+    )
+    own_terms = (required.node_selector_terms if required else None) or ()
+    terms = [_as_manifest(term) for term in own_terms]
+    value: dict[str, Any] = {"nodeSelectorTerms": pin_terms(node, terms or None)}
+    path = "/spec/affinity"
+    for step, exists in (("nodeAffinity", affinity), (_REQUIRED, node_affinity)):
+        if exists is None:
+            break
+        path += f"/{step}"
+    if affinity is None:
+        value = {"nodeAffinity": {_REQUIRED: value}}
+    elif node_affinity is None:
+        value = {_REQUIRED: value}
+    return {"op": "add", "path": path, "value": value}
+
+
+def _as_manifest(term: wire.NodeSelectorTerm) -> dict[str, Any]:
+    parts = {"matchExpressions": term.match_expressions, "matchFields": term.match_fields}
+    return {
+        name: [
+            {"key": r.key, "operator": r.operator}
+            | ({"values": list(r.values)} if r.values else {})
+            for r in requirements
+        ]
+        for name, requirements in parts.items()
+        if requirements
+    }
+
+
+class ForeignGangs:
+    """Admission, release and bookkeeping of PodGroups that users made."""
+
+    def __init__(self, actuator: Actuator, clock: Callable[[], float]) -> None:
+        self._actuator = actuator
+        self._clock = clock
+        self._broken: dict[str, float] = {}
+        self._state = actuator.state
+        self._writes = actuator.writes
+
+    def admit(self, group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> None:
+        """Write the plan, extended by the pods already placed, and release the gang."""
+        if group.plan is not None:
+            alive = {p.uid for p in self._state.members_of(group.key) if not p.is_terminal}
+            plan = plans.merged(group.plan, plan, alive)
+        said = planned_status(group, admit, plan, now)
+        promise = Promise(admit.gang.queue, "", plan)
+        self._actuator.start(group.key, self._admit(group, plan, said), promise)
+
+    async def _admit(self, group: GroupFacts, plan: PlanFacts, said: dict[str, Any]) -> None:
+        written = await self._writes.write_group_status(group.key, group.resource_version, said)
+        watches = self._actuator.watches
+        await watches.wait_past(watches.groups, written)
+        await self._release(group.key, plan)
+
+    async def _release(self, key: Key, plan: PlanFacts) -> None:
+        patches = []
+        for member in plan.members:
+            pod = self._gated_pod(key, member.uid)
+            if pod is not None:
+                pod_key = (key[0], pod.metadata.name)
+                patches.append(self._writes.patch_pod(pod_key, release(pod, member.node, plan)))
+        newest = max(await asyncio.gather(*patches), default=0)
+        watches = self._actuator.watches
+        await watches.wait_past(watches.members, newest)
+
+    def _gated_pod(self, key: Key, uid: str) -> wire.Pod | None:
+        for facts in self._state.members_of(key):
+            if facts.uid == uid:
+                return self._state.gated.get(facts.key)
+        return None
+
+    def tend(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
+        """Start whatever the planned gang needs now; False when it needs nothing."""
+        stuck = self._stuck(group, view, at)
+        why = stuck or self._incomplete(group, view, at)
+        if why is not None:
+            kept = tuple(m for m, pod in view.members if stuck and pod is not None and pod.node)
+            self._actuator.start(group.key, self._take_back(group, view, kept, why, at.now))
+            return True
+        if any(pod is not None and pod.is_gated for _, pod in view.members):
+            self._actuator.start(group.key, self._release(group.key, view.plan))
+            return True
+        said = progress_status(group, view, at.now, joins=self._joins(group, view))
+        if status.urgency(group.status, said) >= status.Urgency.EVENT or (
+            view.members == () and group.plan is not None
+        ):
+            self._actuator.start(group.key, self._say(group, said))
+            return True
+        return False
+
+    def _joins(self, group: GroupFacts, view: GangView) -> bool:
+        """Whether pods without a place wait to join, of a group that says so."""
+        if group.status.get("reason") == Reason.GANG_BOUND.value:
+            return False
+        return bool(self._newcomers(group, view))
+
+    def _newcomers(self, group: GroupFacts, view: GangView) -> list[PodFacts]:
+        """Pods without a place that wait for one."""
+        return [
+            pod
+            for pod in self._state.members_of(group.key)
+            if pod.key in self._state.gated and not pod.is_leaving
+            if pod.uid not in view.plan.member_by_uid
+        ]
+
+    def _incomplete(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
+        """Why the rest of a gang that lost members must go, so that it starts again whole.
+
+        Only once others wait in place of the lost ones: who makes none goes on with fewer.
+        """
+        newcomers, pods = self._newcomers(group, view), self._state.members_of(group.key)
+        there = Placed.of(view.plan, pods, newcomers).count
+        needed = group.spec.min_member if group.spec is not None else 1
+        if not newcomers or there >= needed:
+            self._broken.pop(group.uid, None)
+            return None
+        waited = self._clock() - self._broken.setdefault(group.uid, self._clock())
+        if waited <= at.bind_timeout_seconds:
+            return None
+        return (
+            f"{there} of minMember {needed} pods have places, and none were found for others in "
+            f"{waited:.0f} s"
+        )
+
+    def forget(self, uids: Container[str]) -> None:
+        """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
+        self._broken = {uid: since for uid, since in self._broken.items() if uid in uids}
+
+    def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
+        """Why the gang must be planned again; None while it may still get onto its nodes."""
+        for member in view.unbound:
+            if why := at.lost_node(member.node) or at.unusable_node(member.node):
+                return f"node {member.node}: {why}"
+        waited = at.seconds_since(group.key, view.plan.planned) if view.unbound else 0.0
+        if waited > at.bind_timeout_seconds:
+            return (
+                f"{len(view.unbound)} of {len(view.members)} pods not on their nodes "
+                f"after {waited:.0f} s"
+            )
+        return None
+
+    async def _take_back(
+        self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
+    ) -> None:
+        gone = [p for m, p in view.members if p is not None and m not in kept and not p.is_gated]
+        await self._actuator.delete_pods(p for p in gone if not p.is_terminal)
+        said: dict[str, Any] = {"conditions": group.status.get("conditions") or []}
+        if kept:
+            said["plan"] = plans.to_manifest(replace(view.plan, members=kept))
+        said |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
+        said["message"] = cleaned(why)
+        with_condition(said, "Admitted", False, said["reason"], said["message"], now)
+        _runs_no_more(said, now)
+        await self._say(group, said)
+
+    async def _say(self, group: GroupFacts, said: dict[str, Any]) -> None:
+        written = await self._writes.write_group_status(
+            group.key, group.resource_version, said, report=True
+        )
+        watches = self._actuator.watches
+        await watches.wait_past(watches.groups, written)
+
+
+def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
+    """A PodGroup's status at the moment its plan is written."""
+    message = cleaned(admit.message)
+    said: dict[str, Any] = {
+        "phase": "Inqueue",
+        "reason": Reason.ADMITTED.value,
+        "message": message,
+        "conditions": group.status.get("conditions") or [],
+        "plan": plans.to_manifest(plan),
+    }
+    with_condition(said, "Admitted", True, Reason.ADMITTED, message, now)
+    return said
+
+
+def progress_status(
+    group: GroupFacts, view: GangView, now: float, *, joins: bool = False
+) -> dict[str, Any]:
+    """A planned PodGroup's status as its pods come and go; ``joins``: others wait to join them."""
+    alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
+    said = dict(group.status)
+    if not alive:
+        for stale in ("plan", "queuePosition"):
+            said.pop(stale, None)
+        said |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
+        said["message"] = "all members have ended"
+        _runs_no_more(said, now)
+        return said
+    needed = group.spec.min_member if group.spec is not None else 1
+    bound = sum(bool(pod.node) for pod in alive)
+    is_told = said.get("phase") == "Running" and (
+        joins or said.get("reason") == Reason.GANG_BOUND.value
+    )
+    if not is_told and bound >= min(needed, len(view.members)):
+        said.pop("queuePosition", None)
+        message = f"{bound} members are on their nodes"
+        said |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
+        with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
+    return said
+
+
+def _runs_no_more(said: dict[str, Any], now: float) -> None:
+    """Sets the condition Running back, if there is one."""
+    if any(condition["type"] == "Running" for condition in said.get("conditions") or ()):
+        with_condition(said, "Running", False, said["reason"], said["message"], now)
+
+
+def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
+    """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
+    said = {k: v for k, v in group.status.items() if k != "queuePosition"}
+    said["reason"] = hold.reason.value
+    if hold.position is not None:
+        said["queuePosition"] = hold.position
+    if group.plan is not None:
+        said["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
+        return said
+    said["phase"] = "Interrupted" if said.get("phase") == "Interrupted" else "Pending"
+    message = said["message"] = cleaned(hold.message)
+    with_condition(said, "Admitted", False, hold.reason, message, now)
+    return said

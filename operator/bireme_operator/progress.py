@@ -1,0 +1,325 @@
+"""The progress endpoint over HTTP: where training pods report how far they are.
+
+Only the leader keeps what is reported. A standby answers 503 with Retry-After: a Service gives the
+next connection to another pod, and a report that is lost is followed by a fresher one.
+"""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from bireme.core.errors import told
+from bireme.core.estimates import LONGEST_SECONDS
+from bireme.kube.pod_builder import path
+from bireme.kube.training_jobs import MOST_STEPS, Report
+from bireme_operator.http_server import HttpServer
+from bireme_operator.metrics import Metrics
+from bireme_operator.progress_auth import ProgressDesk, Refused
+
+# The body of a progress report, in the form of Kubeflow Trainer (KEP-2779), read and clipped.
+#
+#     {"trainerStatus": {"progressPercentage": 40, "estimatedRemainingSeconds": 90,
+#                        "metrics": [{"name": "loss", "value": "0.21"}], "lastUpdatedTime": "..."}}
+#
+# Of the metrics those count that a policy may know: step, total_steps, loss, accuracy. Numbers out
+# of
+# range are clipped, because a report that is a little off is still worth more than none; what is no
+# finite number is refused, by name. The time of a report is when it came, whatever it says.
+
+MOST_BYTES: Final = 16_384
+_MOST_METRICS: Final = 64
+_LARGEST_LOSS: Final = 1e12
+
+_NAMES: Final[Mapping[str, str]] = {
+    "step": "step",
+    "global_step": "step",
+    "total_steps": "total_steps",
+    "max_steps": "total_steps",
+    "loss": "loss",
+    "train_loss": "loss",
+    "accuracy": "accuracy",
+    "eval_accuracy": "accuracy",
+}
+"""Names of metrics, those of the Transformers trainer among them, to fields of a report."""
+
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "step": (0.0, MOST_STEPS),
+    "total_steps": (0.0, MOST_STEPS),
+    "loss": (-_LARGEST_LOSS, _LARGEST_LOSS),
+    "accuracy": (0.0, 1.0),
+}
+
+
+class PayloadError(ValueError):
+    """The body is no report; the text names the field, its value and the remedy."""
+
+
+class _Metric(msgspec.Struct):
+    name: str
+    value: str | float
+
+
+class _TrainerStatus(msgspec.Struct, rename="camel"):
+    progress_percentage: float | None = None
+    estimated_remaining_seconds: float | None = None
+    metrics: list[_Metric] | None = None
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    trainer_status: _TrainerStatus
+
+
+_DECODER: Final = msgspec.json.Decoder(_Body)
+
+
+def decode(body: bytes) -> Report:
+    """The report in ``body``.
+
+    Raises:
+        PayloadError: it is not JSON of that form, or a number in it is none.
+    """
+    try:
+        said = _DECODER.decode(body).trainer_status
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PayloadError(
+            f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
+        ) from error
+    metrics = said.metrics or []
+    if len(metrics) > _MOST_METRICS:
+        raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MOST_METRICS}")
+    percentage, remaining = said.progress_percentage, said.estimated_remaining_seconds
+    report = Report(
+        percentage=None if percentage is None else min(max(percentage, 0.0), 100.0),
+        remaining_seconds=None if remaining is None else min(max(remaining, 0.0), LONGEST_SECONDS),
+    )
+    values = {
+        field: min(max(_number(metric), _RANGES[field][0]), _RANGES[field][1])
+        for metric in metrics
+        if (field := _NAMES.get(metric.name))
+    }
+    return replace(report, **values)
+
+
+def _number(metric: _Metric) -> float:
+    try:
+        value = float(metric.value)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise PayloadError(
+            f"metric {metric.name!r} is {ascii(metric.value)[:40]}; send a finite number, or leave "
+            "it out"
+        )
+    return value
+
+
+# The OpenAPI document of the progress endpoint, for clients in other languages and for tests.
+#
+# It says what is taken and how each refusal looks; docs/progress.md says why.
+
+OPENAPI_PATH: Final = "/openapi.json"
+
+_NUMBER: Final = {"type": ["number", "null"]}
+_METRIC: Final = {
+    "type": "object",
+    "required": ["name", "value"],
+    "properties": {
+        "name": {"type": "string"},
+        "value": {"type": ["string", "number"], "description": "a finite number"},
+    },
+}
+_BODY: Final = {
+    "type": "object",
+    "required": ["trainerStatus"],
+    "properties": {
+        "trainerStatus": {
+            "type": "object",
+            "properties": {
+                "progressPercentage": _NUMBER,
+                "estimatedRemainingSeconds": _NUMBER,
+                "metrics": {"type": ["array", "null"], "maxItems": 64, "items": _METRIC},
+            },
+        }
+    },
+}
+_REFUSAL: Final = {
+    "type": "object",
+    "required": ["status", "message"],
+    "properties": {"status": {"type": "integer"}, "message": {"type": "string"}},
+}
+_REFUSALS: Final = {
+    "400": "The body is no report, or a number in it is none",
+    "401": "No token for this endpoint, or none that the API server accepts",
+    "403": "The pod is no live member of the job",
+    "404": "No such TrainingJob in the namespace of the pod",
+    "408": "The body came too slowly",
+    "413": "The body is too large",
+    "429": "Too many reports; Retry-After says when",
+    "503": "This replica does not lead, or cannot ask the API server",
+}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+_REPORT: Final = {
+    "summary": "Say how far a running job is",
+    "security": [{"podToken": []}],
+    "parameters": [_named("namespace"), _named("name")],
+    "requestBody": {"required": True, **_json(_BODY)},
+    "responses": {
+        "200": {"description": "Taken", **_json({"type": "object"})},
+        **{code: {"description": said, **_json(_REFUSAL)} for code, said in _REFUSALS.items()},
+    },
+}
+
+DOCUMENT: Final[dict[str, Any]] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Bireme progress endpoint", "version": version("bireme")},
+    "components": {
+        "securitySchemes": {
+            "podToken": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "the projected ServiceAccount token of a pod of the job",
+            }
+        }
+    },
+    "paths": {path(("{namespace}", "{name}")): {"post": _REPORT}},
+}
+
+
+_log = structlog.get_logger(__name__)
+_BODY_SECONDS: Final = 5.0
+_STANDBY_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 60.0
+"""How often the certificate's files are looked at; they live for weeks."""
+
+
+class Certificate:
+    """A TLS context that follows its files; ``clock`` is monotonic seconds."""
+
+    def __init__(self, cert_file: str, key_file: str, clock: Callable[[], float]) -> None:
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._files = (Path(cert_file), Path(key_file))
+        self._clock = clock
+        self._looked = clock()
+        self._loaded = self._stamp()
+        self._refused: tuple[int, ...] | None = None
+        self.context.load_cert_chain(*self._files)
+
+    def follow(self) -> None:
+        """Load the files again if they have changed; connections from then on get the new one.
+
+        What cannot be loaded may be halfway through being replaced, and is tried at every look: the
+        old certificate is served meanwhile. A warning says so, once for each state of the files.
+        """
+        if self._clock() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = self._clock()
+        stamp: tuple[int, ...] = ()
+        try:
+            if (stamp := self._stamp()) != self._loaded:
+                self.context.load_cert_chain(*self._files)
+                self._loaded = stamp
+            self._refused = None
+        except OSError as error:  # ssl.SSLError is one
+            if stamp != self._refused:
+                files = [str(file) for file in self._files]
+                _log.warning(
+                    "certificate not loaded; the old one serves", files=files, error=told(error)
+                )
+            self._refused = stamp
+
+    def _stamp(self) -> tuple[int, ...]:
+        return tuple(file.stat().st_mtime_ns for file in self._files)
+
+
+class ProgressEndpoint:
+    """The server; ``desk`` gives that of the present term, or None on a standby."""
+
+    def __init__(self, desk: Callable[[], ProgressDesk | None], metrics: Metrics) -> None:
+        self._desk = desk
+        self._metrics = metrics
+        self._certificate: Certificate | None = None
+        self._server = HttpServer()
+
+    async def start(self, host: str, port: int, certificate: Certificate | None) -> int:
+        """Listen on ``host:port``, with TLS if there is a certificate; the port.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._certificate = certificate
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.router.add_post(path(("{namespace}", "{name}")), self._receive)
+        app.router.add_get(OPENAPI_PATH, _describe)
+        tls = certificate.context if certificate else None
+        return await self._server.start(app, host, port, tls)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._server.stop()
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        if self._certificate is not None:
+            self._certificate.follow()
+        try:
+            await self._hear(request)
+        except Refused as refused:
+            self._metrics.reports.labels(str(refused.status)).inc()
+            return _refusal(refused)
+        self._metrics.reports.labels("200").inc()
+        return web.json_response({})
+
+    async def _hear(self, request: web.Request) -> None:
+        """Raises Refused unless the report is taken."""
+        desk = self._desk()
+        if desk is None:
+            raise Refused(503, "this replica does not lead; try again", _STANDBY_SECONDS)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Refused(401, "send the projected token as 'Authorization: Bearer TOKEN'")
+        key = (request.match_info["namespace"], request.match_info["name"])
+        uid = await desk.admit(key, token.strip(), request.remote or "")
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                body = await request.read()
+            desk.accept(uid, decode(body))
+        except TimeoutError as error:
+            raise Refused(408, f"the body took longer than {_BODY_SECONDS:g} s") from error
+        except web.HTTPRequestEntityTooLarge as error:
+            raise Refused(413, f"the body is larger than {MOST_BYTES} bytes") from error
+        except PayloadError as error:
+            raise Refused(400, str(error)) from error
+
+
+async def _describe(_: web.Request) -> web.Response:
+    return web.json_response(DOCUMENT)
+
+
+def _refusal(refused: Refused) -> web.Response:
+    """Why, as JSON; the connection ends, because its body may not have been read."""
+    headers = {"Connection": "close"}
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refused.retry_after_seconds:
+        headers["Retry-After"] = str(math.ceil(refused.retry_after_seconds))
+    said = {"status": refused.status, "message": str(refused)}
+    answer = web.json_response(said, status=refused.status, headers=headers)
+    answer.force_close()
+    return answer

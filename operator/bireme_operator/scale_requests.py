@@ -1,0 +1,174 @@
+"""Asks one pool's target for nodes: a task of its own, one request after another, never in haste.
+
+Whatever becomes of a target, deciding goes on: a request that hangs, fails or is refused costs
+nobody else anything, and is made again ever later. An order is carried out only while the target
+asks for what it was decided on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bireme.core.reasons import Reason
+from bireme.kube import names
+from bireme.kube.api.node_pool_scaler import ScaleTarget
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets, fault_of
+from bireme.tasks import Tasks
+from bireme_operator.actuator import BackOffs
+from bireme_operator.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+READ_SECONDS: Final = 15.0
+"""How often a target is read when there is nothing to write."""
+_OCCUPIED_SECONDS: Final = 60.0
+"""How long a node is taken for occupied after pods were found on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Have the target ask for ``replicas``; ``step`` of them are what a forecast adds alone.
+
+    Of ``leaving``, which should have no pods, are the nodes that go where replicas are fewer.
+    """
+
+    replicas: int
+    step: int = 0
+    leaving: tuple[str, ...] = ()
+
+
+class Target:
+    """One pool's target; ``clock`` gives monotonic seconds.
+
+    Attributes:
+        scale: What it asked for when it was last read or written; None before.
+        fault: Why it cannot be scaled now.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: ScaleTarget,
+        targets: ScaleTargets,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.scale: Scale | None = None
+        self.fault: ScaleFault | None = None
+        self.written: list[Order] = []
+        """Orders carried out; whoever keeps count of them takes them away."""
+        self._key = ("", name)
+        self._target = target
+        self._targets = targets
+        self._metrics = metrics
+        self._clock = clock
+        self._on_change = on_change
+        self._back_offs = BackOffs(clock)
+        self._read_at = float("-inf")
+        self._occupied: frozenset[str] = frozenset()
+        self._occupied_at = float("-inf")
+        self._has_written = False
+        self._tasks = Tasks()
+
+    @property
+    def replicas(self) -> int | None:
+        """What it asks for; None where it cannot be asked for anything."""
+        return None if self.scale is None or self.fault is not None else self.scale.replicas
+
+    @property
+    def occupied(self) -> frozenset[str]:
+        """Nodes that were to go and on which pods were found that nobody counts: ended ones."""
+        is_fresh = self._clock() - self._occupied_at < _OCCUPIED_SECONDS
+        return self._occupied if is_fresh else frozenset()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._tasks)
+
+    def offer(self, order: Order | None) -> bool:
+        """Carry out ``order``, if there is one, or else see now and then how the target is.
+
+        Returns whether that was begun.
+        """
+        is_old = self._clock() - self._read_at >= READ_SECONDS
+        is_due = order is not None or self.fault is not None or is_old
+        if not is_due or self.is_busy or not self._back_offs.are_over(self._key):
+            return False
+        self._tasks.start(self._run(order))
+        return True
+
+    def stop(self) -> None:
+        """Give up the request under way."""
+        self._tasks.cancel()
+
+    async def close(self) -> None:
+        """Give up the request under way, and return when it has ended."""
+        await self._tasks.close()
+
+    async def _run(self, order: Order | None) -> None:
+        before = self.scale, self.fault, self.occupied
+        try:
+            await self._work(order)
+            self.fault = None
+            self._back_offs.end(self._key)
+        except NotLeader:
+            return  # the process is about to end
+        except (ApiError, ScaleFault) as error:
+            self._fail(error, order)
+        if (self.scale, self.fault, self.occupied) != before:
+            self._on_change()
+
+    async def _work(self, order: Order | None) -> None:
+        found, before = await self._targets.read(self._target), self.scale
+        self.scale, self._read_at = found, self._clock()
+        if order is not None and (before is None or found.replicas != before.replicas):
+            order = None  # it was decided on something else
+        if order is not None and order.leaving:
+            self._occupied = await self._targets.occupied(order.leaving)
+            self._occupied_at = self._clock()
+            if self._occupied:
+                order = None  # it is decided again, without these nodes
+        if order is not None or before is None or self.fault is not None:
+            wanted = order.replicas if order is not None else found.replicas + 1
+            self._respect(await self._targets.owners(found, wanted))
+        if order is not None:
+            self.scale = await self._targets.write(found, order.replicas)
+            self._has_written = True
+            self.written.append(order)
+            self._metrics.pools.writes.labels("written").inc()
+            _log.info("target scaled", pool=self._key[1], replicas=order.replicas)
+
+    def _respect(self, owners: tuple[Owner, ...]) -> None:
+        """Raises ScaleFault where somebody else looks after the replicas."""
+        for owner in owners:
+            took_back = self._has_written and owner.manager != names.FIELD_MANAGER
+            if owner.is_lasting or took_back:
+                raise ScaleFault(Reason.REPLICAS_OWNED_BY_ANOTHER, self._whose(owner))
+
+    def _whose(self, owner: Owner) -> str:
+        kind, name = self._target.kind, self._target.name
+        how = "applies" if owner.applied else "has set"
+        return (
+            f"spec.replicas is left to {owner.manager!a}, who {how} it; to hand it over, have it"
+            f" leave the field out, then: kubectl patch {kind.lower()} {name} --subresource=scale"
+            f" --type=merge --field-manager={names.FIELD_MANAGER}"
+            """ -p '{"spec":{"replicas":N}}'"""
+        )
+
+    def _fail(self, error: ApiError | ScaleFault, order: Order | None) -> None:
+        is_conflict = isinstance(error, ApiError) and error.is_conflict
+        if not is_conflict:  # somebody wrote in between: it is read again, and decided anew
+            self.fault = fault_of(self._target, error) if isinstance(error, ApiError) else error
+        pause = self._back_offs.add(self._key, error, None)
+        self._metrics.pools.writes.labels(_outcome(error)).inc(order is not None)
+        _log.info("target not scaled", pool=self._key[1], error=str(error), seconds=pause)
+
+
+def _outcome(error: ApiError | ScaleFault) -> str:
+    if isinstance(error, ScaleFault):
+        return "refused"
+    return "conflict" if error.is_conflict else "failed"

@@ -1,0 +1,178 @@
+"""Objects of a cluster, read with the caller's own credentials.
+
+A refusal is told in words that name the missing permission, because people who ask why their job
+waits seldom are administrators.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+import yaml
+
+from bireme.core.errors import BiremeError
+from bireme.kube import names, quantities
+from bireme.kube.client import ApiClient, ApiError
+from bireme.kube.credentials import CredentialsError, CredentialSource
+
+# What stops an answer.
+
+
+class ConsoleError(BiremeError):
+    """The cluster cannot be asked, or has no such object; the message says what to do."""
+
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_PAGE: Final = "500"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster, as whom, and where.
+
+    Attributes:
+        kubeconfig: Another file than kubectl would read.
+        context: Another context of it than the current one.
+        namespace: Another namespace than the context's; None for that.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+class Reader:
+    """An open connection; ``namespace`` is the one that is asked about."""
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    @classmethod
+    async def connect(cls, target: Target) -> Self:
+        """A reader for ``target``; ConsoleError without usable credentials."""
+        source = CredentialSource(target.kubeconfig, target.context)
+        try:
+            await source.current()
+        except CredentialsError as error:
+            raise ConsoleError(str(error)) from error
+        return cls(ApiClient(source), target.namespace or source.namespace())
+
+    async def get(self, plural: str, name: str, namespace: str | None = None) -> Json:
+        """One object of Bireme's; ConsoleError when there is none."""
+        try:
+            body = await self.client.get(names.path(plural, namespace, name))
+        except ApiError as error:
+            if error.is_not_found:
+                where = f" in namespace {namespace}" if namespace else ""
+                raise ConsoleError(
+                    f"no {plural}/{name}{where}; see: kubectl get {plural}.{names.GROUP}"
+                    + (" -A" if namespace else "")
+                ) from error
+            raise refused(error, f"get {plural}") from error
+        found: Json = msgspec.json.decode(body)
+        return found
+
+    async def objects(self, path: str, **selectors: str) -> list[Json]:
+        """All objects of a collection, page by page; ConsoleError when they may not be read.
+
+        ``selectors`` as in a request: ``labelSelector``, ``fieldSelector``.
+        """
+        found: list[Json] = []
+        params = {"limit": _PAGE, **selectors}
+        while True:
+            try:
+                page: Json = msgspec.json.decode(await self.client.get(path, params=params))
+            except ApiError as error:
+                raise refused(error, f"list {path.rpartition('/')[2]}") from error
+            found += page.get("items") or ()
+            after = (page.get("metadata") or {}).get("continue")
+            if not after:
+                return found
+            params["continue"] = after
+
+    async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
+        """The same; None where the caller may not read them."""
+        try:
+            return await self.objects(path, **selectors)
+        except ConsoleError as error:
+            cause = error.__cause__
+            if isinstance(cause, ApiError) and cause.is_forbidden:
+                return None
+            raise
+
+
+def refused(error: ApiError, what: str) -> ConsoleError:
+    """``error`` in words for whoever asked."""
+    if error.is_forbidden:
+        return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
+    if error.is_not_found:
+        return ConsoleError(
+            f"cannot {what}: the cluster does not know Bireme; install its chart first"
+        )
+    if error.status == 401:
+        return ConsoleError(f"cannot {what}: the credentials are refused; log in again")
+    return ConsoleError(f"cannot {what}: {error}")
+
+
+def ask(target: Target, question: Callable[[Reader], Awaitable[T]]) -> T:
+    """The answer to ``question``, over a connection of its own."""
+
+    async def asked() -> T:
+        reader = await Reader.connect(target)
+        try:
+            return await question(reader)
+        finally:
+            await reader.client.close()
+
+    return asyncio.run(asked())
+
+
+# Arguments that every question to a cluster shares, in kubectl's own words.
+
+FORMATS: Final = ("text", "wide", "json", "yaml")
+
+
+def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> None:
+    """Which cluster, and which namespace of it."""
+    add = parser.add_argument
+    if namespaced:
+        add("-n", "--namespace", metavar="NAME", help="default: that of the context, or of the pod")
+    add("--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl, or the pod's account")
+    add("--context", metavar="NAME", help="a context of the kubeconfig; default: the current one")
+
+
+def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
+    """How the answer is written."""
+    formats = FORMATS if wide else tuple(name for name in FORMATS if name != "wide")
+    parser.add_argument("-o", "--output", choices=formats, default="text", help="default: text")
+
+
+def target(options: argparse.Namespace) -> Target:
+    """What :func:`add_target` has read."""
+    return Target(options.kubeconfig, options.context, getattr(options, "namespace", None))
+
+
+def write(output: str, data: Json | list[Json], text: str) -> None:
+    """``data`` as JSON or YAML, or else ``text``, to standard output."""
+    if output == "json":
+        text = json.dumps(data, indent=2) + "\n"
+    elif output == "yaml":
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    sys.stdout.write(text)
+
+
+def duration(text: str) -> float:
+    """Seconds of an argument such as ``10m``."""
+    try:
+        return quantities.parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

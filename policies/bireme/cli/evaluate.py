@@ -1,0 +1,209 @@
+"""``bireme evaluate``: how a checkpoint does beside its rivals, with many seeds.
+
+A table per setting goes to standard output, progress to a terminal on standard error, every seed's
+numbers to ``--json``. Shards (``--shard I/N``) may run anywhere; ``--merge`` joins them.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from bireme.command_line import (
+    STANDARD_OUTPUT,
+    UsageError,
+    aligned,
+    check_target,
+    naming,
+    whole,
+    write_text,
+)
+from bireme.core.errors import nearest, told
+from bireme.simulator.experiment import find_own
+from bireme.simulator.reports import terminal
+from bireme.training import arguments as types
+from bireme.training.judgement import Judgement, merged
+from bireme.training.recipes import RECIPES, Recipe, load_recipe
+
+_CORES: Final = os.cpu_count() or 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme evaluate`` understands."""
+    add = parser.add_argument
+    add(
+        "name",
+        nargs="?",
+        metavar="NAME|FOLDER",
+        help="a checkpoint that comes with Bireme, or the folder of one of yours",
+    )
+    add("--setting", metavar="NAMES", help="in what, several with commas between, or all")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument(
+        "--seeds", type=whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
+    )
+    seeds.add_argument("--seed-range", type=types.seed_range, metavar="A:B", help="A to B-1")
+    add(
+        "--shard",
+        type=types.shard,
+        default=(0, 1),
+        metavar="I/N",
+        help="every Nth seed from the Ith",
+    )
+    add(
+        "--jobs",
+        type=whole,
+        default=_CORES,
+        metavar="N",
+        help="processes; default: all cores",
+    )
+    add("--opt", type=types.pair, action="append", default=[], metavar="K=V", help="to the recipe")
+    add("--recipe", metavar="NAME", help="that judges it; default: the one of the same name")
+    add("--merge", nargs="+", type=Path, metavar="FILE", help="join what --json of shards wrote")
+    add("--json", metavar="FILE", help="write every seed's numbers; - for standard output")
+    add("--markdown", metavar="FILE", help="write the tables as Markdown")
+    add("--into-card", action="store_true", help="write the means into the checkpoint's card")
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Judge a checkpoint beside its rivals; the exit status.
+
+    Raises:
+        UsageError: an argument cannot be used, or what a recipe needs is not installed.
+    """
+    for argument, target in (("--json", options.json), ("--markdown", options.markdown)):
+        check_target(argument, target)
+    subject = _subject(options) if options.name else None
+    if options.into_card and subject is None:
+        raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
+    found = _merged(options.merge) if options.merge else _judged(options, subject)
+    command = shlex.join(["bireme", *arguments])
+    if options.into_card and subject is not None:
+        from bireme.training.judgement import into_card
+
+        with naming("NAME"):
+            into_card(subject.folder, found, command)
+    _report(options, found, command)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is judged, and by whom."""
+
+    folder: Path
+    recipe_name: str
+    recipe: Recipe
+
+
+def _subject(options: argparse.Namespace) -> _Subject:
+    from bireme.onnx.checkpoints import read_card
+    from bireme.rl.builtin import named_folder
+
+    with naming("NAME"):
+        is_folder = os.sep in options.name or Path(options.name).is_dir()
+        folder = Path(options.name) if is_folder else named_folder(options.name)
+        name = options.recipe or read_card(folder)[0].name
+        find_own([name])
+    with naming("--recipe" if options.recipe else "NAME"):
+        return _Subject(folder, name, load_recipe(name))
+
+
+def _judged(options: argparse.Namespace, subject: _Subject | None) -> list[Judgement]:
+    from bireme.training.evaluation import Task, judge
+
+    if subject is None:
+        known = ", ".join(RECIPES)
+        raise UsageError(f"argument NAME: judge what? Name one of {known}, or a folder")
+    shard, shards = options.shard
+    seeds = list(options.seed_range or range(options.seeds))[shard::shards]
+    if not seeds:
+        raise UsageError(f"argument --shard: {shard}/{shards} leaves no seed; make fewer shards")
+    progress = terminal.Progress(sys.stderr, time.monotonic)
+    try:
+        return [
+            judge(
+                Task(subject.recipe_name, subject.folder, setting, dict(options.opt)),
+                seeds,
+                options.jobs,
+                partial(progress.show, f"{setting}, {terminal.plural(len(seeds), 'seed')}"),
+            )
+            for setting in _settings(options.setting, subject)
+        ]
+    finally:
+        progress.clear()
+
+
+def _settings(asked: str | None, subject: _Subject) -> list[str]:
+    known = subject.recipe.settings
+    if asked is None:
+        told = "; ".join(f"{name}: {what}" for name, what in known.items())
+        raise UsageError(f"argument --setting: in which? {told}; or all")
+    if asked == "all":
+        return list(known)
+    names = list(dict.fromkeys(asked.split(",")))
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"argument --setting: {subject.recipe_name} has no setting {name!r}; "
+                f"{nearest(name, sorted(known))}"
+            )
+    return names
+
+
+def _merged(files: Sequence[Path]) -> list[Judgement]:
+    shards: dict[str, list[Judgement]] = {}
+    for file in files:
+        with naming("--merge"):
+            text = file.read_text(encoding="utf-8")
+        try:
+            found = [Judgement.from_json(told) for told in json.loads(text)["settings"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
+                f"({told(error)}); name such files"
+            ) from error
+        for each in found:
+            shards.setdefault(each.setting, []).append(each)
+    with naming("--merge"):
+        return [merged(each) for each in shards.values()]
+
+
+def _report(options: argparse.Namespace, found: Sequence[Judgement], command: str) -> None:
+    if options.json:
+        settings = [each.to_json() for each in found]
+        told = {"bireme": version("bireme"), "command": command, "settings": settings}
+        with naming("--json"):
+            write_text(options.json, json.dumps(told, indent=1, allow_nan=False) + "\n")
+    if options.markdown:
+        with naming("--markdown"):
+            write_text(options.markdown, _page(found, command))
+    if options.json != STANDARD_OUTPUT:
+        sys.stdout.write("\n".join(line for each in found for line in _table(each)) + "\n")
+
+
+def _table(each: Judgement) -> list[str]:
+    head, rows = each.cells()
+    return [_title(each), "", *aligned([head, *rows]), ""]
+
+
+def _page(found: Sequence[Judgement], command: str) -> str:
+    lines = [f"`{command}`", ""]
+    for each in found:
+        head, rows = each.cells()
+        lines += [f"**{_title(each)}**", "", *terminal.markdown_table(head, rows), ""]
+    return "\n".join(lines)
+
+
+def _title(each: Judgement) -> str:
+    seeds = terminal.plural(len(each.runs), "seed")
+    spread = "; in brackets 95 % intervals" if len(each.runs) > 1 else ""
+    return f"{each.checkpoint} in {each.setting}: means over {seeds}{spread}"

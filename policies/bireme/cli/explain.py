@@ -1,0 +1,78 @@
+"""``bireme explain``: what a SchedulingPolicy decides, whether it does, and how well.
+
+Beside what the operator says of it stand the words of every rule it names, which
+``bireme policies show`` prints without a cluster.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from bireme import registry
+from bireme.cli import cluster as common
+from bireme.cli.cluster import Json, Reader, ask
+from bireme.core.policy import PARTS
+from bireme.kube.conditions import cleaned
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme explain`` understands."""
+    parser.add_argument("policy", metavar="POLICY", help="the name of a SchedulingPolicy")
+    common.add_target(parser, namespaced=False)
+    common.add_output(parser)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """Explain; the exit status. Raises ConsoleError without such a policy."""
+
+    async def question(reader: Reader) -> Json:
+        return await reader.get("schedulingpolicies", options.policy)
+
+    policy = ask(common.target(options), question)
+    data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
+    common.write(options.output, data, "\n".join(_told(policy)) + "\n")
+    return 0
+
+
+def _told(policy: Json) -> Iterator[str]:
+    spec, status = policy["spec"], policy.get("status") or {}
+    yield f"SchedulingPolicy {policy['metadata']['name']}, stage {spec.get('stage', 'Active')}"
+    yield ""
+    for condition in status.get("conditions") or ():
+        message = cleaned(condition.get("message") or "")
+        yield f"{condition['type']:<12}{condition['status']}, {condition['reason']}: {message}"
+    if not status.get("conditions"):
+        yield "Nothing is written on it yet: is the operator running, and leading?"
+    decisions, fallbacks = status.get("decisions"), status.get("fallbacks")
+    if decisions is not None:
+        yield f"{'decided':<12}{decisions} cycles, {fallbacks or 0} with a part answered by rules"
+    if shadow := status.get("shadow"):
+        yield f"{'as a shadow':<12}{'; '.join(_compared(shadow))}"
+    yield ""
+    for part in PARTS:
+        yield from _part(part, spec)
+
+
+def _compared(shadow: Json) -> Iterator[str]:
+    yield f"{shadow.get('decisions', 0)} cycles compared"
+    if (same := shadow.get("agreement")) is not None:
+        yield f"{same:.0%} of the starts as decided"
+    if (same := shadow.get("sizeAgreement")) is not None:
+        yield f"{same:.0%} of the sizes"
+    if (regret := shadow.get("regret")) is not None:
+        better = "shorter" if regret > 0 else "longer"
+        yield f"jobs are forecast to take {abs(regret):.0f} s {better} on average in its order"
+
+
+def _part(part: str, spec: Json) -> Iterator[str]:
+    """One part, with what is known about the rule it names."""
+    name = spec.get(part)
+    if name is None:
+        learned = (spec.get("checkpoint") or {}).get("name")
+        instead = f"checkpoint {learned}, or else " if learned else ""
+        yield f"{part:<12}{instead}as in the operator's settings"
+        return
+    yield f"{part:<12}{name}"
+    if ":" not in name and name in {row[1] for row in registry.describe()}:
+        for kind, words in registry.explain(name):
+            if kind == part:
+                yield "\n".join(f"  {line}".rstrip() for line in words.splitlines())

@@ -1,0 +1,48 @@
+"""``bireme policies``: all policies, a line each, and what single ones do."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bireme import registry
+from bireme.command_line import aligned, naming
+from bireme.onnx.cards import told
+from bireme.onnx.checkpoints import read_card
+from bireme.rl.builtin import folder_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme policies`` understands."""
+    parser.set_defaults(name=None)
+    show = parser.add_subparsers(metavar="[show NAME]").add_parser(
+        "show",
+        help="what one does, and the card of a learned one",
+        description="What a policy does, and of a learned one the card of its checkpoint.",
+    )
+    show.add_argument("name", metavar="NAME", help="a name from the list, or checkpoint:FOLDER")
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """List or show; the exit status.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    if options.name is None:
+        text = "\n".join(aligned([list(row) for row in registry.describe()], left=3)) + "\n"
+    else:
+        with naming("NAME"):
+            text = _shown(options.name)
+    sys.stdout.write(text)
+    return 0
+
+
+def _shown(name: str) -> str:
+    is_folder = name.startswith(registry.CHECKPOINT)
+    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else folder_of(name)
+    found = [] if is_folder else registry.explain(name)
+    texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
+    if is_folder or folder.is_dir():
+        texts.append(told(*read_card(folder)))
+    return "\n".join(texts)

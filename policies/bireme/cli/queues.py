@@ -1,0 +1,80 @@
+"""``bireme queue``: everybody in line, in the order in which they are to be admitted.
+
+The order is one over all queues, so it is shown over all namespaces where the caller may see
+them, and over the own one otherwise.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from bireme.cli import cluster as common
+from bireme.cli.cluster import ConsoleError, Json, Reader, ask
+from bireme.cli.snapshots import GangLine, in_line
+from bireme.cli.why import Explanation, starts_in, waiting
+from bireme.command_line import aligned
+from bireme.core.messages import duration
+
+_HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "START", "REASON")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme queue`` understands."""
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only those in this queue")
+    common.add_target(parser)
+    common.add_output(parser, wide=True)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """List; the exit status. Raises ConsoleError where nothing may be read."""
+
+    async def question(reader: Reader) -> tuple[list[Json], str]:
+        return await everyone(reader, options.namespace)
+
+    manifests, remark = ask(common.target(options), question)
+    now = time.time()  # noqa: TID251  # a person asks now
+    line = in_line(manifests)
+    shown = [gang for gang in line if options.queue in (None, gang.queue)]
+    if remark:
+        sys.stderr.write(f"bireme: {remark}\n")
+    data = [Explanation(gang, line, None, now).to_json() for gang in shown]
+    common.write(options.output, data, table(shown, now, wide=options.output == "wide"))
+    return 0
+
+
+async def everyone(reader: Reader, namespace: str | None) -> tuple[list[Json], str]:
+    """All gangs of ``namespace`` or of every one, and a remark where only some may be seen."""
+    found = await waiting(reader, namespace)
+    if found is not None:
+        return found, ""
+    own = await waiting(reader, reader.namespace)
+    if own is None:
+        raise ConsoleError(
+            f"you may not list trainingjobs and podgroups in namespace {reader.namespace}:"
+            " ask for a role that may, or name another namespace (-n)"
+        )
+    return own, f"you may see namespace {reader.namespace} only; positions count everybody"
+
+
+def table(gangs: Sequence[GangLine], now: float, *, wide: bool = False) -> str:
+    """A line per gang; ``wide`` adds what it says of itself."""
+    if not gangs:
+        return "Nobody waits.\n"
+    rows = [[*_HEADER, *(["MESSAGE"] if wide else [])]]
+    rows += [[*_cells(gang, now), *([gang.message] if wide else [])] for gang in gangs]
+    return "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
+
+
+def _cells(gang: GangLine, now: float) -> list[str]:
+    return [
+        str(gang.position or "-"),
+        gang.namespace,
+        gang.name,
+        gang.queue,
+        str(gang.gpus) if gang.gpus is not None else "-",
+        f"{gang.score:.4g}" if gang.score is not None else "-",
+        duration(gang.waiting_seconds(now)),
+        starts_in(gang, now),
+        gang.reason or "-",
+    ]

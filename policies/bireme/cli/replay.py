@@ -1,0 +1,116 @@
+"""``bireme replay``: what other policies would have done where an operator recorded what it did.
+
+First decision by decision, on the very snapshots that were recorded; then from beginning to end,
+as a simulation of what was submitted. The policy of the record always goes first: it must decide
+as recorded, and its own simulation is what the others are compared with.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bireme.cli.simulate import policy_names
+from bireme.command_line import STANDARD_OUTPUT, check_target, naming, write_text
+from bireme.core.settings import SchedulingSettings
+from bireme.replay.decisions import Tally
+from bireme.replay.reader import Record, open_record
+from bireme.replay.report import Replay
+from bireme.replay.sources import Sources
+from bireme.replay.waits import Contender, simulated
+from bireme.replay.workload import Observer
+from bireme.simulator.experiment import as_set, contenders
+from bireme.simulator.reports.terminal import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme replay`` understands."""
+    add = parser.add_argument
+    add(
+        "record",
+        nargs="+",
+        type=Path,
+        metavar="RECORD",
+        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder",
+    )
+    add(
+        "--policy",
+        type=policy_names,
+        default=[],
+        metavar="NAMES",
+        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; what "
+        "a name leaves out is as recorded; default: only check the record",
+    )
+    add(
+        "--checkpoints",
+        default="",
+        metavar="FOLDER",
+        help="where the checkpoints lie that decided when it was recorded; those that come with "
+        "Bireme are found without",
+    )
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Replay and report; the exit status.
+
+    Raises:
+        UsageError: an argument cannot be used, or the record is damaged.
+    """
+    check_target("--json", options.json)
+    with naming("RECORD"):
+        record = open_record(options.record)
+    recorded = policy_name(record.settings)
+    policies = {recorded: as_set(record.settings, "RECORD", recorded)}
+    policies |= contenders(options.policy, record.settings)
+    progress = Progress(sys.stderr, time.monotonic)
+    try:
+        sources = Sources(policies[recorded][0], record.settings, options.checkpoints)
+        found = replay(record, recorded, policies, sources, progress)
+    finally:
+        progress.clear()
+    if options.json:
+        numbers = found.to_json(shlex.join(["bireme", *arguments]))
+        with naming("--json"):
+            write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    if options.json != STANDARD_OUTPUT:
+        sys.stdout.write(found.text() + "\n")
+    return 0
+
+
+def policy_name(settings: SchedulingSettings) -> str:
+    """The policy of ``settings``, as ``--policy`` spells it."""
+    parts = (settings.orderer, settings.placer, settings.sizer)
+    return "/".join(part for part in parts if part)
+
+
+def replay(
+    record: Record,
+    recorded: str,
+    policies: Mapping[str, Contender],
+    sources: Sources,
+    progress: Progress,
+) -> Replay:
+    """Everything about ``record`` under ``policies``; ``recorded`` is the one its settings name.
+
+    Its tally is that of the policies which decided, whether of the settings or not.
+    """
+    tallies = {name: Tally(policy) for name, (policy, _) in policies.items()}
+    observer, lost = Observer(), 0
+    with naming("RECORD"):
+        for moment in record.moments():
+            then = sources.policy(moment.source)
+            for name, tally in tallies.items():
+                if name != recorded:
+                    tally.judge(moment, record.place)
+                elif then is not None:
+                    tally.judge(moment, record.place, then)
+            observer.see(moment.snapshot)
+            lost += moment.lost
+            progress.show(record.place, record.files_read, len(record.files))
+    workload = observer.workload()
+    waits = simulated(workload, policies, progress.show)
+    return Replay(record, recorded, tallies, lost, workload, waits, sources)

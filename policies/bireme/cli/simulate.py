@@ -1,0 +1,182 @@
+"""``bireme simulate``: a workload under several policies, side by side.
+
+The table goes to standard output, progress to a terminal on standard error, all numbers to
+``--json``, a page with plots to ``--html``.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from bireme.command_line import STANDARD_OUTPUT, check_target, naming, whole, write_text
+from bireme.simulator.comparison import Comparison, compare
+from bireme.simulator.experiment import DEFAULTS, Experiment, carry_out, set_up
+from bireme.simulator.node_floors import FLOORS, REACTIVE
+from bireme.simulator.physics.model import PHYSICS, PLAIN, to_json
+from bireme.simulator.reports import page, terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme simulate`` understands."""
+    add = parser.add_argument
+    add("--trace", required=True, metavar="SOURCE", help="philly:FILE, say, or gen:poisson")
+    _add_machines(parser)
+    add(
+        "--policy",
+        type=policy_names,
+        default=DEFAULTS.orderer,
+        metavar="NAMES",
+        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
+        "is a name from `bireme policies`, package.module:Class of your own or, last, "
+        "checkpoint:FOLDER, which alone stands for all its parts; the others are related to the "
+        "first; default: %(default)s",
+    )
+    add("--placer", default=DEFAULTS.placer, help="of policies without; default: %(default)s")
+    add("--sizer", default=DEFAULTS.sizer, help="of policies without; default: the general rule")
+    add("--limit", type=whole, metavar="N", help="the first N jobs only")
+    add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="jobs from then on only")
+    add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="0,1,2, say; default: 0")
+    add(
+        "--estimates",
+        choices=("history", "stated", "true"),
+        default="history",
+        help="what policies know of run times: what the trace states and else what finished jobs "
+        "tell (as in a cluster), only what it states, or the truth; default: %(default)s",
+    )
+    add("--no-preemption", action="store_true", help="nothing running is stopped for others")
+    add(
+        "--wait-bound",
+        type=whole,
+        default=DEFAULTS.wait_bound_seconds,
+        metavar="SECONDS",
+        help="after this wait a job goes first; default: %(default)s",
+    )
+    add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
+    add("--html", metavar="FILE", help="write one self-contained page with plots")
+
+
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nodes", metavar="COUNTxGPUS", help="64x8, or 64x8,16x4; default: those of the trace")
+    add(
+        "--pools",
+        metavar="MIN[:SECONDS]",
+        help="every part of --nodes is a node pool that begins with MIN nodes and grows to as many "
+        "as --nodes says; a node is there SECONDS after it was asked for (180); several with "
+        "commas between, one for each part; default: all nodes are always there",
+    )
+    add(
+        "--floor",
+        type=policy_names,
+        metavar="NAMES",
+        help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
+    )
+    add("--racks", type=whole, metavar="N", help="how many racks the nodes are in; default: none")
+    add(
+        "--physics",
+        default=PLAIN,
+        metavar="NAME",
+        help="what jobs suffer from spread, neighbours, stragglers, restarts and failing nodes: "
+        f"{' or '.join(PHYSICS)}, with options as in plain?node_mtbf_seconds=1e6; default: "
+        "%(default)s, which is nothing",
+    )
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Simulate and report; the exit status.
+
+    Raises:
+        UsageError: an argument cannot be used.
+    """
+    for argument, target in (("--json", options.json), ("--html", options.html)):
+        check_target(argument, target)
+    experiment = set_up(options)
+    progress = terminal.Progress(sys.stderr, time.monotonic)
+    try:
+        metrics, outcomes = carry_out(experiment, progress.show)
+    finally:
+        progress.clear()
+    comparison = compare(metrics)
+    command = shlex.join(["bireme", *arguments])
+    if options.html:
+        gpus, treatments = experiment.gpus_by_node, experiment.trace.treatments
+        report = page.Report(comparison, outcomes, gpus, command, treatments)
+        with naming("--html"):
+            Path(options.html).write_text(page.render(report), encoding="utf-8")
+    if options.json:
+        numbers = document(experiment, comparison, command)
+        with naming("--json"):
+            write_text(options.json, json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    if options.json != STANDARD_OUTPUT:
+        columns = terminal.POOL_COLUMNS if experiment.pools else terminal.COLUMNS
+        sys.stdout.write(f"{_title(experiment)}\n\n{terminal.table(comparison, columns)}")
+    return 0
+
+
+def document(experiment: Experiment, comparison: Comparison, command: str) -> dict[str, object]:
+    """What ``--json`` writes.
+
+    ``bireme`` (the version), ``command``, ``trace`` (name, jobs, treatments: how many rows met
+    which), ``cluster`` (nodes, gpus), ``physics`` (the fields of
+    :class:`~bireme.simulator.physics.Physics`, null for never), ``runs`` (a list with the keys of
+    :data:`bireme.simulator.metrics.KEYS`) and ``comparison`` (by policy and key: mean over seeds,
+    ratio to the first policy's, each with the ``low`` and ``high`` of its 95 % interval or null).
+    """
+    trace, gpus = experiment.trace, experiment.gpus_by_node
+    return {
+        "bireme": version("bireme"),
+        "command": command,
+        "trace": {
+            "name": trace.name,
+            "jobs": len(trace.jobs),
+            "treatments": dict(trace.treatments),
+        },
+        "cluster": {"nodes": len(gpus), "gpus": sum(gpus.values())},
+        "physics": to_json(experiment.physics),
+        "runs": [run.to_json() for line in comparison.lines for run in line.runs],
+        "comparison": comparison.to_json(),
+    }
+
+
+def _title(experiment: Experiment) -> str:
+    trace, gpus = experiment.trace, experiment.gpus_by_node
+    treated = "".join(f"\n  {count:,} rows: {what}" for what, count in trace.treatments.items())
+    return (
+        f"{trace.name}: {terminal.plural(len(trace.jobs), 'job')} on "
+        f"{terminal.plural(len(gpus), 'node')} with "
+        f"{terminal.plural(sum(gpus.values()), 'GPU')}{treated}"
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return seconds
+
+
+def _seeds(text: str) -> list[int]:
+    seeds = [part.strip() for part in text.split(",")]
+    if not all(seed.isascii() and seed.isdigit() for seed in seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds; write 0,1,2, say")
+    return [int(seed) for seed in _once(text, seeds)]
+
+
+def policy_names(text: str) -> list[str]:
+    """What ``--policy`` names, each once; ArgumentTypeError otherwise."""
+    return _once(text, [part.strip() for part in text.split(",")])
+
+
+def _once(text: str, parts: list[str]) -> list[str]:
+    twice = {part for part in parts if parts.count(part) > 1}
+    if twice:
+        raise argparse.ArgumentTypeError(f"{text!r} names {min(twice)!r} twice; name each once")
+    return parts

@@ -1,0 +1,254 @@
+"""``bireme submit``: checked before it is sent, and followed until it runs if that is wanted.
+
+All manifests are checked first, here and by the API server (a dry run); one that is wrong keeps
+all of them from being sent.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import pydantic
+
+from bireme.cli import cluster as common
+from bireme.cli.cluster import ConsoleError, Json, Reader, ask, refused
+from bireme.cli.snapshots import ENDED, GangLine, line_of
+from bireme.command_line import naming
+from bireme.core.messages import duration
+from bireme.kube import manifest_files, names
+from bireme.kube.api.base import Model
+from bireme.kube.api.pod_group import PodGroup
+from bireme.kube.api.training_job import TrainingJob
+from bireme.kube.client import ApiError
+from bireme.kube.conditions import cleaned
+
+# What is wrong with a manifest before it is sent, and what its author may not have meant.
+#
+# Errors are what the API server or the operator would refuse. Hints are allowed and seldom meant:
+# a template that chooses its node, a job that could go ahead of others if it said how long it runs.
+
+MODELS: Final[dict[str, type[Model]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
+_OVERRULED: Final = {
+    "nodeName": "the operator chooses the node",
+    "priorityClassName": "all pods have the job's class (spec.priorityClassName)",
+    "schedulingGates": "pods are created when they may start",
+}
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found about one manifest, each with its field."""
+
+    errors: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+
+def lint(manifest: Json) -> Findings:
+    """What the manifest alone tells."""
+    found = Findings()
+    if stranger := _no_kind_of_ours(manifest):
+        found.errors.append(stranger)
+        return found
+    try:
+        MODELS[manifest["kind"]].model_validate(manifest)
+    except pydantic.ValidationError as error:
+        found.errors += [_told(problem) for problem in error.errors()]
+        return found
+    if manifest["kind"] == "TrainingJob":
+        found.hints += _hints(manifest.get("spec") or {})
+    return found
+
+
+def lint_queue(manifest: Json, queues: list[Json]) -> Iterator[str]:
+    """What is wrong between the gang and its queue."""
+    spec = manifest.get("spec") or {}
+    name = spec.get("queue") or names.DEFAULT_QUEUE
+    queue = next((q for q in queues if q["metadata"]["name"] == name), None)
+    if queue is None:
+        known = ", ".join(sorted(q["metadata"]["name"] for q in queues)[:5]) or "none exist"
+        yield f"spec.queue: there is no queue {name!r}; name one of: {known}"
+    elif (queue.get("spec") or {}).get("state") == "Closed":
+        yield f"spec.queue: queue {name!r} is closed and admits nothing; name another one"
+
+
+def _no_kind_of_ours(manifest: Json) -> str:
+    kind, version = manifest["kind"], manifest.get("apiVersion", "")
+    if kind not in MODELS or not str(version).startswith(f"{names.GROUP}/"):
+        known = " and ".join(MODELS)
+        return f"kind: {cleaned(f'{version} {kind}')} is none of {known}; use kubectl apply for it"
+    about = manifest.get("metadata") or {}
+    if not about.get("name") and not about.get("generateName"):
+        return "metadata.name: is missing; give the job a name"
+    return ""
+
+
+def _told(problem: Any) -> str:
+    path = ".".join(str(part) for part in problem["loc"]) or "the manifest"
+    given = "" if problem["type"] == "missing" else f", not {cleaned(ascii(problem['input']))[:80]}"
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"{path}: {said[:1].lower()}{said[1:]}{given}"
+
+
+def _hints(spec: Json) -> Iterator[str]:
+    if not spec.get("estimatedDuration"):
+        yield (
+            "spec.estimatedDuration: unknown, so the job starts ahead of a larger one that waits"
+            " only once runs like it are known"
+        )
+    for task in spec.get("tasks") or ():
+        at = f"spec.tasks[{task['name']}].template.spec"
+        pod = task["template"]["spec"]
+        for name, instead in _OVERRULED.items():
+            if pod.get(name):
+                yield f"{at}.{name}: has no effect: {instead}"
+        if pod.get("schedulerName") not in (None, names.SCHEDULER_NAME):
+            yield f"{at}.schedulerName: has no effect: pods are placed by {names.SCHEDULER_NAME}"
+        if pod.get("restartPolicy") == "Always":
+            yield f"{at}.restartPolicy: Always never ends; the job would not either"
+        for container in pod.get("containers") or ():
+            if not _asks(container):
+                yield (
+                    f"{at}.containers[{container['name']}].resources: asks for nothing, so any"
+                    " node looks large enough"
+                )
+
+
+def _asks(container: Json) -> bool:
+    resources = container.get("resources") or {}
+    return bool(resources.get("requests") or resources.get("limits"))
+
+
+_LOOK_SECONDS: Final = 1.0
+_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme submit`` understands."""
+    add = parser.add_argument
+    add("manifest", nargs="+", metavar="MANIFEST", help="YAML files; - for standard input")
+    add("--check", action="store_true", help="check only, and send nothing")
+    add(
+        "--wait",
+        nargs="?",
+        type=common.duration,
+        const="24h",
+        metavar="TIME",
+        help="follow every job, at most so long, such as 10m; default: 24h",
+    )
+    add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """Check, send and follow; the exit status: 1 when a job failed or does not run in time."""
+    manifests: list[Json] = []
+    for name in options.manifest:
+        with naming("MANIFEST"):
+            manifests += manifest_files.read(name)
+    if not manifests:
+        empty = ", ".join(map(repr, options.manifest))
+        raise ConsoleError(f"argument MANIFEST: {empty} holds no manifest; name a file with one")
+
+    async def question(reader: Reader) -> int:
+        await check(reader, manifests)
+        if options.check:
+            sys.stdout.write(f"{len(manifests)} checked, nothing sent\n")
+            return 0
+        sent = [await send(reader, manifest) for manifest in manifests]
+        if not options.wait:
+            return 0
+        return await follow(reader, sent, options.wait, options.until)
+
+    return ask(common.target(options), question)
+
+
+async def check(reader: Reader, manifests: Sequence[Json]) -> None:
+    """Print all findings; ConsoleError when there are errors among them."""
+    queues = await reader.objects_if_allowed(names.path("queues"))
+    wrong = 0
+    for manifest in manifests:
+        found = lint(manifest)
+        if not found.errors:
+            found.errors += lint_queue(manifest, queues) if queues is not None else ()
+            found.errors += await _refusal(reader, manifest)
+        wrong += len(found.errors)
+        _print(manifest, found)
+    if wrong:
+        raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
+
+
+async def _refusal(reader: Reader, manifest: Json) -> list[str]:
+    """What the API server says against it."""
+    try:
+        await reader.client.request(
+            "POST",
+            _collection(reader, manifest),
+            body=msgspec.json.encode(manifest),
+            params={"dryRun": "All", "fieldValidation": "Strict"},
+        )
+    except ApiError as error:
+        if error.is_invalid or error.is_forbidden or error.is_already_exists:
+            return [error.message]
+        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
+    return []
+
+
+def _print(manifest: Json, found: Findings) -> None:
+    subject = _subject(manifest)
+    for said, problems in (("error", found.errors), ("hint", found.hints)):
+        for problem in problems:
+            sys.stderr.write(f"{said}: {subject}: {problem}\n")
+
+
+def _subject(manifest: Json) -> str:
+    about = manifest.get("metadata") or {}
+    return f"{manifest['kind']} {about.get('name') or about.get('generateName') or '?'}"
+
+
+def _collection(reader: Reader, manifest: Json) -> str:
+    namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
+    return names.path(names.PLURALS[manifest["kind"]], namespace)
+
+
+async def send(reader: Reader, manifest: Json) -> GangLine:
+    """Create the object and say so."""
+    try:
+        answer = await reader.client.create(_collection(reader, manifest), manifest)
+    except ApiError as error:
+        raise refused(error, f"create {names.PLURALS[manifest['kind']]}") from error
+    made = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
+    sys.stdout.write(f"{made.kind} {made.key} created; see: bireme why {made.name}\n")
+    return made
+
+
+async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
+    """Tell every change until all run or have succeeded; 1 when one fails.
+
+    Raises ConsoleError when time is up.
+    """
+    until = time.monotonic() + seconds
+    told: dict[str, tuple[str, str]] = {}
+    left = list(sent)
+    while left:
+        for gang in tuple(left):
+            now = line_of(await reader.get(names.PLURALS[gang.kind], gang.name, gang.namespace))
+            if told.get(gang.key) != (now.phase, now.reason):
+                told[gang.key] = (now.phase, now.reason)
+                sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
+                sys.stdout.flush()
+            if now.phase in _UNTIL[goal]:
+                left.remove(gang)
+        if left and time.monotonic() > until:
+            waiting = ", ".join(gang.key for gang in left)
+            raise ConsoleError(
+                f"after {duration(seconds)} still not {goal}: {waiting}; ask bireme why, or "
+                "wait on with a longer --wait"
+            )
+        if left:
+            await asyncio.sleep(_LOOK_SECONDS)
+    return int(any(phase == "Failed" for phase, _ in told.values()))

@@ -1,0 +1,127 @@
+"""``bireme top``: what the cluster does now, again and again until Ctrl-C.
+
+One screen: how much is in use, every queue, who runs, who is next. Where the output is no
+terminal it is written once.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from bireme.cli import cluster as common
+from bireme.cli.cluster import Json, Reader, ask
+from bireme.cli.queues import everyone, table
+from bireme.cli.snapshots import GangLine, in_line, is_owned, line_of
+from bireme.command_line import aligned
+from bireme.core.gpus import GPU
+from bireme.core.messages import duration
+from bireme.kube import names, quantities
+
+_HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
+_CLEAR: Final = "\x1b[H\x1b[J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme top`` understands."""
+    add = parser.add_argument
+    add(
+        "--interval",
+        type=common.duration,
+        default=2.0,
+        metavar="TIME",
+        help="such as 5s; default: 2s",
+    )
+    add("--once", action="store_true", help="write it once, as where there is no terminal")
+    common.add_target(parser)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """Show; the exit status. Raises ConsoleError where nothing may be read."""
+    is_live = sys.stdout.isatty() and not options.once
+
+    async def question(reader: Reader) -> int:
+        while True:
+            text = await screen(reader, options.namespace)
+            size = shutil.get_terminal_size()
+            shown = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
+            sys.stdout.write(_CLEAR + "\n".join(shown) + "\n" if is_live else text)
+            sys.stdout.flush()
+            if not is_live:
+                return 0
+            await asyncio.sleep(options.interval)
+
+    return ask(common.target(options), question)
+
+
+async def screen(reader: Reader, namespace: str | None) -> str:
+    """One picture of the cluster, as far as the caller may see it."""
+    manifests, remark = await everyone(reader, namespace)
+    queues = await reader.objects_if_allowed(names.path("queues"))
+    nodes = await reader.objects_if_allowed("/api/v1/nodes")
+    now = time.time()  # noqa: TID251  # a person asks now
+    lines = [line_of(manifest) for manifest in manifests if not is_owned(manifest)]
+    running = [line for line in lines if line.phase in _HOLDS_PLACES]
+    line = in_line(manifests)
+    parts = [_summary(running, line, nodes, now)]
+    if remark:
+        parts.append(f"({remark})\n")
+    if queues:
+        parts.append("\n".join(aligned([_QUEUE_HEADER, *map(_queue, _sorted(queues))])) + "\n")
+    if running:
+        parts.append("\n".join(aligned(list(_running(running, now)), left=3)) + "\n")
+    parts.append(table(line, now))
+    return "\n".join(parts)
+
+
+def _summary(
+    running: Sequence[GangLine], line: Sequence[GangLine], nodes: list[Json] | None, now: float
+) -> str:
+    held = sum(gang.gpus or 0 for gang in running)
+    asked = sum(gang.gpus or 0 for gang in line)
+    said = f"{quantities.format_timestamp(now)}  {held} GPUs in use"
+    if nodes is not None:
+        ready = [node for node in nodes if _is_ready(node)]
+        there = sum(
+            quantities.parse_quantity(GPU, (node.get("status") or {})["allocatable"].get(GPU, 0))
+            for node in ready
+        )
+        said += f" of {there} on {len(ready)} of {len(nodes)} nodes"
+    return f"{said}; {len(running)} jobs run, {len(line)} wait for {asked} GPUs\n"
+
+
+def _is_ready(node: Json) -> bool:
+    status = node.get("status") or {}
+    ready: Json = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
+    return ready.get("status") == "True" and bool(status.get("allocatable"))
+
+
+_QUEUE_HEADER: Final = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
+
+
+def _sorted(queues: list[Json]) -> list[Json]:
+    return sorted(queues, key=lambda queue: str(queue["metadata"]["name"]))
+
+
+def _queue(queue: Json) -> list[str]:
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    return [
+        queue["metadata"]["name"],
+        str(status.get("admitted", 0)),
+        str(status.get("pending", 0)),
+        str((status.get("usage") or {}).get(GPU, 0)),
+        str((spec.get("limit") or {}).get(GPU, "-")),
+        spec.get("state", "Open"),
+    ]
+
+
+def _running(running: Sequence[GangLine], now: float) -> Iterator[list[str]]:
+    yield ["NAMESPACE", "NAME", "PHASE", "GPUS", "READY", "DONE", "FOR"]
+    for gang in sorted(running, key=lambda gang: (gang.since or now, gang.key)):
+        done = f"{gang.progress:.0f} %" if gang.progress is not None else "-"
+        lasts = duration(max(0.0, now - gang.since)) if gang.since is not None else "-"
+        gpus = str(gang.gpus if gang.gpus is not None else "-")
+        yield [gang.namespace, gang.name, gang.phase, gpus, gang.ready or "-", done, lasts]

@@ -1,0 +1,133 @@
+"""``bireme train``: how a learned policy is made, or the network of a forecast.
+
+Started by ``torchrun -m bireme.training NAME``, several processes make one. Nothing is imported
+that needs torch before a policy is trained.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from bireme.command_line import UsageError, naming
+from bireme.simulator.experiment import find_own
+from bireme.simulator.reports.terminal import duration
+from bireme.training.arguments import count, minutes
+from bireme.training.recipes import (
+    FORECASTERS,
+    RECIPES,
+    Recipe,
+    Trainable,
+    load_forecaster,
+    load_recipe,
+    missing,
+)
+from bireme.training.series_arguments import add_series_arguments, read_asked, span
+
+if TYPE_CHECKING:
+    from bireme.training.runs import TrainingRun
+
+
+NAMES: Final = ", ".join([*RECIPES, *FORECASTERS])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme train`` understands."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
+    add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
+    add("--seed", type=count, default=0, metavar="N", help="default: %(default)s")
+    add("--minutes", type=minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
+    add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
+    add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
+    add("--smoke", action="store_true", help="only show that everything works, in a minute")
+    forecasts = parser.add_argument_group(f"for {', '.join(FORECASTERS)}")
+    add_series_arguments(forecasts, required=False)
+    forecasts.add_argument(
+        "--horizon",
+        type=span,
+        default=span("48"),
+        metavar="TIME",
+        help="how far ahead it is to forecast, in intervals or as 1d; default: 48",
+    )
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Train a policy; the exit status.
+
+    Raises:
+        UsageError: an argument cannot be used, or what training needs is not installed.
+    """
+    if options.data is not None and not options.data.is_dir():
+        raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
+    recipe = _recipe(options)
+    try:
+        from bireme.training.distributed import start_from_environment
+    except ImportError as error:
+        raise UsageError(f"training {missing(error) or error}") from error
+    with start_from_environment():
+        made = _run(options, shlex.join(["bireme", *arguments]))
+        folder = recipe.train(made)
+        made.finish()
+        if made.is_first:
+            sys.stdout.write("\n".join(_reached(made, recipe, folder)) + "\n")
+    return 0
+
+
+def _recipe(options: argparse.Namespace) -> Trainable:
+    """What is to be made, of the series where one is given."""
+    if options.name in FORECASTERS:
+        if options.series and options.data:
+            raise UsageError("argument --data: with --series that alone is learned; leave one out")
+        series = read_asked(options).series if options.series else None
+        horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
+        with naming("NAME"):
+            return load_forecaster(options.name, series, horizon)
+    if options.series:
+        raise UsageError(
+            f"argument --series: {options.name} learns no series; {', '.join(FORECASTERS)} does"
+        )
+    find_own([options.name])
+    with naming("NAME"):
+        return load_recipe(options.name)
+
+
+def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
+    from bireme.training.runs import TrainingRun, watcher
+
+    with naming("--out"):
+        return TrainingRun(
+            options.name,
+            options.out or Path("runs") / options.name.replace(":", "."),
+            seed=options.seed,
+            scale="smoke" if options.smoke else "full",
+            time_limit_seconds=options.minutes * 60,
+            data=options.data,
+            resume=options.resume,
+            command=command,
+            watcher=lambda: watcher(sys.stderr),
+        )
+
+
+def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
+    """What came out, and what to type next."""
+    from bireme.training.runs import told
+
+    kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
+    return [
+        f"trained {run.recipe} in {duration(run.seconds)}; measured last: {told(run.last_numbers)}",
+        f"  curves      {run.folder / 'curves.csv'}, {run.folder / 'curves.png'}",
+        f"  checkpoint  {folder}, {kilobytes:.0f} kB",
+        f"  next        {_next(run.recipe, recipe, shlex.quote(str(folder)))}",
+    ]
+
+
+def _next(name: str, recipe: Trainable, folder: str) -> str:
+    """What judges what was made."""
+    if name in FORECASTERS:
+        return f"bireme forecast --gru {folder} --series FILE"
+    setting = next(iter(cast(Recipe, recipe).settings), "NAME")
+    own = "" if name in RECIPES else f" --recipe {name}"
+    return f"bireme evaluate {folder}{own} --setting {setting} --seeds 20"

@@ -1,0 +1,315 @@
+"""Why a gang is where it is: the dominant reason first, then the chain behind it.
+
+The chain is order (position, and every factor of the priority in numbers), who is ahead, when it
+should start, what its queue may still hold, and what would help. As data for programs, as text
+for people.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from bireme.cli import cluster as common
+from bireme.cli.cluster import ConsoleError, Json, Reader, ask
+from bireme.cli.snapshots import ENDED, GangLine, in_line, line_of
+from bireme.core.messages import duration
+from bireme.core.reasons import Reason
+from bireme.kube import names, quantities
+from bireme.kube.conditions import cleaned
+
+# What helps, by reason: what time does by itself and what only a person can do.
+
+REMEDIES: Final[Mapping[Reason, str]] = {
+    Reason.QUEUE_NOT_FOUND: "change spec.queue, or ask an administrator for the queue",
+    Reason.QUEUE_CLOSED: "change spec.queue, or ask an administrator to open the queue",
+    Reason.QUEUE_FORBIDDEN: "change spec.queue, or ask for the namespace to be selected",
+    Reason.QUEUE_INVALID: "an administrator must mend the queue or one above it",
+    Reason.PRIORITY_CLASS_NOT_FOUND: "change spec.priorityClassName, or ask for the class",
+    Reason.SPEC_INVALID: "change the spec as the message says; waiting does not help",
+    Reason.TEMPLATE_INVALID: "change the pod template as the message says; waiting does not help",
+    Reason.NEVER_FITS: "ask for fewer or smaller replicas, or have larger nodes added; waiting"
+    " does not help",
+    Reason.WAITING_FOR_CAPACITY: "time, as others end. Sooner: a lower minReplicas, smaller"
+    " replicas, a higher priority class, or more nodes",
+    Reason.SCALING_UP: "time: nodes were asked for. If none come, see kubectl describe bnps",
+    Reason.WAITING_BEHIND: "time: an earlier gang keeps places. spec.estimatedDuration lets this"
+    " one go first where it ends soon enough to delay nobody",
+    Reason.OVER_QUEUE_LIMIT: "time, as jobs of the queue end; or another queue, or a higher limit",
+    Reason.WAITING_FOR_PREEMPTION: "nothing: gangs of lower priority are making room",
+    Reason.WAITING_FOR_PODS: "its controller must create the missing pods, each with the label, the"
+    " scheduler and the gate; or minMember is larger than what it creates",
+    Reason.STOPPING: "nothing: pods of its last run are still ending",
+    Reason.PODS_REFUSED: "the API server refuses its pods: see the message (quota, admission)",
+    Reason.OPERATOR_FAILED: "time cannot be counted on: show an administrator the message and the"
+    " operator's log; a change of what it names may help",
+    Reason.SUSPENDED: "resume it: spec.runPolicy.suspend: false",
+    Reason.PREEMPTED: "time, as others end; what has a higher priority class is stopped by fewer",
+    Reason.GANG_NOT_BOUND_IN_TIME: "kubectl describe its pods: volumes, taints, ports; where all"
+    " gangs say so, the second kube-scheduler is dead",
+    Reason.NODE_LOST: "nothing: it goes elsewhere. See kubectl describe node",
+    Reason.POD_LOST: "nothing: it starts again. The pod's events say who did it",
+    Reason.TASKS_EDITED: "nothing: it starts again as edited",
+    Reason.POD_FAILED: "the logs of the replica that the message names",
+    Reason.BACKOFF_LIMIT_EXCEEDED: "mend what its logs show and create it anew, or allow more"
+    " restarts by spec.runPolicy.backoffLimit",
+    Reason.DEADLINE_EXCEEDED: "a longer spec.runPolicy.activeDeadlineSeconds, in a new job",
+    Reason.LOAD_FAILED: "correct what the message names; it is tried again every 30 s",
+    Reason.SUPERSEDED: "delete one of the two, or make one a Shadow",
+    Reason.TOO_MANY_SHADOWS: "delete a shadow that has been seen enough",
+    Reason.POLICY_OVERRULED: "the message has the last fault; a network that is late needs a"
+    " smaller one, and an invalid answer another checkpoint",
+    Reason.AT_MAX: "a higher spec.max, or time",
+    Reason.ABOVE_MAX: "a higher spec.max, or fewer replicas in the target",
+    Reason.TARGET_NOT_FOUND: "create the target, or correct spec.scaleTargetRef",
+    Reason.TARGET_FORBIDDEN: "name the target in the chart's operator.scaleTargets",
+    Reason.TARGET_SHARED: "delete one of the two",
+    Reason.TARGET_UNAVAILABLE: "time; else whatever serves the target's kind",
+    Reason.REPLICAS_OWNED_BY_ANOTHER: "have the other leave the field out, as the message shows",
+    Reason.TOO_LITTLE_HISTORY: "time: models take 14 days",
+    Reason.HISTORY_HAS_GAPS: "time: models take 14 days without a gap",
+    Reason.HISTORY_UNAVAILABLE: "correct spec.history.prometheus, or open the way to it"
+    " (networkPolicies.egress)",
+    Reason.FORECAST_STALE: "the jobs of the forecast CronJob, and their logs",
+    Reason.FORECAST_FAILED: "correct what the message names",
+}
+"""For every reason with which something is to be done, or only time helps."""
+
+
+def remedy(reason: str) -> str:
+    """What helps; empty where there is nothing to say."""
+    return next((said for known, said in REMEDIES.items() if known == reason), "")
+
+
+_MOST_AHEAD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A gang and what surrounds it. ``line`` and ``queue`` are None where they may not be read.
+
+    Attributes:
+        line: All gangs that wait, in order.
+        queue: The manifest of its Queue.
+        now: POSIX seconds.
+    """
+
+    gang: GangLine
+    line: Sequence[GangLine] | None
+    queue: Json | None
+    now: float
+
+    @property
+    def ahead(self) -> Sequence[GangLine]:
+        """Those in front of it, the first of all first."""
+        position = self.gang.position
+        if self.line is None or position is None:
+            return ()
+        return [other for other in self.line if other.position and other.position < position]
+
+    def to_json(self) -> Json:
+        """Everything as data; times as RFC 3339, lengths in seconds."""
+        gang = self.gang
+        told: Json = {
+            "kind": gang.kind,
+            "namespace": gang.namespace,
+            "name": gang.name,
+            "phase": gang.phase,
+            "reason": gang.reason or None,
+            "message": gang.message or None,
+            "helps": remedy(gang.reason) or None,
+            "queue": gang.queue,
+            "priority": gang.score,
+            "factors": [
+                {"name": f.name, "value": f.value, "weight": f.weight, "adds": f.contribution}
+                for f in gang.factors
+            ],
+            **dict(gang.counters),
+        }
+        if gang.waits:
+            told |= {
+                "position": gang.position,
+                "waiting": None if self.line is None else len(self.line),
+                "waitSeconds": round(gang.waiting_seconds(self.now)),
+                "ahead": [other.key for other in self.ahead],
+                "estimatedStart": {
+                    "earliest": _written(gang.earliest),
+                    "latest": _written(gang.latest),
+                    "coveragePercent": gang.coverage_percent,
+                },
+            }
+        return told
+
+    def text(self) -> str:
+        """For a terminal, a fact per line."""
+        lines = [f"{label:<10}{said}" if label else said for label, said in self._facts()]
+        return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        gang = self.gang
+        asks = f", {gang.gpus} GPUs" if gang.gpus else ""
+        yield "", f"{gang.kind} {gang.key}: {gang.phase}, queue {gang.queue}{asks}"
+        yield "", ""
+        if gang.reason:
+            yield gang.reason, ""
+        if gang.message:
+            yield "", f"  {gang.message}"
+        if helps := remedy(gang.reason):
+            yield "", f"  What helps: {helps}."
+        if not gang.reason:
+            yield "", "  Nothing is written on it yet: is the operator running, and leading?"
+        yield "", ""
+        yield from self._order() if gang.waits else self._life()
+        if self.queue is not None and gang.phase not in ENDED:
+            yield "queue", _holdings(self.queue)
+        if gang.counters:
+            yield "so far", ", ".join(f"{count} {name}" for name, count in gang.counters)
+
+    def _order(self) -> Iterator[tuple[str, str]]:
+        gang = self.gang
+        yield "waits", duration(gang.waiting_seconds(self.now))
+        if gang.position is not None:
+            of = f" of {len(self.line)}" if self.line is not None else ""
+            yield "order", f"position {gang.position}{of}"
+        yield from _priority(gang)
+        for number, other in enumerate(self.ahead[:_MOST_AHEAD]):
+            yield (
+                "" if number else "ahead",
+                ("" if not number else " " * 10) + _summary(other, self.now),
+            )
+        if (more := len(self.ahead) - _MOST_AHEAD) > 0:
+            yield "", f"{'':10}and {more} more: bireme queue"
+        yield "start", self._start()
+
+    def _start(self) -> str:
+        earliest, latest = self.gang.earliest, self.gang.latest
+        if earliest is None:
+            return (
+                "nobody can say: no places are kept for it yet, or what runs there does not say"
+                " for how long"
+            )
+        if latest is not None and self.gang.coverage_percent is not None:
+            return (
+                f"expected {starts_in(self.gang, self.now)} ({_written(earliest)} to"
+                f" {_written(latest)}); such ranges hold {self.gang.coverage_percent} % of starts"
+            )
+        expected = f"expected {starts_in(self.gang, self.now)} ({_written(earliest)}), or sooner"
+        if latest is None or latest <= earliest:
+            return expected
+        return f"{expected}; by {_written(latest)} in {duration(max(0.0, latest - self.now))}"
+
+    def _life(self) -> Iterator[tuple[str, str]]:
+        gang = self.gang
+        if gang.ready:
+            yield "ready", gang.ready
+        if gang.nodes:
+            yield "on", gang.nodes
+        if gang.progress is not None:
+            yield "done", f"{gang.progress:.0f} %"
+        yield from _priority(gang)
+
+
+def starts_in(gang: GangLine, now: float) -> str:
+    """How long it should still wait; as a range where it says how many starts such ranges hold."""
+    if gang.earliest is None:
+        return "-"
+    soonest = duration(max(0.0, gang.earliest - now))
+    if gang.latest is None or gang.coverage_percent is None:
+        return f"in {soonest}"
+    last = duration(max(0.0, gang.latest - now))
+    return f"in {soonest}" if soonest == last else f"in {soonest} to {last}"
+
+
+def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
+    if gang.score is None:
+        return
+    terms = " + ".join(f"{f.name} {f.value:.3g} x {f.weight:.3g}" for f in gang.factors)
+    named = f" (class {gang.priority_class})" if gang.priority_class else ""
+    yield "priority", f"{gang.score:.4g}" + (f" = {terms}" if terms else "") + named
+
+
+def _summary(other: GangLine, now: float) -> str:
+    asks = f"{other.gpus} GPUs, " if other.gpus else ""
+    score = f", priority {other.score:.4g}" if other.score is not None else ""
+    waits = duration(other.waiting_seconds(now))
+    return f"{other.position}. {other.key}: {asks}waits {waits}, {other.reason}{score}"
+
+
+def _holdings(queue: Json) -> str:
+    """What the queue holds of its limits, resource by resource."""
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    used, limit = status.get("usage") or {}, spec.get("limit") or {}
+    parts = []
+    for name in sorted({*used, *limit}):
+        held = used.get(name, 0)
+        most = f" of {limit[name]}" if name in limit else ""
+        full = name in limit and quantities.parse_quantity(name, held) >= quantities.parse_quantity(
+            name, limit[name]
+        )
+        parts.append(f"{held}{most} {name}" + (" (full)" if full else ""))
+    name = cleaned((queue.get("metadata") or {}).get("name", ""))
+    counts = f"{status.get('admitted', 0)} admitted, {status.get('pending', 0)} pending"
+    return f"{name}: {counts}; holds {', '.join(parts) or 'nothing'}"
+
+
+def _written(seconds: float | None) -> str | None:
+    return None if seconds is None else quantities.format_timestamp(seconds)
+
+
+# ``bireme why``: why one job waits, or where it is; the dominant reason first.
+
+_PLURALS = {
+    name: names.PLURALS[kind]
+    for kind in names.GANG_KINDS
+    for name in (kind.lower(), names.PLURALS[kind], names.SHORT_NAMES[kind])
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Teach ``parser`` what ``bireme why`` understands."""
+    parser.add_argument(
+        "job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup"
+    )
+    common.add_target(parser)
+    common.add_output(parser)
+
+
+def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
+    """Explain; the exit status. Raises ConsoleError without such a job or the right to see it."""
+    kind, _, name = options.job.rpartition("/")
+    plural = _PLURALS.get(kind.lower() or "trainingjob")
+    if plural is None or not name:
+        raise ConsoleError(
+            f"argument JOB: {options.job!r} is no job; write its name, or podgroup/NAME"
+        )
+
+    async def question(reader: Reader) -> Explanation:
+        return await explained(reader, plural, name)
+
+    found = ask(common.target(options), question)
+    common.write(options.output, found.to_json(), found.text())
+    return 0
+
+
+async def explained(reader: Reader, plural: str, name: str) -> Explanation:
+    """One gang and, as far as the caller may read them, all that wait and its queue."""
+    gang = line_of(await reader.get(plural, name, reader.namespace))
+    everyone = await waiting(reader)
+    line = None if everyone is None else in_line(everyone)
+    queue: Json | None = None
+    with suppress(ConsoleError):  # it does not exist, as the reason says, or is not for the caller
+        queue = await reader.get("queues", gang.queue)
+    return Explanation(gang, line, queue, time.time())  # noqa: TID251  # a person asks now
+
+
+async def waiting(reader: Reader, namespace: str | None = None) -> list[Json] | None:
+    """All TrainingJobs and PodGroups; None where the caller may not list them."""
+    found: list[Json] = []
+    for kind in names.GANG_KINDS:
+        listed = await reader.objects_if_allowed(names.path(names.PLURALS[kind], namespace))
+        if listed is None:
+            return None
+        found += [{"kind": kind, **manifest} for manifest in listed]
+    return found

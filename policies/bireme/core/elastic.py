@@ -1,0 +1,107 @@
+"""Elastic gangs: growing into capacity that nobody waits for, shrinking where it is wanted.
+
+Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domains
+of the others that have room for them; a shrink empties the nodes with the fewest replicas first,
+and last of all the one where the others meet.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import (
+    FreeCapacity,
+    Placement,
+    TaskPlacement,
+    keeps_affinity,
+    make_placement,
+)
+from bireme.core.policy import Placer
+from bireme.core.resources import BoolArray, IntArray
+from bireme.core.running import RunningGang
+
+
+def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) -> Placement | None:
+    """``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now.
+
+    None too if a worker would be left without the parameter server that it must have near it.
+    """
+    tasks = []
+    changed = False
+    for task in running.placement.tasks:
+        excess = int(task.counts.sum()) - sizes.get(task.task, 0)
+        if excess > 0:
+            changed = True
+            task = _without(task, excess, running.anchor_row)
+        if len(task.rows):
+            tasks.append(task)
+    if not changed or not tasks or not keeps_affinity(running.gang, tasks, nodes):
+        return None
+    return Placement(tuple(tasks), running.placement.level, running.placement.domain)
+
+
+def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement:
+    """``task`` with ``excess`` fewer replicas."""
+    order = np.lexsort((-task.rows, task.counts, task.rows == anchor_row))
+    counts = task.counts[order]
+    before = np.cumsum(counts) - counts
+    kept = np.empty_like(counts)
+    kept[:] = counts - np.clip(excess - before, 0, counts)
+    result = np.empty_like(kept)
+    result[order] = kept
+    stays = result > 0
+    return TaskPlacement(task.task, task.rows[stays], result[stays])
+
+
+def larger(
+    running: RunningGang,
+    sizes: Mapping[str, int],
+    capacity: FreeCapacity,
+    placer: Placer,
+    may_add: Callable[[Gang], bool],
+) -> tuple[Gang, Placement, Placement] | None:
+    """A growth of ``running`` towards ``sizes`` that fits ``capacity``; halved until it does.
+
+    What is added (as a gang and its places), and all its places then; None when nothing fits, or
+    ``may_add`` refuses all that does.
+    """
+    extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
+    room = {
+        task.name: int(np.minimum(capacity.replicas(task), extra.get(task.name, 0)).sum())
+        for task in running.gang.tasks
+    }
+    extra = {name: min(count, room.get(name, 0)) for name, count in extra.items()}
+    while sum(extra.values()):
+        added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
+        for inside in _nearest(running, capacity.nodes) if may_add(added) else ():
+            placement = placer.place(added, capacity.inside(inside))
+            if placement is not None:
+                whole = joined(running, placement, capacity.nodes)
+                if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
+                    return added, placement, whole
+        extra = {name: count // 2 for name, count in extra.items()}
+    return None
+
+
+def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
+    """Nodes in the domains of ``running``, bool of shape (nodes,), from its own nodes to all."""
+    rows = running.placement.node_rows()
+    own = np.zeros(len(nodes), dtype=np.bool_)
+    own[rows] = True
+    yield own
+    for codes in nodes.domains:
+        yield own | ((codes >= 0) & np.isin(codes, codes[rows]))
+    yield np.ones(len(nodes), dtype=np.bool_)
+
+
+def joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
+    """All places of ``running`` once ``added`` is its own."""
+    sizes: dict[str, IntArray] = {}
+    for task in (*running.placement.tasks, *added.tasks):
+        counts = sizes.setdefault(task.task, np.zeros(len(nodes), dtype=np.int64))
+        counts[task.rows] += task.counts
+    totals = {name: int(counts.sum()) for name, counts in sizes.items()}
+    whole = running.gang.resized({t.name: totals.get(t.name, 0) for t in running.gang.tasks})
+    return make_placement(whole, nodes, sizes)

@@ -1,0 +1,217 @@
+"""Checking what a policy answers: the rails trust no orderer, sizer or placer, learned or not.
+
+Where an answer is not valid, the policy's rules answer in the same cycle. One orderer decides a
+whole cycle, because the claims of two do not compare: after an invalid order the cycle is decided
+anew by that of the rules, and at last by arrival. A gang whose placer fails without rules has no
+places, and without a sizer's answer the general rule sizes all.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from bireme.core.errors import told
+from bireme.core.gangs import Gang
+from bireme.core.placement import FreeCapacity, Placement, TaskPlacement, keeps_affinity
+from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder
+from bireme.core.running import summed, usage_of
+from bireme.core.snapshot import ClusterSnapshot
+
+PATIENCE: Final = 3
+"""Invalid answers of a placer in one cycle."""
+
+Sizes = dict[str, dict[str, int]]
+"""Wanted replicas by gang uid and task name."""
+
+
+class OrderError(Exception):
+    """An orderer failed, lost or invented a gang; the text says which."""
+
+
+class CheckedOrderer:
+    """An orderer whose answers are complete: all gangs, each once."""
+
+    def __init__(self, orderer: Orderer) -> None:
+        self._orderer = orderer
+
+    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+        """No claim of ``gangs`` is lower; -infinity where the orderer does not tell."""
+        tell = getattr(self._orderer, "lowest_claim", None)
+        if tell is None:
+            return -math.inf
+        try:
+            return float(tell(gangs, snapshot))
+        except Exception as error:  # whatever a policy does wrong, the rules decide
+            raise OrderError(f"the orderer failed: {told(error)}") from error
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """All ``gangs``, each once. Raises OrderError where the orderer's answer is another."""
+        if not gangs:
+            return []
+        try:
+            ranked = list(self._orderer.order(gangs, snapshot))
+            # By identity: an orderer that hands back a gang with other tasks has invented it.
+            is_whole = {id(e.gang) for e in ranked} == {id(g) for g in gangs}
+            is_sound = all(
+                math.isfinite(e.score) and (e.claim is None or not math.isnan(e.claim))
+                for e in ranked
+            )
+        except Exception as error:  # whatever a policy does wrong, the rules decide
+            raise OrderError(f"the orderer failed: {told(error)}") from error
+        if len(ranked) != len(gangs) or not is_whole:
+            raise OrderError(
+                f"the orderer returned {len(ranked)} of {len(gangs)} gangs, or unknown ones"
+            )
+        if not is_sound:
+            raise OrderError(
+                "the orderer returned a score that is no finite number, or a claim that is not a"
+                " number"
+            )
+        return ranked
+
+
+class ByArrival:
+    """First come, first served; nobody is stopped. What is left when all orderers fail."""
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """First to arrive first, ties by uid."""
+        return [Ranked(g, 0.0) for g in sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))]
+
+
+def orderers(policy: Policy) -> Iterator[Orderer]:
+    """Who may decide the cycle: the policy, then its rules, at last arrival."""
+    yield CheckedOrderer(policy.orderer)
+    if policy.rules is not None:
+        yield CheckedOrderer(policy.rules.orderer)
+    yield ByArrival()
+
+
+class CheckedSizer:
+    """The policy's sizer, within every gang's smallest and largest size.
+
+    Attributes:
+        fault: What was wrong with the answer; empty when nothing was.
+    """
+
+    def __init__(self, sizer: Sizer | None) -> None:
+        self.fault = ""
+        self._sizer = sizer
+
+    def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
+        """What the sizer wants; gangs it leaves out are sized by the general rule."""
+        if self._sizer is None:
+            return {}
+        try:
+            asked = self._sizer.sizes(order.ranked, snapshot)
+            return {
+                entry.gang.uid: _within(entry.gang, asked[entry.gang.uid])
+                for entry in order.ranked
+                if entry.gang.uid in asked
+            }
+        except OrderError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
+            self.fault = f"the sizer failed: {told(error)}"
+            return {}
+
+
+def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
+    """``sizes`` between the least that may start and the most; only elastic gangs exceed theirs."""
+    least = {task.name: task.replicas for task in gang.at_minimum.tasks}
+    return {
+        task.name: max(
+            least[task.name],
+            min(
+                _whole(gang, task.name, sizes.get(task.name, task.replicas)),
+                task.maximum if gang.is_elastic else task.replicas,
+            ),
+        )
+        for task in gang.tasks
+    }
+
+
+def _whole(gang: Gang, task: str, wanted: object) -> int:
+    """``wanted`` as replicas; ValueError where it is no whole number."""
+    if not isinstance(wanted, (int, np.integer)):
+        name = f"{gang.namespace}/{gang.name}"
+        raise ValueError(f"it wants {wanted!r} {task} replicas of {name}, no whole number")
+    return int(wanted)
+
+
+class CheckedPlacer:
+    """The policy's placer; where it fails or over-commits, that of its rules, if it has any.
+
+    After ``PATIENCE`` invalid answers only the rules are asked, because each may have taken as long
+    as a placer is allowed to think, and a cycle has many gangs.
+
+    Attributes:
+        fault: What was wrong with the last invalid answer; empty when none was.
+    """
+
+    def __init__(self, policy: Policy, snapshot: ClusterSnapshot) -> None:
+        self.fault = ""
+        self.name = type(policy.placer).__qualname__
+        self._given, self._snapshot = policy.placer, snapshot
+        self._rules: Placer | None = policy.rules.placer if policy.rules else None
+        self._patience = PATIENCE
+
+    @cached_property
+    def _placer(self) -> Placer:
+        """Whom to ask in this cycle; raises whatever the policy's placer does."""
+        on = getattr(self._given, "on", None)
+        placer: Placer = self._given if on is None else on(self._snapshot)
+        return placer
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """A valid placement of the whole gang, or None."""
+        if self._rules is not None and not self._patience:
+            return self._rules.place(gang, capacity)
+        try:
+            placement = self._placer.place(gang, capacity)
+            fault = flaw(gang, placement, capacity) if placement is not None else ""
+        except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
+            placement, fault = None, told(error)
+        if not fault:
+            return placement
+        self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"
+        if self._rules is None:
+            return None
+        self._patience -= 1
+        return self._rules.place(gang, capacity)
+
+
+def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
+    """What is wrong with ``placement``; empty when it is whole and fits."""
+    placed = {task.task: int(task.counts.sum()) for task in placement.tasks}
+    asked = {task.name: task.replicas for task in gang.tasks}
+    if placed != asked or len(placement.tasks) != len(gang.tasks):
+        return f"it placed {placed} replicas of {asked}"
+    by_name = {task.task: task for task in placement.tasks}
+    for task in gang.tasks:
+        where = by_name[task.name]
+        if not _is_plain(where, len(capacity.nodes)):
+            return f"task {task.name} is on rows {where.rows} with {where.counts} replicas"
+        if not capacity.replicas(task)[where.rows].all():
+            return f"task {task.name} was placed where not one replica may go"
+    rows, used = summed(*usage_of(gang, placement, capacity.nodes.axis))
+    if bool(((used > capacity.free[rows]) & (used > 0)).any()):
+        return "it over-commits a node"
+    if not keeps_affinity(gang, placement.tasks, capacity.nodes):
+        return "a worker has no parameter server in its domain"
+    return ""
+
+
+def _is_plain(task: TaskPlacement, nodes: int) -> bool:
+    """Whether ``task`` is on rows of the table, each once, ascending, with replicas on each."""
+    rows, counts = task.rows, task.counts
+    return (
+        rows.dtype.kind == counts.dtype.kind == "i"
+        and rows.shape == counts.shape
+        and bool((rows[1:] > rows[:-1]).all())
+        and int(rows[0]) >= 0
+        and int(rows[-1]) < nodes
+        and bool((counts > 0).all())
+    )

@@ -1,0 +1,279 @@
+"""Why a gang does not fit, in numbers and plain words.
+
+Two different answers are kept apart: it does not fit *now* (how much is asked, free and missing)
+and it would not fit an empty cluster either (and the largest gang that would), where empty means
+without all pods but those that never leave. The second depends
+on nodes alone and is remembered with them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from bireme.core.decision import Reservation
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import GrowablePool, NodeTable, feasible
+from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
+from bireme.core.policy import Placer
+from bireme.core.resources import CPU, MEMORY, PODS, STANDARD, Amounts, add
+from bireme.core.running import RunningGang
+from bireme.core.snapshot import ClusterSnapshot
+
+# Times and spans of time as people write them.
+
+HOUR: Final = 3600
+"""Seconds."""
+DAY: Final = 24 * HOUR
+_YEAR_10000: Final = 253_402_300_800
+"""POSIX seconds where written times end. Whoever estimates run times may pass it."""
+
+
+def duration(seconds: float) -> str:
+    """A span of time in the unit that people would count it in, rounded up."""
+    for name, unit in (("s", 1), ("min", 60), ("h", HOUR)):
+        if seconds <= 120 * unit:
+            return f"{math.ceil(seconds / unit)} {name}"
+    return f"{math.ceil(seconds / DAY)} days"
+
+
+def clock_time(seconds: float) -> str:
+    """POSIX seconds as people and Kubernetes write a time, in UTC."""
+    if seconds >= _YEAR_10000:
+        return "the year 10000"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
+    """Asked, free, missing, jobs ahead: for a gang that fits the cluster, but not now."""
+    resource = dominant_resource(gang)
+    usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
+    for task in gang.tasks:
+        usable |= feasible(task.constraints, capacity.nodes)
+    column = capacity.nodes.axis.column(resource)
+    free = 0 if column is None else int(np.maximum(capacity.free[usable, column], 0).sum())
+    asked = gang.demand.get(resource, 0)
+    return (
+        f"asks {shown(resource, asked)} as {composition(gang)}; {shown(resource, free)} free on "
+        f"nodes it may use; {_missing(gang, capacity, asked, free, resource)}; {ahead} ahead"
+    )
+
+
+def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource: str) -> str:
+    if asked > free:
+        return f"{shown(resource, asked - free)} missing"
+    short = []
+    for task in gang.tasks:
+        fits = int(np.minimum(capacity.replicas(task), task.replicas).sum())
+        if fits < task.replicas:
+            short.append(f"{task.replicas - fits} of {task.replicas} {task.name}")
+    if short:
+        return "no room left for " + ", ".join(short)
+    return "its replicas do not fit together"
+
+
+def never_fits(
+    gang: Gang, nodes: NodeTable, placer: Placer, cluster: str = "the empty cluster"
+) -> str | None:
+    """Why the gang would not fit an empty cluster, with the largest that would; None if it fits.
+
+    ``cluster`` is what ``nodes`` are called.
+    """
+    key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
+    if key in nodes.memo:
+        verdict = nodes.memo[key]
+        return verdict if isinstance(verdict, str) else None
+    fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer, cluster)
+    nodes.remember(key, fresh)
+    return fresh
+
+
+def _never_fits(gang: Gang, empty: FreeCapacity, placer: Placer, cluster: str) -> str | None:
+    if not len(empty.nodes):
+        return "the cluster has no nodes"
+    if placer.place(gang, empty) is not None:
+        return None
+    for task in gang.tasks:
+        if not empty.replicas(task).any():
+            return _replica_too_large(task, empty)
+    largest_task = max(gang.tasks, key=lambda task: (task.replicas, task.name))
+    others = {task.name: task.replicas for task in gang.tasks}
+
+    def fits(replicas: int) -> bool:
+        trial = gang.resized(others | {largest_task.name: replicas})
+        return placer.place(trial, empty) is not None
+
+    most = _largest(fits, largest_task.replicas)
+    if not most:
+        return f"asks {composition(gang)}; {cluster} cannot hold them together"
+    return (
+        f"asks {largest_task.replicas} {largest_task.name} replicas; {cluster} holds "
+        f"at most {most} beside the job's other tasks; lower replicas to {most} or add nodes"
+    )
+
+
+def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
+    """The largest size below ``ceiling`` that fits, by bisection; 0 when not even one does."""
+    low, high = 0, ceiling
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
+    nodes = empty.nodes
+    allowed = feasible(task.constraints, nodes)
+    if not allowed.any():
+        return (
+            f"no node matches the node selector, affinity and tolerations of task {task.name} "
+            f"and is ready; change the template or the nodes"
+        )
+    for name, amount in task.request:
+        column = nodes.axis.column(name)
+        most = 0 if column is None else int(nodes.allocatable[allowed, column].max())
+        if amount > most:
+            return (
+                f"one {task.name} replica asks {shown(name, amount)}; the largest node it may "
+                f"use offers {shown(name, most)}; lower the request to at most that"
+            )
+    return (
+        f"one {task.name} replica asks for more of several resources than any one node offers "
+        f"together; lower the request"
+    )
+
+
+def dominant_resource(gang: Gang) -> str:
+    """The resource people count the gang in: its devices if it asks any, else cores, memory."""
+    devices = sorted(name for name in gang.demand if name not in STANDARD)
+    if devices:
+        return max(devices, key=lambda name: gang.demand[name])
+    return next((name for name in (CPU, MEMORY) if gang.demand.get(name)), PODS)
+
+
+def composition(gang: Gang) -> str:
+    """The gang in words: ``4 worker + 1 ps``."""
+    return " + ".join(f"{task.replicas} {task.name}" for task in gang.tasks)
+
+
+def shown(resource: str, amount: int) -> str:
+    """An amount with its unit, as a person would write it."""
+    if resource == CPU:
+        return f"{amount / 1000:g} cpu"
+    if resource == MEMORY:
+        return f"{amount / 2**30:.4g}Gi memory"
+    return f"{amount} {resource}"
+
+
+def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None) -> str:
+    """Where a gang was planned, at which part of its size, and ahead of whom."""
+    message = f"{composition(gang)} planned {where(placement)}"
+    if gang.replicas < whole.replicas:
+        message += f", {gang.replicas} of {whole.replicas} replicas"
+    if passed is not None:
+        message += f", {ahead_of(passed, whole)}"
+    return message
+
+
+def ahead_of(passed: Gang, gang: Gang) -> str:
+    """Whom ``gang`` is started before."""
+    message = f"ahead of {passed.namespace}/{passed.name} without delaying it"
+    return f"{message}; {expected(gang)}" if gang.is_learned_estimate else message
+
+
+def expected(gang: Gang) -> str:
+    """How long a gang should run, where its owner did not say so."""
+    return f"expected to run {duration(gang.estimated_seconds or 0.0)}, as nine in ten of like runs"
+
+
+def where(placement: Placement) -> str:
+    """A placement in words."""
+    nodes = len(placement.node_rows())
+    if placement.level == CLUSTER_LEVEL:
+        return f"on {nodes} nodes across the cluster"
+    kind = placement.level.rsplit("/", 1)[-1]
+    if kind == "hostname":
+        return f"on node {placement.domain}"
+    return f"on {nodes} nodes of {kind} {placement.domain}"
+
+
+def over_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """What a queue would hold too much of: resource -> (asked, used, limit)."""
+    parts = [
+        f"asks {shown(name, asked)}, {shown(name, used)} of {shown(name, limit)} in use"
+        for name, (asked, used, limit) in excess.items()
+    ]
+    return f"queue {queue!r}: " + "; ".join(parts)
+
+
+def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
+    """What even an unused queue may not hold."""
+    parts = [
+        f"{shown(name, asked)}, its limit is {shown(name, limit)}"
+        for name, (asked, _, limit) in excess.items()
+    ]
+    return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
+
+
+def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:
+    """What is asked of which all nodes there may ever be have less; None if there is enough."""
+    total = snapshot.total
+    for pool in snapshot.growable:
+        total = add(total, pool.template.allocatable, pool.room + pool.coming)
+    parts = [
+        f"{shown(name, amount)}, all nodes together offer {shown(name, total.get(name, 0))}"
+        for name, amount in asked.items()
+        if amount > total.get(name, 0)
+    ]
+    return f"asks more than the cluster may ever offer: {'; '.join(parts)}" if parts else None
+
+
+def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
+    """Which places are kept for a blocked gang, and from when on it should have them."""
+    places = where(reservation.placement).removeprefix("on ")
+    if reservation.start <= snapshot.now:
+        return f"kept for it: {places}, as soon as what runs there ends"
+    return f"kept for it: {places}, expected free at {clock_time(reservation.start)}"
+
+
+def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
+    """Why ``gang``, which would fit now, must wait all the same."""
+    message = f"fits now, but would take places kept for {blocked.namespace}/{blocked.name}"
+    if reservation is not None and not reservation.is_closed:
+        message += f" from {clock_time(reservation.start)} on"
+        if gang.is_learned_estimate:
+            message += f"; {expected(gang)}"
+        message += "; a spec.estimatedDuration that ends before lets it start"
+    return f"{message}; {ahead} ahead"
+
+
+def would_pass_limit(blocked: Gang, ahead: int) -> str:
+    """Why a gang that would fit now waits for the one that its queue's limit is kept for."""
+    return (
+        f"fits now, but what its queue may still hold is kept for {blocked.namespace}/"
+        f"{blocked.name}; {ahead} ahead"
+    )
+
+
+def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
+    """Whose places a gang is waiting for."""
+    names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
+    stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
+    return f"{composition(gang)} start once those have left that make room for it{stopping}"
+
+
+def scaling_up(nodes: Mapping[str, int], late: Iterable[GrowablePool], now: float) -> str:
+    """How many nodes of which pools a gang waits for, and which pools have kept it waiting."""
+    parts = [f"{number} more {_nodes(number)} of pool {pool}" for pool, number in nodes.items()]
+    message = f"waits for {' and '.join(parts)}"
+    for pool in late:
+        ago = duration(now - (pool.asked_at or now))
+        message += f"; {pool.coming} {_nodes(pool.coming)} of pool {pool.name} "
+        message += f"asked for {ago} ago, none has come"
+    return message
+
+
+def _nodes(number: int) -> str:
+    return "node" if number == 1 else "nodes"

@@ -1,0 +1,303 @@
+"""How many nodes a pool should have now: the floor, and what to ask of the target.
+
+The floor is the most of: what the forecast expects until a node asked for now is there, what
+running and planned gangs need, and what waiting gangs grow the pool to; within the pool's bounds.
+A forecast raises the target by so many nodes an hour and never lowers it. Lowered it is by empty
+nodes alone, once they have been empty for long enough, where that is allowed. A forecast that is
+old, broken or missing counts for nothing, and the message says so.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from bireme.core.cycle import configuration_fault
+from bireme.core.decision import Decision
+from bireme.core.gangs import Gang, Task
+from bireme.core.messages import HOUR, duration
+from bireme.core.nodes import NodeTable, ScaledPool, feasible, in_pool
+from bireme.core.queue_tree import QueueTree
+from bireme.core.reasons import Reason
+from bireme.core.resources import BoolArray, FloatArray
+from bireme.core.snapshot import ClusterSnapshot
+
+STALE_AFTER_SECONDS: Final = 26 * HOUR
+"""Forecasts are made nightly; two hours are for a night that runs late."""
+
+Raised: TypeAlias = tuple[tuple[float, int], ...]
+"""When a forecast raised a target, POSIX seconds, and by how many nodes."""
+
+_LEAST_PATIENCE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class HourForecast:
+    """The nodes' worth of demand expected in the hour from ``start``, POSIX seconds.
+
+    ``p50`` is exceeded half the time; ``upper`` is the quantile that the pool is scaled by.
+    """
+
+    start: float
+    p50: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBounds:
+    """What the owner of a pool allows.
+
+    Attributes:
+        minimum, maximum: Nodes.
+        max_step: By how many nodes in an hour a forecast may raise the target.
+        lead_seconds: How long a node takes to come: the forecast is followed so far ahead.
+        scale_in: Whether empty nodes may go, each after ``cool_down_seconds``.
+    """
+
+    minimum: int
+    maximum: int
+    max_step: int = 10
+    lead_seconds: int = 600
+    scale_in: bool = False
+    cool_down_seconds: int = 1800
+
+    @property
+    def patience_seconds(self) -> int:
+        """How long a node may take to come before its pool is late."""
+        return max(_LEAST_PATIENCE_SECONDS, 2 * self.lead_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """How a pool stands.
+
+    Attributes:
+        replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
+        needed: Nodes that must stay: something is bound or planned there, or a gang that waits
+            counts on them.
+        wanted: The nodes that the target should ask for, for the sake of gangs that wait, as
+            :func:`wanted_by_gangs` says.
+        coming: Nodes asked for that are not ready yet: while there are any, none is given up.
+        empty_since: Of every ready, empty node that may go, since when; POSIX seconds.
+        forecast: Hours in ascending order, possibly some that are over.
+        forecast_made: When, POSIX seconds; None for never.
+        raised: What the forecast raised the target by, at least within the last hour.
+    """
+
+    replicas: int
+    needed: int
+    wanted: int = 0
+    coming: int = 0
+    empty_since: tuple[float, ...] = ()
+    forecast: tuple[HourForecast, ...] = ()
+    forecast_made: float | None = None
+    raised: Raised = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDecision:
+    """What is decided about one pool.
+
+    Attributes:
+        floor: The least nodes it should have.
+        replicas: What its target should ask for; the present number where nothing is to be done.
+        message: Why, for people.
+        step: By how many nodes the forecast alone raises the target; to be kept by
+            :func:`with_step`, once it is done.
+    """
+
+    floor: int
+    replicas: int
+    reason: Reason
+    message: str
+    step: int = 0
+
+
+def wanted_by_gangs(pool: str, replicas: int, decision: Decision) -> int:
+    """Nodes that ``pool``, whose target asks for ``replicas``, should have for gangs that wait.
+
+    That is ``replicas`` and the growth on top of it, which is 0 where those that come are enough;
+    0 where no gang waits for nodes of the pool.
+    """
+    grown = [growth.nodes for growth in decision.growth if growth.pool == pool]
+    return replicas + sum(grown) if grown else 0
+
+
+def with_step(raised: Raised, step: int, now: float) -> Raised:
+    """``raised`` with a ``step`` that is done ``now``, without what is older than an hour."""
+    return (*_lately(raised, now), (now, step)) if step else raised
+
+
+def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+    """The floor of a pool at ``now``, POSIX seconds, and what its target should ask for."""
+    expected, said = _expected(bounds, state, now)
+    allowed = _within_step(expected, bounds, state, now)
+    reactive = _clamped(max(state.needed, state.wanted), bounds)
+    level = max(reactive, _clamped(allowed, bounds))
+    if allowed < expected:
+        said = f"{said}, of which {bounds.max_step} more an hour may be asked for"
+    target, reason = _target(bounds, state, now, level, max(expected, state.needed, state.wanted))
+    step = max(0, target - max(state.replicas, reactive))
+    return FloorDecision(level, target, reason, _message(bounds, state, target, reason, said), step)
+
+
+def _clamped(nodes: int, bounds: PoolBounds) -> int:
+    return min(max(nodes, bounds.minimum), bounds.maximum)
+
+
+def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
+    """Nodes expected to be asked for until a node asked for now is there; 0, and why, if unknown.
+
+    Where the forecast cannot be used, all of it counts for nothing.
+    """
+    made, until = state.forecast_made, now + bounds.lead_seconds
+    if made is None or not math.isfinite(made) or not state.forecast:
+        return 0, "there is no forecast"
+    if not now - STALE_AFTER_SECONDS <= made <= now + HOUR:
+        age = f"{duration(now - made)} old" if made < now else "from the future"
+        return 0, f"the forecast is {age} and not used"
+    hours = [hour for hour in state.forecast if hour.start < until and now < hour.start + HOUR]
+    if not hours:
+        return 0, f"the forecast says nothing of the next {duration(bounds.lead_seconds)}"
+    if not all(0 <= hour.upper < math.inf for hour in hours):
+        return 0, "the forecast is no number of nodes and not used"
+    most = math.ceil(max(hour.upper for hour in hours))
+    return most, f"the forecast for the next {duration(bounds.lead_seconds)} is at most {most}"
+
+
+def _within_step(expected: int, bounds: PoolBounds, state: PoolState, now: float) -> int:
+    """``expected``, or as much of it as the forecast may still raise the target to this hour."""
+    spent = sum(nodes for _, nodes in _lately(state.raised, now))
+    return min(expected, state.replicas + max(0, bounds.max_step - spent))
+
+
+def _lately(raised: Raised, now: float) -> Raised:
+    return tuple(each for each in raised if now - each[0] < HOUR)
+
+
+def _target(
+    bounds: PoolBounds, state: PoolState, now: float, level: int, asked: int
+) -> tuple[int, Reason]:
+    if state.replicas > bounds.maximum:
+        return state.replicas, Reason.ABOVE_MAX
+    if level > state.replicas:
+        return level, Reason.RAISED
+    cool = sum(now - since >= bounds.cool_down_seconds for since in state.empty_since)
+    if bounds.scale_in and cool and not state.coming and level < state.replicas:
+        return max(level, state.replicas - cool), Reason.LOWERED
+    if asked > bounds.maximum == state.replicas:
+        return state.replicas, Reason.AT_MAX
+    return state.replicas, Reason.AT_FLOOR
+
+
+def _message(bounds: PoolBounds, state: PoolState, target: int, reason: Reason, said: str) -> str:
+    parts = [f"{state.needed} in use or kept"]
+    if state.wanted:
+        parts.append(f"{state.wanted} asked for by waiting gangs")
+    why = ", ".join((*parts, said))
+    match reason:
+        case Reason.ABOVE_MAX:
+            return (
+                f"the target asks for {state.replicas} nodes, max is {bounds.maximum}; "
+                f"it is left alone; {why}"
+            )
+        case Reason.AT_MAX:
+            return f"{target} nodes, and max is {bounds.maximum}: {why}"
+        case Reason.AT_FLOOR:
+            return f"{target} nodes: {why}"
+    return f"from {state.replicas} to {target} nodes: {why}"
+
+
+# What is asked of node pools, in nodes: by what runs or is planned there, and by who waits.
+#
+# An amount counts as so many nodes as it takes of the pool's scarcest resource, in fractions. A
+# waiting gang counts at the least size that may start, if its queue could admit it beside those
+# that came before; each of its tasks to the pool whose template takes its replicas with the fewest
+# nodes.
+
+
+def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[str, float]:
+    """Nodes' worth of what is asked of each of ``pools``, by name; names are different.
+
+    A node may be in several pools. A pool without a template has no demand: its nodes are unknown.
+    """
+    known = [pool for pool in sorted(pools, key=lambda pool: pool.name) if pool.template]
+    templates = _templates(known, snapshot.nodes.topology_levels)
+    demand = np.array([_held(snapshot, pool, templates) for pool in known])
+    most = np.array([pool.most for pool in known])
+    each: dict[object, FloatArray] = {}
+    for gang in _admissible(snapshot) if known else ():
+        for task in gang.tasks:
+            kind = (task.request, task.constraints)
+            if kind not in each:
+                each[kind] = _worth(task, templates)
+            nodes = each[kind] * task.replicas
+            nodes = np.where(nodes <= most, nodes, np.inf)
+            fewest = int(np.argmin(nodes))
+            if np.isfinite(nodes[fewest]):
+                demand[fewest] += nodes[fewest]
+    counted = dict(zip((pool.name for pool in known), demand.tolist(), strict=True))
+    return {pool.name: counted.get(pool.name, 0.0) for pool in pools}
+
+
+def _templates(pools: Sequence[ScaledPool], levels: Sequence[str]) -> NodeTable:
+    """One empty node of every pool, under its name: rows are those of ``pools``."""
+    nodes = [
+        replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False)
+        for pool in pools
+        if pool.template is not None
+    ]
+    return NodeTable(nodes, levels)
+
+
+def _held(snapshot: ClusterSnapshot, pool: ScaledPool, templates: NodeTable) -> float:
+    """Nodes' worth of what is bound or planned in ``pool``, without pods that never leave."""
+    nodes, row = snapshot.nodes, templates.row[pool.name]
+    here = in_pool(pool.selector, nodes)
+    used = np.maximum(snapshot.used[here] - nodes.fixed[here], 0).sum(axis=0)
+    by_name = dict(zip(nodes.axis.names, used.tolist(), strict=True))
+    held = np.array([by_name.get(name, 0) for name in templates.axis.names], dtype=np.float64)
+    return float(_shares(held, templates)[row])
+
+
+def _shares(amounts: FloatArray, templates: NodeTable) -> FloatArray:
+    """``amounts``, shape (resources,), in nodes of every template; of what they have none, 0."""
+    offers = (templates.allocatable - templates.fixed).astype(np.float64)
+    shares = np.divide(amounts, offers, out=np.zeros_like(offers), where=offers > 0)
+    return np.asarray(shares.max(axis=1), dtype=np.float64)
+
+
+def _worth(task: Task, templates: NodeTable) -> FloatArray:
+    """Nodes' worth of one replica per pool, shape (pools,); infinite where it may not run."""
+    request = templates.axis.request(task.request)
+    if request is None:
+        return np.full(len(templates), np.inf)
+    fits = (request <= templates.allocatable - templates.fixed).all(axis=1)
+    fits &= feasible(task.constraints, templates)
+    return np.where(fits, _shares(request.astype(np.float64), templates), np.inf)
+
+
+def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
+    """Waiting gangs, first come first, as far as their queues could hold them together."""
+    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+    for whole in sorted(snapshot.waiting, key=lambda gang: (gang.arrived, gang.uid)):
+        gang = whole.at_minimum
+        if configuration_fault(gang, snapshot, queues) is not None:
+            continue
+        if queues.excess(gang.queue, gang.demand) is None:
+            queues.take(gang.queue, gang.demand)
+            yield gang
+
+
+def needed_nodes(snapshot: ClusterSnapshot, kept: Collection[str]) -> BoolArray:
+    """Nodes that must stay, shape (nodes,): in use or planned on, or in ``kept`` by name.
+
+    ``kept`` is that of the decision (:class:`bireme.core.decision.Decision`). What pods that never
+    leave use does not count.
+    """
+    needed = np.asarray((snapshot.used > snapshot.nodes.fixed).any(axis=1), dtype=np.bool_)
+    row = snapshot.nodes.row
+    needed[[row[name] for name in kept if name in row]] = True
+    return needed

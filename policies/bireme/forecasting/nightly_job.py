@@ -1,0 +1,348 @@
+"""One night over all NodePoolScalers: read what was asked for so far, forecast, write it down.
+
+One pool that fails stops no other. Where the history of one cannot be had tonight, the forecast of
+last night stays (the operator follows it until it is 26 hours old), and the condition Forecast
+says why.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+import numpy as np
+from yarl import URL
+
+from bireme.core.errors import BiremeError, told
+from bireme.core.messages import DAY, HOUR
+from bireme.core.reasons import Reason
+from bireme.core.resources import FloatArray
+from bireme.forecasting.forecasters import Forecaster
+from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
+from bireme.kube import names, quantities, wire
+from bireme.kube.api.node_pool_scaler import (
+    HISTORY_DAYS,
+    NodePoolScalerSpec,
+    PoolHistory,
+    history_of,
+    placed,
+)
+from bireme.kube.client import ApiClient, ApiError
+from bireme.kube.conditions import cleaned, with_condition
+from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
+
+# Hours from Prometheus: one range query, evaluated at the end of each hour.
+#
+# So a query such as ``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is
+# over. The answer is believed no further than it was asked for: one series, at the times of the
+# question, of bounded size, within bounded time. Values that are no finite numbers count as not
+# recorded and are noted.
+
+MOST_POINTS: Final = 11_000
+"""Prometheus refuses to give more points of a series at once."""
+MOST_BYTES: Final = 2 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 30.0
+_SHOWN: Final = 200
+
+
+class PrometheusError(BiremeError):
+    """Prometheus cannot be reached, refuses, or answers something else than was asked."""
+
+
+class _Series(msgspec.Struct):
+    values: list[tuple[float, str]] = []
+    metric: dict[str, str] = {}
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[msgspec.Raw] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str = ""
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+    warnings: list[str] = []
+
+
+async def hourly(
+    url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """``query`` for each of the ``hours`` from ``start`` (POSIX seconds) on, shape (hours,).
+
+    Hours without a value are NaN; the notes say what was odd.
+
+    Args:
+        url: Of the server, without ``/api/v1``.
+        query: PromQL with exactly one series as its result.
+        timeout_seconds: For the whole of it.
+
+    Raises:
+        PrometheusError: see there; the text says what to do.
+        ValueError: more hours than Prometheus gives at once.
+    """
+    if not 1 <= hours <= MOST_POINTS:
+        raise ValueError(f"hours is {hours}; Prometheus gives 1 to {MOST_POINTS}")
+    asked = {
+        "query": query,
+        "start": str(int(start) + HOUR),
+        "end": str(int(start) + HOUR * hours),
+        "step": str(HOUR),
+        "timeout": f"{timeout_seconds:g}s",
+    }
+    status, body = await _post(url, asked, timeout_seconds)
+    answer = _opened(status, body)
+    notes = [f"Prometheus warns: {text[:_SHOWN]}" for text in answer.warnings[:3]]
+    pairs = _only_series(answer.data)
+    return _placed(pairs, int(start), hours, notes), tuple(notes)
+
+
+async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
+    """Status and body; a form, since queries may be longer than an address may be."""
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    headers = {
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "User-Agent": "bireme",
+    }
+    try:
+        target = URL(f"{url.rstrip('/')}/api/v1/query_range")
+        async with (
+            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
+            session.post(
+                target, data=urlencode(asked).encode(), headers=headers, allow_redirects=False
+            ) as response,
+        ):
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(64 * 1024):
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise PrometheusError(
+                        f"Prometheus answers with more than {MOST_BYTES // 2**20} MiB; "
+                        "aggregate the query to one series"
+                    )
+            return response.status, bytes(body)
+    except TimeoutError as error:
+        raise PrometheusError(
+            f"Prometheus gave no answer within {seconds:g} s; simplify the query, or record it"
+        ) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise PrometheusError(
+            f"Prometheus cannot be asked: {error or type(error).__name__}; check "
+            "history.prometheus.url and whether the network allows it"
+        ) from error
+
+
+def _opened(status: int, body: bytes) -> _Answer:
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        shown = body[:_SHOWN].decode(errors="replace")
+        raise PrometheusError(
+            f"what answers at history.prometheus.url is no Prometheus: HTTP {status}, {shown!a}"
+        ) from error
+    if status != 200 or answer.status != "success":
+        raise PrometheusError(
+            f"Prometheus refuses the query: HTTP {status}, {answer.error[:_SHOWN] or 'no reason'}"
+        )
+    return answer
+
+
+def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
+    if data.result_type != "matrix":
+        raise PrometheusError(f"Prometheus answers with {data.result_type[:32]!a}, not a matrix")
+    if len(data.result) != 1:
+        remedy = "aggregate it, as in sum(...)" if data.result else "check its names and labels"
+        raise PrometheusError(f"the query has {len(data.result)} series, not one; {remedy}")
+    try:
+        return msgspec.json.decode(data.result[0], type=_Series).values
+    except msgspec.DecodeError as error:
+        raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
+
+
+def _placed(
+    pairs: Sequence[tuple[float, str]], start: int, hours: int, notes: list[str]
+) -> FloatArray:
+    """Each value in the hour that ends at its time."""
+    values = np.full(hours, np.nan)
+    odd = []
+    for at, text in pairs:
+        hour, rest = divmod(at - start - HOUR, HOUR)
+        if rest or not 0 <= hour < hours:
+            raise PrometheusError(f"Prometheus answers for {at:.0f}, which was not asked for")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            odd.append(text)
+        else:
+            values[int(hour)] = value
+    if odd:
+        notes.append(f"{len(odd)} values are no finite numbers, first {odd[0][:32]!a}")
+    return values
+
+
+CONDITION: Final = "Forecast"
+_PAGE: Final = 100
+_TRIES: Final = 5
+_CUSTOM: Final = msgspec.json.Decoder(wire.Custom)
+_LEFT_AS_IT_WAS: Final = {Reason.HISTORY_UNAVAILABLE, Reason.FORECAST_FAILED}
+
+
+class PoolsError(BiremeError):
+    """The pools cannot be listed, or one that was named does not exist; the text says which."""
+
+
+class Night:
+    """One run over the pools; ``now`` is POSIX seconds, ``tell`` gets a line for each."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        now: float,
+        candidates: Sequence[Forecaster],
+        tell: Callable[[str], None],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._client = client
+        self._now = now
+        self._candidates = candidates
+        self._tell = tell
+        self._dry_run = dry_run
+
+    async def forecast(self, wanted: Sequence[str] = ()) -> int:
+        """All pools, or those ``wanted``; how many failed.
+
+        Raises:
+            PoolsError: they cannot be listed, or one that is wanted is not there.
+        """
+        pools = await self._pools()
+        if missing := set(wanted) - {pool.name for pool in pools}:
+            raise PoolsError(f"there is no NodePoolScaler {', '.join(sorted(missing))}")
+        chosen = [pool for pool in pools if not wanted or pool.name in wanted]
+        failed = [pool.name for pool in chosen if not await self._is_done(pool)]
+        which = f": {', '.join(failed)}" if failed else ""
+        self._tell(f"{len(failed)} of {len(chosen)} pools failed{which}")
+        return len(failed)
+
+    async def _pools(self) -> list[PoolFacts]:
+        found: list[PoolFacts] = []
+        params: dict[str, str | int] = {"limit": _PAGE}
+        try:
+            while True:
+                path = names.path("nodepoolscalers")
+                page = wire.page(await self._client.get(path, params=params))
+                found += map(_facts, page.items or ())
+                if not page.metadata.next:
+                    return found
+                params["continue"] = page.metadata.next
+        except ApiError as error:
+            raise PoolsError(f"NodePoolScalers cannot be listed: {error}") from error
+
+    async def _is_done(self, pool: PoolFacts) -> bool:
+        """Whether ``pool`` got what there is to say about it."""
+        forecast = await self._made(pool)
+        shown = f"{forecast.tomorrow}; " if forecast.is_made else ""
+        self._tell(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.said)}")
+        try:
+            if not self._dry_run:
+                await self._write(pool, forecast)
+        except ApiError as error:
+            if error.is_not_found:
+                self._tell(f"{pool.name}: it is gone")
+                return True
+            self._tell(f"{pool.name}: not written: {cleaned(str(error))}")
+            return False
+        return forecast.reason not in _LEFT_AS_IT_WAS
+
+    async def _made(self, pool: PoolFacts) -> PoolForecast:
+        """A forecast, or why there is none; whatever goes wrong is this pool's alone."""
+        if pool.spec is None:
+            return PoolForecast((), Reason.FORECAST_FAILED, pool.fault)
+        try:
+            history = await self._history(pool, pool.spec)
+            return forecast_pool(history, self._now, _settings(pool.spec), self._candidates)
+        except PrometheusError as error:
+            return PoolForecast((), Reason.HISTORY_UNAVAILABLE, str(error))
+        except Exception as error:  # noqa: BLE001  # the other pools have a right to theirs
+            return PoolForecast((), Reason.FORECAST_FAILED, told(error))
+
+    async def _history(self, pool: PoolFacts, spec: NodePoolScalerSpec) -> PoolHistory:
+        recorded = history_of(pool.status)
+        asked = spec.history.prometheus
+        if asked is None:
+            return recorded
+        hours = HISTORY_DAYS * DAY // HOUR
+        start = self._now - self._now % HOUR - HOUR * hours
+        values, notes = await hourly(asked.url, asked.query, start, hours)
+        if spec.history.measure == "Demand":
+            return PoolHistory(start, values, np.full(hours, np.nan), notes)
+        demand = placed([(recorded.start, recorded.demand)], start, hours)
+        return PoolHistory(start, demand, values, (*recorded.notes, *notes))
+
+    async def _write(self, pool: PoolFacts, forecast: PoolForecast) -> None:
+        """Merge into the status what is the job's own, over the version that was read."""
+        path = f"{names.path('nodepoolscalers', name=pool.name)}"
+        for _ in range(_TRIES):
+            body = {
+                "metadata": {"resourceVersion": pool.resource_version},
+                "status": status_of(pool, forecast, self._now),
+            }
+            try:
+                await self._client.merge_patch(f"{path}/status", body)
+                return
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+            pool = _facts(msgspec.Raw(await self._client.get(path)))
+        raise ApiError(409, "Conflict", f"its status changed {_TRIES} times meanwhile")
+
+
+def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, Any]:
+    """The merge patch of ``status``; None takes a field away."""
+    said = {"conditions": list(pool.status.get("conditions") or ())}
+    words = cleaned(forecast.said)
+    with_condition(said, CONDITION, forecast.is_made, forecast.reason, words, now)
+    if forecast.reason in _LEFT_AS_IT_WAS:
+        return said
+    if not forecast.is_made:
+        gone = dict.fromkeys(("forecast", "forecastTime", "model"))
+        return {**said, **gone, "tomorrow": forecast.tomorrow}
+    return {
+        **said,
+        "forecast": [
+            {
+                "hour": quantities.format_timestamp(h.start),
+                "p50": round(h.p50, 2),
+                "upper": round(h.upper, 2),
+            }
+            for h in forecast.hours
+        ],
+        "forecastTime": quantities.format_timestamp(now),
+        "tomorrow": forecast.tomorrow,
+        "model": {
+            "name": forecast.model,
+            "skill": _rounded(forecast.skill),
+            "accuracy": _rounded(forecast.accuracy),
+            "why": cleaned(forecast.why),
+        },
+    }
+
+
+def _facts(raw: msgspec.Raw) -> PoolFacts:
+    return from_manifest(wire.decode(raw, _CUSTOM))
+
+
+def _settings(spec: NodePoolScalerSpec) -> NightlySettings:
+    return NightlySettings(
+        spec.quantile_percent / 100, spec.min, spec.max, spec.history.measure, spec.time_zone
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,449 @@
+"""What a node pool will need in the next two days: a history in, hours with quantiles out.
+
+Pure: the job of the night calls it with what it read, the simulator with what it made up.
+
+    history -> cleaned by the wall clock -> the model that did best lately -> hours in UTC
+
+With the measure Tasks it is finished jobs that are forecast, and nodes follow by how many of them
+a node finishes per hour (equations 2 and 3 of the paper of RLPTO and LSP).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from bireme.core.errors import BiremeError, SettingError
+from bireme.core.messages import HOUR
+from bireme.core.node_floor import HourForecast
+from bireme.core.reasons import Reason
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.forecasting.forecasters import Forecaster
+from bireme.forecasting.selection import Chosen, choose
+from bireme.forecasting.series import FitError, Series, TooShort, filled, gaps
+from bireme.kube import quantities
+from bireme.kube.api.node_pool_scaler import PoolHistory
+
+# Hours as they were counted -> a series to forecast from, or a refusal that says what is missing.
+#
+# Nothing is made up in silence: every repair is a note. Days and weeks repeat by the clock on the
+# wall, so the series has one value for each hour of that clock: the hour that a change to summer
+# time leaves out is interpolated, of the one that comes twice the mean is taken.
+#
+# *   Values below 0 or beyond counting are refused: such an hour counts as not recorded.
+# *   A spike, more than 3 times what all other days but one ever reached, counts as the most that
+#     its hour of the day reached on other days. A rise that comes back on a third day is no spike.
+# *   Gaps of up to a day are filled with the same hour a week before, else by a line; a longer one
+#     ends the history that is used.
+
+DAY_HOURS: Final = 24
+WEEK_HOURS: Final = 168
+MOST_GAP_HOURS: Final = 24
+MOST_FILLED: Final = 0.1
+"""Share of the hours that may be filled in."""
+MOST_BEHIND_HOURS: Final = 48
+"""How long before now the history may end."""
+SPIKE: Final = 3.0
+_MOST_AMOUNT: Final = 1e9
+
+
+class Unusable(BiremeError):  # noqa: N818  # it says what the history is
+    """A history that nothing can be forecast from; ``has_gaps`` says that hours are missing."""
+
+    def __init__(self, words: str, *, has_gaps: bool = False) -> None:
+        super().__init__(words)
+        self.has_gaps = has_gaps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cleaned:
+    """What a history becomes.
+
+    Attributes:
+        series: One value per hour of the wall clock.
+        first_hour: What that clock shows at its first value, as :class:`WallClock` numbers hours.
+        cut_hours: Missing hours in the latest gap that ended the history; 0 without one.
+    """
+
+    series: Series
+    first_hour: int
+    cut_hours: int
+
+
+class WallClock:
+    """Hours by the clock of a time zone, numbered as if it showed UTC."""
+
+    def __init__(self, zone: str) -> None:
+        self._zone = _zone(zone)
+
+    def hours(self, starts: FloatArray) -> IntArray:
+        """The hour that the clock shows at each of ``starts``, POSIX seconds of whole hours."""
+        shown = [self._shown(start) for start in starts]
+        return np.array(shown, dtype=np.int64)
+
+    def date(self, at: float) -> datetime:
+        """What the clock and its calendar show at ``at``, POSIX seconds."""
+        return datetime.fromtimestamp(at, self._zone)
+
+    def _shown(self, start: float) -> int:
+        offset = self.date(start).utcoffset()
+        return int((start + (offset.total_seconds() if offset else 0)) // HOUR)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:  # unknown, malformed, or a folder of zones
+        raise SettingError(
+            f"timeZone {name!a} is not known: give one of the tz database, such as Europe/Berlin"
+        ) from error
+
+
+def clean(
+    start: float, values: FloatArray, now: float, clock: WallClock, unit: str, notes: list[str]
+) -> Cleaned:
+    """The series of ``values``, hours from ``start`` on, NaN where nothing was recorded.
+
+    Hours that are not over at ``now`` do not count. What is repaired or left out is appended to
+    ``notes``, in words that call the values ``unit``.
+
+    Raises:
+        Unusable: nothing is left, the history ends more than two days before ``now``, or more than
+            a tenth of it is missing.
+    """
+    over = max(0, int((now - start) // HOUR))
+    kept = _accepted(values[:over].astype(np.float64), start, unit, notes)
+    starts = start + HOUR * np.arange(len(kept), dtype=np.float64)
+    shown = clock.hours(starts)
+    kept = _without_spikes(kept, starts, shown, unit, notes)
+    recorded = np.flatnonzero(~np.isnan(kept))
+    if not len(recorded):
+        raise Unusable("no hour of it is recorded")
+    behind = over - 1 - int(recorded[-1])
+    if behind > MOST_BEHIND_HOURS:
+        raise Unusable(f"the last {behind} hours are not recorded", has_gaps=True)
+    inside = slice(int(recorded[0]), int(recorded[-1]) + 1)
+    wall, first, skipped = _on_the_wall(kept[inside], shown[inside])
+    wall, dropped, cut_hours = _since_the_last_long_gap(wall, skipped, notes)
+    whole = _filled(wall, skipped[dropped:], notes)
+    # The time of a wall clock is read as if it were UTC: what counts is the hour of the day.
+    series = Series(whole, HOUR, (DAY_HOURS, WEEK_HOURS), float(HOUR * (first + dropped)))
+    return Cleaned(series, first + dropped, cut_hours)
+
+
+def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
+    """``values`` with those that are no amounts counted as not recorded."""
+    wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MOST_AMOUNT)))
+    if len(wrong):
+        first = (
+            f"{values[wrong[0]]:g} {unit} at {quantities.format_timestamp(start + HOUR * wrong[0])}"
+        )
+        notes.append(f"{len(wrong)} values refused, first {first}: they are 0 to {_MOST_AMOUNT:g}")
+        values[wrong] = np.nan
+    return values
+
+
+def _without_spikes(
+    values: FloatArray, starts: FloatArray, shown: IntArray, unit: str, notes: list[str]
+) -> FloatArray:
+    """``values`` with spikes replaced; of two days nobody can say which is the usual one."""
+    days, row = np.unique(shown // DAY_HOURS, return_inverse=True)
+    if len(days) < 4:
+        return values
+    peaks = np.full(len(days), -np.inf)
+    np.fmax.at(peaks, row, values)
+    # The second highest of the other days: the third of all for the two highest themselves.
+    highest = np.sort(peaks)[::-1]
+    limits = SPIKE * np.where(peaks >= highest[1], highest[2], highest[1])
+    is_spike = (values > limits[row]) & (limits[row] > 0)
+    usual, spikes = np.where(is_spike, np.nan, values), np.flatnonzero(is_spike)
+    for at in spikes:
+        same = usual[shown % DAY_HOURS == shown[at] % DAY_HOURS]
+        values[at] = np.nan if np.isnan(same).all() else np.nanmax(same)
+    if len(spikes):
+        notes.append(
+            f"{len(spikes)} hours from "
+            f"{quantities.format_timestamp(starts[spikes[0]])} on are more than "
+            f"{SPIKE:g} times the {unit} of all other days; they count as their usual most"
+        )
+    return values
+
+
+def _on_the_wall(values: FloatArray, shown: IntArray) -> tuple[FloatArray, int, BoolArray]:
+    """A value for each hour of the clock, the first hour, and which hours the clock left out."""
+    first = int(shown[0])
+    at = shown - first
+    hours = int(at[-1]) + 1
+    there = ~np.isnan(values)
+    sums = np.bincount(at[there], weights=values[there], minlength=hours)
+    counts = np.bincount(at[there], minlength=hours)
+    wall = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return wall, first, np.bincount(at, minlength=hours) == 0
+
+
+def _since_the_last_long_gap(
+    wall: FloatArray, skipped: BoolArray, notes: list[str]
+) -> tuple[FloatArray, int, int]:
+    """What comes after the last gap that is too long to fill, hours dropped, hours missing."""
+    long = [gap for gap in gaps(wall) if gap[1] - gap[0] > MOST_GAP_HOURS]
+    dropped = long[-1][1] if long else 0
+    cut_hours = long[-1][1] - long[-1][0] if long else 0
+    if dropped:
+        notes.append(
+            f"{cut_hours} hours in a row are not recorded; the {len(wall) - dropped} since count"
+        )
+    wall = wall[dropped:]
+    missing = int((np.isnan(wall) & ~skipped[dropped:]).sum())
+    if missing > MOST_FILLED * len(wall):
+        raise Unusable(
+            f"{missing} of {len(wall)} hours are not recorded, more than {MOST_FILLED:.0%}",
+            has_gaps=True,
+        )
+    return wall, dropped, cut_hours
+
+
+def _filled(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArray:
+    """``wall`` without gaps; it begins and ends with a value."""
+    missing = np.isnan(wall)
+    counted = int((missing & ~skipped).sum())
+    if counted:
+        notes.append(f"{counted} missing hours filled with the week before, else by a line")
+    return filled(wall, WEEK_HOURS, by_line=skipped)
+
+
+# How many tasks a node finishes in an hour, and how many nodes a number of tasks takes.
+#
+# Equations 2 and 3 of the paper of RLPTO and LSP: the rate is smoothed exponentially over the days,
+#
+#     rate_new = rho * rate_old + (1 - rho) * rate_past,     nodes = tasks / rate_new
+
+RHO = 0.8
+"""Weight of what was known before the last observation."""
+
+
+def task_rate(observed: Iterable[float], rho: float = RHO) -> float:
+    """Tasks per node and hour, smoothed; the first observation is what is known at first.
+
+    Args:
+        observed: Tasks per node and hour, oldest first, at least one, none below 0.
+        rho: From 0 to 1.
+
+    Raises:
+        SettingError: a value is not so.
+    """
+    rates = list(observed)
+    if not rates or not 0 <= rho <= 1 or not all(0 <= rate < float("inf") for rate in rates):
+        raise SettingError(
+            f"{len(rates)} rates and rho {rho}: give at least one finite rate, none below 0, "
+            "and rho from 0 to 1"
+        )
+    smoothed = rates[0]
+    for past in rates[1:]:
+        smoothed = rho * smoothed + (1 - rho) * past
+    return smoothed
+
+
+def nodes_for(tasks: float, rate: float) -> float:
+    """Nodes that ``tasks`` per hour take at ``rate`` tasks per node and hour; not rounded.
+
+    Raises:
+        SettingError: ``rate`` is not above 0.
+    """
+    if rate <= 0:
+        raise SettingError(
+            f"rate is {rate} tasks per node and hour; without finished tasks measure Demand instead"
+        )
+    return tasks / rate
+
+
+HORIZON_HOURS: Final = 48
+ENOUGH_HOURS: Final = 14 * DAY_HOURS
+"""From here on models are fitted and compared; with less the last days are repeated."""
+LEAST_HOURS: Final = 4 * DAY_HOURS
+TEST_HOURS: Final = 14 * DAY_HOURS
+
+
+@dataclass(frozen=True, slots=True)
+class PoolForecast:
+    """What is forecast for a pool, or why nothing is.
+
+    Attributes:
+        hours: Nodes' worth by hour (UTC) from that of now on; () where nothing can be said.
+        reason: What became of it, as the condition Forecast says it.
+        why: The same in words.
+        notes: What was odd about the history, and what was made of it.
+        model: Name of the forecaster.
+        skill: Against seasonal-naive on the last days: 1 at best, 0 as good; None if unknown.
+        accuracy: 1 - WAPE on the last days; None where nothing was asked for in them.
+        tomorrow: The next day in a few words, or that nothing is forecast.
+    """
+
+    hours: tuple[HourForecast, ...]
+    reason: Reason
+    why: str
+    notes: tuple[str, ...] = ()
+    model: str = ""
+    skill: float | None = None
+    accuracy: float | None = None
+    tomorrow: str = "not forecast"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a forecast to go by."""
+        return bool(self.hours)
+
+    @property
+    def said(self) -> str:
+        """All words about it."""
+        return "; ".join((self.why, *self.notes))
+
+
+@dataclass(frozen=True, slots=True)
+class NightlySettings:
+    """What a pool says about its forecast.
+
+    Attributes:
+        quantile: How sure the upper value is, 0.5 to 0.99.
+        minimum, maximum: Nodes, for the words about tomorrow.
+        measure: What is forecast.
+        time_zone: By whose clock days and weeks repeat.
+    """
+
+    quantile: float
+    minimum: int
+    maximum: int
+    measure: Literal["Demand", "Tasks"] = "Demand"
+    time_zone: str = "UTC"
+
+
+def forecast_pool(
+    history: PoolHistory, now: float, settings: NightlySettings, candidates: Sequence[Forecaster]
+) -> PoolForecast:
+    """The forecast of the 48 hours from that of ``now`` (POSIX seconds) on.
+
+    Args:
+        history: What was counted, as far as it goes.
+        now: When it is made; hours that are not over do not count.
+        settings: Those of the pool.
+        candidates: What may beat the seasonal-naive forecast.
+
+    Raises:
+        SettingError: there is no such time zone.
+    """
+    notes = list(history.notes)
+    try:
+        return _forecast(history, now, settings, candidates, notes)
+    except Unusable as error:
+        has_gaps = error.has_gaps
+        reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
+        return PoolForecast((), reason, str(error), tuple(notes))
+    except FitError as error:
+        is_short = isinstance(error, TooShort)
+        reason = Reason.TOO_LITTLE_HISTORY if is_short else Reason.FORECAST_FAILED
+        return PoolForecast((), reason, str(error), tuple(notes))
+
+
+def _forecast(
+    history: PoolHistory,
+    now: float,
+    settings: NightlySettings,
+    candidates: Sequence[Forecaster],
+    notes: list[str],
+) -> PoolForecast:
+    """As :func:`forecast_pool`; ``notes`` tell what was repaired, also where it raises.
+
+    Raises:
+        Unusable: the history is.
+        FitError: not even the seasonal-naive forecast can be judged.
+    """
+    clock = WallClock(settings.time_zone)
+    is_tasks = settings.measure == "Tasks"
+    values, unit = (history.tasks, "tasks") if is_tasks else (history.demand, "nodes")
+    cleaned = clean(history.start, values, now, clock, unit, notes)
+    factor = _nodes_per_task(history, notes) if is_tasks else 1.0
+    starts = now - now % HOUR + HOUR * np.arange(HORIZON_HOURS, dtype=np.float64)
+    chosen, median, upper = _points(cleaned, clock.hours(starts), settings.quantile, candidates)
+    hours = tuple(
+        HourForecast(float(start), float(p50), float(high))
+        for start, p50, high in zip(starts, factor * median, factor * upper, strict=True)
+    )
+    reason, why = _judged(chosen, cleaned)
+    faults = (f"{name} failed: {fault}" for name, fault in chosen.faults.items())
+    return PoolForecast(
+        hours,
+        reason,
+        why,
+        (*notes, *faults),
+        chosen.name,
+        chosen.skill,
+        chosen.scores[chosen.name].accuracy_wape,
+        _tomorrow(hours, now, clock, settings, chosen.name),
+    )
+
+
+def _points(
+    cleaned: Cleaned, shown: IntArray, quantile: float, candidates: Sequence[Forecaster]
+) -> tuple[Chosen, FloatArray, FloatArray]:
+    """The model chosen, and medians and upper values of the hours ``shown`` by the clock."""
+    series = cleaned.series
+    known = len(series)
+    if known < LEAST_HOURS:
+        raise Unusable(
+            f"{known} hours are recorded in a row; a forecast takes {LEAST_HOURS}",
+            has_gaps=cleaned.cut_hours > 0,
+        )
+    # An hour that comes twice is known from its first time: the second goes by the hour after it.
+    ahead = np.maximum(shown - cleaned.first_hour - known, 0)
+    steps = int(ahead[-1]) + 1
+    test = min(TEST_HOURS, max(known // 2 // DAY_HOURS * DAY_HOURS, steps + DAY_HOURS))
+    tried = candidates if known >= ENOUGH_HOURS else ()
+    chosen = choose(series, tried, steps, test, quantile)
+    points = chosen.model.at(series.values, np.array([known], dtype=np.int64), steps)[0]
+    median, upper = (chosen.intervals.quantile(points, q)[ahead] for q in (0.5, quantile))
+    return chosen, median, upper
+
+
+def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
+    """Nodes that one task per hour takes, by the days that have both tasks and nodes."""
+    columns = history.tasks, history.demand
+    both = np.logical_and(*(np.isfinite(column) & (column >= 0) for column in columns))
+    tasks, nodes = (np.where(both, column, 0.0) for column in columns)
+    days = np.arange(len(tasks)) // DAY_HOURS
+    by_day = np.bincount(days, tasks), np.bincount(days, nodes)
+    rates = [float(t / n) for t, n in zip(*by_day, strict=True) if t > 0 and n > 0]
+    if not rates:
+        raise Unusable("no day has both finished tasks and nodes that they ran on")
+    rate = task_rate(rates)
+    notes.append(f"a node finishes {rate:.3g} tasks per hour")
+    return nodes_for(1.0, rate)
+
+
+def _judged(chosen: Chosen, cleaned: Cleaned) -> tuple[Reason, str]:
+    known = len(cleaned.series)
+    if known < ENOUGH_HOURS:
+        words = f"{chosen.name}: {known} hours are recorded in a row, models take {ENOUGH_HOURS}"
+        has_gaps = cleaned.cut_hours > 0
+        reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
+        return reason, words
+    if chosen.name == chosen.baseline:
+        return Reason.SEASONAL_NAIVE_USED, chosen.said
+    return Reason.FORECAST_MADE, chosen.said
+
+
+def _tomorrow(
+    hours: Sequence[HourForecast], now: float, clock: WallClock, settings: NightlySettings, by: str
+) -> str:
+    """Such as ``Mon 6-14 nodes, most at 14:00, by lsp``."""
+    today = clock.date(now).date()
+    next_day = [(clock.date(h.start), h.upper) for h in hours if clock.date(h.start).date() > today]
+    first = next_day[0][0].date()
+    wanted = [(at, math.ceil(upper - 1e-9)) for at, upper in next_day if at.date() == first]
+    low, (most_at, high) = min(n for _, n in wanted), max(wanted, key=lambda each: each[1])
+    fewest, most = (min(max(n, settings.minimum), settings.maximum) for n in (low, high))
+    span = f"{fewest}-{most} nodes, most at {most_at:%H:%M}" if fewest < most else f"{most} nodes"
+    beyond = f" ({high} wanted)" if high > settings.maximum else ""
+    return f"{first:%a} {span}{beyond}, by {by}"

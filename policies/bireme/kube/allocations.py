@@ -1,0 +1,492 @@
+"""Gangs that hold places, as the core sees them: from a plan and its pods to a RunningGang.
+
+Whom a plan belongs to is told by the uid that owns it, never by its name: what a job left behind
+that is gone, or was replaced by another of its name, holds its places until it is cleared away.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bireme.core.estimates import RuntimeHistory
+from bireme.core.gangs import Gang, Key, Role, Task
+from bireme.core.nodes import NodeTable
+from bireme.core.placement import Placement, TaskPlacement, smallest_domain
+from bireme.core.progress_reports import believed
+from bireme.core.reasons import Reason
+from bireme.core.resources import Request, add
+from bireme.core.running import RunningGang
+from bireme.kube import names, quantities
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.tenancy import Standing
+from bireme.kube.training_jobs import JobFacts
+
+# A planned gang beside the pods that exist: who is bound, ready, missing, in the way.
+#
+# A pure comparison of plan and pods. Only trusted pods count: for a TrainingJob those that its
+# own uid controls and whose name is planned, for other controllers those whose UID is planned.
+
+
+@dataclass(frozen=True)
+class GangView:
+    """The members of one plan, each with its pod or None, and pods of earlier plans."""
+
+    plan: PlanFacts
+    members: tuple[tuple[Member, PodFacts | None], ...]
+    leftovers: tuple[PodFacts, ...]
+    """Pods of the same owner that this plan does not name, or of an earlier attempt."""
+
+    def count(self, task: str) -> dict[str, int]:
+        """How many replicas of ``task`` have come how far, as ``status.tasks`` reports it."""
+        pods = [pod for member, pod in self.members if member.task == task]
+        there = [pod for pod in pods if pod is not None]
+        return {
+            "planned": len(pods),
+            "bound": sum(bool(pod.node) for pod in there),
+            "ready": sum(pod.is_ready for pod in there),
+            "succeeded": sum(pod.phase == "Succeeded" for pod in there),
+            "failed": sum(pod.phase == "Failed" for pod in there),
+        }
+
+    @cached_property
+    def missing(self) -> tuple[Member, ...]:
+        """Members without a pod."""
+        return tuple(member for member, pod in self.members if pod is None)
+
+    @cached_property
+    def unbound(self) -> tuple[Member, ...]:
+        """Members that are planned but hold no node yet."""
+        return tuple(member for member, pod in self.members if pod is None or not pod.node)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether every member is on a node."""
+        return not self.unbound
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every member is ready or has already succeeded."""
+        return all(
+            p is not None and (p.is_ready or p.phase == "Succeeded") for _, p in self.members
+        )
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether every member is on its node and goes on, and no other pod is left."""
+        return not self.leftovers and all(
+            p is not None and p.node and not p.is_leaving and not p.is_terminal
+            for _, p in self.members
+        )
+
+    @property
+    def plan_in_place(self) -> PlanFacts:
+        """The plan with every bound member where it is, which only Score mode leaves open."""
+        members = tuple(
+            replace(m, node=pod.node) if pod is not None and pod.node else m
+            for m, pod in self.members
+        )
+        return replace(self.plan, members=members)
+
+    @cached_property
+    def held_by_leftovers(self) -> tuple[PodFacts, ...]:
+        """The leftovers that still hold a node."""
+        return tuple(pod for pod in self.leftovers if pod.node and not pod.is_terminal)
+
+    @cached_property
+    def uids(self) -> frozenset[str]:
+        """Of all pods seen here."""
+        there = (pod for _, pod in self.members if pod is not None)
+        return frozenset(pod.uid for pod in itertools.chain(there, self.leftovers))
+
+    @cached_property
+    def demand(self) -> dict[str, int]:
+        """What the members that have not ended ask together, and leftovers until they have."""
+        total: dict[str, int] = {}
+        for task, count in Counter(
+            member.task for member, pod in self.members if not _gave_its_room_back(member, pod)
+        ).items():
+            total = add(total, self.plan.requests.get(task, ()), count)
+        for pod in self.held_by_leftovers:
+            total = add(total, pod.request)
+        return total
+
+    @cached_property
+    def places(self) -> dict[str, dict[str, int]]:
+        """Task to node to how many members hold room there, bound or only planned."""
+        found: dict[str, dict[str, int]] = {}
+        for member, pod in self.members:
+            if not _gave_its_room_back(member, pod):
+                node = pod.node if pod is not None and pod.node else member.node
+                nodes = found.setdefault(member.task, {})
+                nodes[node] = nodes.get(node, 0) + 1
+        return found
+
+    @cached_property
+    def anchor(self) -> str:
+        """The node of replica 0 of the first task, where the others meet; empty for none."""
+        first = (pod.node if pod is not None and pod.node else m.node for m, pod in self.members)
+        return next(first, "")
+
+    def usage(self) -> Iterable[tuple[str, Request]]:
+        """(node, request) of every member that has room but no pod which counts there itself."""
+        for member, pod in self.members:
+            holds = pod is not None and pod.node and not pod.is_terminal
+            if not holds and not _gave_its_room_back(member, pod):
+                node = pod.node if pod is not None and pod.node else member.node
+                yield node, self.plan.requests.get(member.task, ())
+
+
+def _gave_its_room_back(member: Member, pod: PodFacts | None) -> bool:
+    """A replica of a job keeps its room when it fails: its gang starts again, or ends, whole."""
+    if pod is None or not pod.is_terminal:
+        return False
+    return pod.phase == "Succeeded" or bool(member.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A plan that was decided and is being written: its gang counts as placed already.
+
+    ``job_uid`` is empty for pods of other controllers, as in ``GroupFacts``.
+    """
+
+    queue: str
+    job_uid: str
+    plan: PlanFacts
+
+
+def pod_name(job: str, task: str, index: int) -> str:
+    """The name of a replica's pod; also its host name, so it stays the same over restarts."""
+    return f"{job}-{task}-{index}"
+
+
+def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of the gang ``key``: a TrainingJob's, or with no ``job_uid`` that of others."""
+    return of_job(key, job_uid, plan, pods) if job_uid else of_group(plan, pods)
+
+
+def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of a TrainingJob's gang."""
+    own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
+    members: list[tuple[Member, PodFacts | None]] = []
+    for member in plan.members:
+        name = pod_name(key[1], member.task, member.index)
+        pod = own.get(name)
+        if pod is not None and pod.labels.get(names.PLAN_LABEL) == plan.label:
+            del own[name]
+            members.append((member, pod))
+        else:
+            members.append((member, None))
+    return GangView(plan, tuple(members), tuple(own.values()))
+
+
+def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
+    """The view of a PodGroup whose pods other controllers made.
+
+    A member whose pod is gone is no member any more: its controller makes another, with another
+    UID, which asks for a place of its own.
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    return GangView(plan, tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid), ())
+
+
+def in_the_way(
+    job: JobFacts, group: GroupFacts | None, labelled: Iterable[PodFacts]
+) -> tuple[Reason, str] | None:
+    """What must go before ``job`` can start: objects that hold the names it needs."""
+    if group is not None and group.job_uid != job.uid:
+        if group.job_uid:
+            return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
+        return Reason.SPEC_INVALID, (
+            f"a PodGroup {job.key[1]!r} exists that is not this job's; delete or rename one"
+        )
+    labelled = list(labelled)
+    if not labelled:
+        return None
+    needed = {
+        pod_name(job.key[1], task.name, index)
+        for task in job.tasks
+        for index in range(task.replicas)
+    }
+    left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in needed]
+    stranger = next((p for p in left if not p.owner_uids and not p.is_leaving), None)
+    if stranger is not None:
+        return Reason.PODS_REFUSED, (
+            f"a pod {stranger.key[1]!r} exists that is not this job's; delete it or rename the job"
+        )
+    if left:
+        return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
+    return None
+
+
+# How long TrainingJobs will run, by those that have succeeded: the history of the operator.
+#
+# The API server tells no other owner of a job than its namespace, so that is the user of
+# :class:`~bireme.core.estimates.RuntimeHistory`. All of it is memory, made anew from the finished
+# jobs that the API server still has when a term of leadership begins.
+#
+# What is learned is how long a job held its places, from its admission to its end, which is what
+# reservations and backfill need to know. Only a success teaches, and only of a job whose last start
+# was the first that ever ran:
+#
+# *   a run that failed, met its deadline or was stopped ended early;
+# *   a job that was preempted, interrupted, restarted or suspended after it had run may have gone
+# on
+#     from a checkpoint, or may have begun again: its last run is a part of the work, and nobody
+#     knows which;
+# *   a resized job teaches like any other: its like are resized too.
+#
+# Pods of other controllers teach nothing, as nobody says when they have done what they were for.
+# How
+# long they run is judged by the TrainingJobs of their namespace, if they end by themselves at all.
+
+
+class RunTimes:
+    """The history of run times, and of which jobs it consists."""
+
+    def __init__(self) -> None:
+        self._history = RuntimeHistory()
+        self._learned: set[str] = set()
+
+    def learn(
+        self,
+        jobs: Iterable[JobFacts],
+        about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Remember the run of each of ``jobs`` that has finished, once, in the order they ended.
+
+        ``about`` the key of a job is held while its run is read.
+        """
+        fresh = [job for job in jobs if job.is_finished and job.uid not in self._learned]
+        for job in sorted(fresh, key=lambda job: (str(job.status.get("completionTime")), job.uid)):
+            self._learned.add(job.uid)
+            with about(job.key):
+                seconds = run_seconds(job)
+                if seconds is not None:
+                    self._history.observe(job.key[0], job.template, seconds)
+
+    def forget(self, uids: set[str]) -> None:
+        """Drop which jobs were learned from but are gone; ``uids`` are those that exist."""
+        self._learned &= uids
+
+    def of_job(self, job: JobFacts) -> float | None:
+        """Seconds that ``job`` should run by the history; None where that, or its owner, says so.
+
+        Its owner's word, ``estimatedDuration``, counts for more.
+        """
+        if job.spec is None or job.spec.estimated_duration is not None or not job.tasks:
+            return None
+        return self._history.estimate(job.key[0], job.template)
+
+    def of_group(self, key: Key, pods: Iterable[PodFacts | None]) -> float | None:
+        """Seconds that ``pods`` of another controller should run; None when nobody knows.
+
+        That is so as soon as one of those that exist is started again whenever it ends.
+        """
+        if any(pod is not None and pod.runs_forever for pod in pods):
+            return None
+        return self._history.estimate(key[0], "")
+
+
+def run_seconds(job: JobFacts) -> float | None:
+    """How long a finished job held its places in one undisturbed start; None where it did not."""
+    started, admitted, ended = (
+        quantities.parse_timestamp(job.status.get(name))
+        for name in ("startTime", "admittedTime", "completionTime")
+    )
+    if job.phase != "Succeeded" or not job.tasks or admitted is None or ended is None:
+        return None
+    # ``startTime`` is when the gang first ran, and absent where it ended before anybody looked.
+    is_undisturbed = started is None or started >= admitted
+    # Times are written in whole seconds: less than one is not nothing.
+    return (ended - admitted or 1.0) if is_undisturbed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Plan and pods of a gang that holds places: as they were promised, or as they are written.
+
+    ``queue`` is the one they count in. ``job_uid`` is empty for pods of other controllers, as in
+    ``GroupFacts``.
+    """
+
+    key: Key
+    job_uid: str
+    queue: str
+    view: GangView
+
+
+def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
+    """The queue that a planned gang counts in, whatever its job or PodGroup says by now."""
+    return plan.queue or (group.spec.queue if group.spec is not None else "")
+
+
+def queue_usage(
+    placed: Iterable[Holding],
+    labelled: Mapping[Key, Collection[Key]],
+    pods: Mapping[Key, PodFacts],
+) -> dict[str, dict[str, int]]:
+    """By queue what gangs hold, and bound pods that were admitted and belong to no gang any more.
+
+    Such are left behind when a job or PodGroup is deleted without its pods. ``labelled`` has, by
+    gang, the keys of all of ``pods`` that carry its label.
+    """
+    usage: dict[str, dict[str, int]] = {}
+    counted = dict.fromkeys(labelled, frozenset[str]())
+    for held in placed:
+        usage[held.queue] = add(usage.get(held.queue, {}), held.view.demand)
+        counted[held.key] = held.view.uids
+    # Where a gang has counted as many as there are, nobody need look at tens of thousands of pods.
+    strays = (
+        pods[key]
+        for gang, keys in labelled.items()
+        if len(keys) > len(counted[gang])
+        for key in keys
+        if pods[key].uid not in counted[gang]
+    )
+    for pod in strays:
+        queue = pod.labels.get(names.QUEUE_LABEL)
+        if queue and pod.node and not pod.is_terminal:
+            usage[queue] = add(usage.get(queue, {}), pod.request)
+    return usage
+
+
+def job_allocation(
+    job: JobFacts,
+    held: Holding,
+    standing: Standing,
+    run_times: RunTimes,
+    nodes: NodeTable,
+) -> RunningGang | None:
+    """The places of a TrainingJob's gang; None when it holds none on nodes that exist."""
+    view = held.view
+    class_name = job.spec.priority_class_name if job.spec else None
+    priority, _ = standing.priority(class_name)
+    may_preempt, learned_seconds = standing.may_preempt(class_name), run_times.of_job(job)
+    gang = job.gang(priority, may_preempt=may_preempt, learned_seconds=learned_seconds)
+    tasks = _tasks(gang.tasks, view)
+    gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
+    # What comes, goes or ends is resized afterwards: only then is it known who is there.
+    is_same = view.plan.spec_hash == job.spec_hash
+    is_steady = job.phase == "Running" and is_same and view.is_whole
+    gang = replace(gang, is_elastic=gang.is_elastic and is_steady)
+    if job.is_finished:
+        gang = replace(gang, is_preemptible=False)
+    running = _running(gang, view, nodes, _is_leaving(job, view))
+    if running is None or gang.progress is None:
+        return running
+    return replace(running, gang=believed(running.gang, running))
+
+
+def _is_leaving(job: JobFacts, view: GangView) -> bool:
+    """Whether its places come free soon, without anybody stopping it."""
+    if job.is_finished and not job.is_leaving:
+        return not job.keeps_pods
+    return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
+
+
+def _arrived(job: JobFacts, view: GangView) -> float:
+    """As if all its waiting, over all its times in the queue, had come just before this start.
+
+    Until its admission is recorded, ``job.waited`` is what it had waited before.
+    """
+    since = view.plan.planned if "admittedTime" in job.status else job.queued
+    return since - job.waited
+
+
+def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
+    """Pods that a job's gang has given up, as a gang that leaves; None without any."""
+    pods: dict[str, list[PodFacts]] = {}
+    for pod in held.view.held_by_leftovers:
+        pods.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
+    if not pods:
+        return None
+    gang = replace(
+        job.gang(0),
+        uid=f"{job.uid}/leaving",
+        queue=held.queue,
+        tasks=tuple(Task(name, len(some), some[0].request) for name, some in pods.items()),
+        is_elastic=False,
+    )
+    places = {name: Counter(pod.node for pod in some) for name, some in pods.items()}
+    return _running(gang, held.view, nodes, True, places)
+
+
+def of_others(
+    group: GroupFacts, held: Holding, run_times: RunTimes, nodes: NodeTable, is_over: bool
+) -> RunningGang | None:
+    """The places of pods that another controller made, which alone may stop them.
+
+    Also of those whose job ``is_over``, so that they are leaving, or was not understood.
+    """
+    learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
+    gang = Gang(
+        uid=held.job_uid or group.uid,
+        name=held.key[1],
+        namespace=held.key[0],
+        queue=held.queue,
+        tasks=_tasks((), held.view),
+        arrived=group.created,
+        kind="TrainingJob" if held.job_uid else "PodGroup",
+        user=held.key[0],
+        estimated_seconds=learned_seconds,
+        is_learned_estimate=learned_seconds is not None,
+        is_preemptible=False,
+    )
+    return _running(gang, held.view, nodes, group.is_leaving or is_over)
+
+
+def _running(
+    gang: Gang,
+    view: GangView,
+    nodes: NodeTable,
+    is_leaving: bool,
+    places: Mapping[str, Mapping[str, int]] | None = None,
+) -> RunningGang | None:
+    """``gang`` on ``places``, by task and node; the view's unless given."""
+    tasks = []
+    for task in gang.tasks:
+        there = (view.places if places is None else places).get(task.name, {})
+        known = sorted((nodes.row[name], n) for name, n in there.items() if name in nodes.row)
+        if known:
+            rows, counts = np.array(known, dtype=np.int64).T
+            tasks.append(TaskPlacement(task.name, rows, counts))
+    if not tasks:
+        return None
+    every = np.unique(np.concatenate([task.rows for task in tasks]))
+    placement = Placement(tuple(tasks), *smallest_domain(nodes, every))
+    # Replicas that have ended or lost their node are not to be replaced one by one.
+    has_all = sum(int(task.counts.sum()) for task in tasks) == len(view.members)
+    return RunningGang(
+        gang=replace(gang, is_elastic=gang.is_elastic and has_all),
+        placement=placement,
+        started=view.plan.planned,
+        resized=view.plan.resized,
+        is_leaving=is_leaving,
+        anchor_row=nodes.row.get(view.anchor, -1),
+    )
+
+
+def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
+    """``known`` with what was planned for them; tasks that only the plan knows are added."""
+    plan = view.plan
+    told = {task.name for task in known}
+    planned = Counter(member.task for member, _ in view.members)
+    added = [
+        _only_planned(view, name, count) for name, count in planned.items() if name not in told
+    ]
+    return (*(replace(t, request=plan.requests.get(t.name, t.request)) for t in known), *added)
+
+
+def _only_planned(view: GangView, name: str, replicas: int) -> Task:
+    text = view.plan.roles.get(name, "")
+    role = Role(text) if text in set(Role) else Role.WORKER
+    request = view.plan.requests.get(name, ())
+    return Task(name, replicas, request, role, priority=role.default_priority)

@@ -1,0 +1,249 @@
+"""What every API model shares: camelCase on the wire, unknown fields refused, CEL rules beside it.
+
+A rule is data. Its message is a template whose ``{...}`` parts are CEL expressions, so a refusal
+can name the values that clash; the API server adds the path of the field itself.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+
+from bireme.kube.quantities import MOST, PATTERN, SHORT_PATTERN, parse_duration, parse_quantity
+
+
+class Model(BaseModel):
+    """Base of every API model: frozen, strict about unknown fields.
+
+    The docstring below a field describes it in the CustomResourceDefinition.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        extra="forbid",
+        frozen=True,
+    )
+
+    def to_manifest(self) -> dict[str, Any]:
+        """The JSON form for the API server: camelCase, absent instead of null."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @classmethod
+    def read(cls, spec: Mapping[str, Any]) -> tuple[Self | None, str]:
+        """The model of a ``spec`` off the wire and "", or None and what is wrong with it."""
+        try:
+            return cls.model_validate(spec, extra="ignore"), ""
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            return None, f"spec.{where}: {first['msg']}; correct it, or update Bireme"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One CEL validation of the model it is attached to.
+
+    ``expression`` must be true of ``self``; one that mentions ``oldSelf`` is checked on updates
+    only. ``message`` says what is wrong, with which values, and the remedy; its ``{...}`` parts
+    hold CEL without braces.
+    """
+
+    expression: str
+    message: str
+    field: str | None = None
+    """Path of the field to blame, from the model the rule is attached to: ``.spec.queue``."""
+
+    def to_schema(self) -> dict[str, str]:
+        """The entry of ``x-kubernetes-validations``."""
+        schema = {"rule": self.expression, "messageExpression": _message_expression(self.message)}
+        return schema if self.field is None else {**schema, "fieldPath": self.field}
+
+
+def checked_by(*rules: Rule) -> dict[str, Any]:
+    """The schema addition that attaches ``rules``, for a model's or a field's JSON schema."""
+    return {"x-kubernetes-validations": [rule.to_schema() for rule in rules]}
+
+
+def kept(field: str, old: str, new: str) -> str:
+    """CEL: an optional field is absent from both, or equal in both."""
+    return (
+        f"has({old}.{field}) == has({new}.{field})"
+        f" && (!has({new}.{field}) || {old}.{field} == {new}.{field})"
+    )
+
+
+def changed(field: str) -> str:
+    """How a message begins that refuses another value of an optional field of the spec."""
+    before, after = (
+        f"{{has({side}.spec.{field}) ? string({side}.spec.{field}) : '(absent)'}}"
+        for side in ("oldSelf", "self")
+    )
+    return f"spec.{field} cannot change from {before} to {after}"
+
+
+def _message_expression(template: str) -> str:
+    """CEL that fills the template; ``format`` has a bounded cost estimate, ``+`` has none."""
+    texts = re.split(r"\{(.*?)\}", template)
+    literal = json.dumps("%s".join(text.replace("%", "%%") for text in texts[::2]))
+    return f"{literal}.format([{', '.join(texts[1::2])}])"
+
+
+# Field types with the limits Kubernetes puts on them: names, label keys, quantities, times.
+#
+# Every string, list and map of the API is bounded here or at its field: without bounds CEL's cost
+# estimate refuses a CRD, and one object could fill the store.
+
+DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_LABEL_FROM_LETTER: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN: Final = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+LABEL_KEY: Final = (
+    "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+
+MAX_REPLICAS: Final = 10_000
+MAX_TASKS: Final = 16
+MAX_PLANNED_TASKS: Final = 32
+MAX_LABEL: Final = 63
+
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, max_length=63)]
+DnsSubdomain = Annotated[str, Field(pattern=DNS_SUBDOMAIN, max_length=253)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=MAX_LABEL)]
+TaskName = Annotated[str, Field(pattern=DNS_LABEL_FROM_LETTER, max_length=20)]
+
+Reason = Annotated[str, Field(max_length=64)]
+"""A PascalCase word from the project's one list of reasons."""
+
+Message = Annotated[str, Field(max_length=1024)]
+
+Replicas = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Timestamp = AwareDatetime
+
+Quantity = Annotated[
+    StrictInt | StrictStr,
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 32}),
+]
+
+
+def _is_duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+Duration = Annotated[
+    str,
+    Field(
+        max_length=32,
+        json_schema_extra=checked_by(
+            Rule(
+                f"self.matches('{PATTERN}') && self.matches('[1-9]')",
+                "{self} is no duration above zero: write hours, minutes and seconds,"
+                " such as 2h30m or 90s",
+            ),
+            Rule(
+                f"!self.matches('{PATTERN}') || !self.matches('[1-9]')"
+                f" || (self.matches('{SHORT_PATTERN}')"
+                f" && duration(self) <= duration('{MOST}'))",
+                f"{{self}} is longer than ten years: write at most {MOST}",
+            ),
+        ),
+    ),
+    AfterValidator(_is_duration),
+]
+"""Hours, minutes and seconds as Go writes them."""
+
+_RESOURCE_NAME: Final = "^[-A-Za-z0-9_./]+$"
+_UNCOUNTABLE: Final = (
+    f"!name.matches('{_RESOURCE_NAME}')"
+    " || (type(self[name]) == int ? self[name] < 0"
+    " : !isQuantity(self[name]) || quantity(self[name]).isLessThan(quantity('0')))"
+)
+
+
+def _all_countable(quantities: dict[str, int | str]) -> dict[str, int | str]:
+    for resource_name, value in quantities.items():
+        if not re.fullmatch(_RESOURCE_NAME, resource_name):
+            raise ValueError(
+                f"{resource_name!a} is no resource name; write one like nvidia.com/gpu"
+            )
+        parse_quantity(resource_name, value)
+    return quantities
+
+
+ResourceMap = Annotated[
+    dict[str, Quantity],
+    Field(
+        max_length=32,
+        json_schema_extra=checked_by(
+            Rule(
+                f"self.all(name, !({_UNCOUNTABLE}))",
+                f"cannot count {{self.map(name, {_UNCOUNTABLE},"
+                " '%s=%s'.format([name, self[name]]))}"
+                ": write resource names such as nvidia.com/gpu, and zero or positive quantities"
+                ' such as 4, "500m" or "8Gi"',
+            )
+        ),
+    ),
+    AfterValidator(_all_countable),
+]
+"""Resource name to quantity, as in a pod's ``resources.requests``; at most 32 resources."""
+
+
+# The parts every Bireme resource has: apiVersion, kind, metadata, conditions.
+
+
+def keyed_by(key: str) -> dict[str, Any]:
+    """The schema addition that makes a list a map with unique ``key``, merged entry by entry."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+class Metadata(Model):
+    """``metadata`` of an object; fields Bireme does not write are carried along untouched."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: DnsSubdomain | None = None
+    namespace: DnsSubdomain | None = None
+
+
+class Resource(Model):
+    """A whole object of the group, as in a manifest file."""
+
+    api_version: Literal["bireme.dev/v1alpha1"] = "bireme.dev/v1alpha1"
+    kind: str
+    metadata: Metadata = Metadata()
+
+
+class Condition(Model):
+    """One aspect of an object's state, in the form every Kubernetes tool reads."""
+
+    type: str = Field(max_length=64)
+    status: Literal["True", "False", "Unknown"]
+    reason: Reason
+    message: Message = ""
+    last_transition_time: Timestamp
+    observed_generation: int | None = Field(default=None, ge=0)
+
+
+Conditions = Annotated[
+    tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))
+]

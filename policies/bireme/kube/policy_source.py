@@ -1,0 +1,182 @@
+"""SchedulingPolicies as they are watched: which one decides, which are shadows.
+
+Of those in stage Active the oldest counts, ties by name, so that nothing anybody adds takes over
+from what decides: whoever wants another policy edits that one, or deletes it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from bireme.core.errors import told
+from bireme.core.gangs import Key
+from bireme.kube import wire
+from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
+from bireme.tasks import Tasks
+
+MOST_SHADOWS: Final = 4
+"""Shadows that count: each costs memory, and all share the time that is left over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """One SchedulingPolicy; ``fault`` says why its spec cannot be read, and is empty if it can."""
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    created: str
+    is_shadow: bool
+    spec: SchedulingPolicySpec | None
+    fault: str
+    status: dict[str, Any]
+
+    @property
+    def demand(self) -> tuple[str, int]:
+        """What the loaded policy depends on: another object or another spec is another policy."""
+        return self.uid, self.generation
+
+
+def from_manifest(manifest: wire.Custom) -> PolicyFacts:
+    """The facts of a SchedulingPolicy as it came off the wire."""
+    meta = manifest.metadata
+    spec, fault = SchedulingPolicySpec.read(manifest.spec)
+    return PolicyFacts(
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        created=meta.creation_timestamp or "",
+        is_shadow=manifest.spec.get("stage") == "Shadow",
+        spec=spec,
+        fault=fault,
+        status=manifest.status,
+    )
+
+
+class SchedulingPolicies:
+    """All of a cluster. ``on_change`` is called when another policy may have to be loaded."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.known: dict[str, PolicyFacts] = {}
+
+    def put(self, key: Key, manifest: wire.Custom) -> None:
+        """A SchedulingPolicy appeared or changed; a new status alone changes nothing."""
+        before, facts = self.known.get(key[1]), from_manifest(manifest)
+        self.known[key[1]] = facts
+        if before is None or before.demand != facts.demand:
+            self.on_change()
+
+    def delete(self, key: Key, manifest: wire.Custom) -> None:
+        """A SchedulingPolicy is gone."""
+        if self.known.pop(key[1], None) is not None:
+            self.on_change()
+
+    @property
+    def active(self) -> PolicyFacts | None:
+        """The one that counts; None where the settings do."""
+        return min((p for p in self.known.values() if not p.is_shadow), key=_age, default=None)
+
+    @property
+    def shadows(self) -> list[PolicyFacts]:
+        """The oldest in stage Shadow, at most ``MOST_SHADOWS``, oldest first."""
+        return sorted((p for p in self.known.values() if p.is_shadow), key=_age)[:MOST_SHADOWS]
+
+
+def _age(policy: PolicyFacts) -> tuple[str, str]:
+    """Timestamps of one form and time zone: their order as text is that in time."""
+    return policy.created, policy.name
+
+
+# Loading what SchedulingPolicies name, beside the event loop and each spec once.
+#
+# Files are read in a thread, one policy after another. What is loaded stays as it is whatever
+# becomes of the files; only another spec is loaded anew. What could not be loaded is tried again
+# after a pause, because a folder may come later than the object that names it.
+
+RETRY_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What came of loading a policy: ``value``, or the ``fault`` in words."""
+
+    demand: tuple[str, int]
+    value: T | None = None
+    fault: str = ""
+
+
+class PolicyLoads(Generic[T]):
+    """Outcomes of ``load`` for the policies that are wanted; ``on_done`` follows each new one.
+
+    ``load`` is called in a thread and may raise anything.
+    """
+
+    def __init__(
+        self, load: Callable[[PolicyFacts], T], on_done: Callable[[PolicyFacts, Outcome[T]], None]
+    ) -> None:
+        self._load = load
+        self._on_done = on_done
+        self._wanted: dict[str, PolicyFacts] = {}
+        self._outcomes: dict[str, Outcome[T]] = {}
+        self._due: set[str] = set()
+        self._tasks = Tasks()
+        self._retry: asyncio.TimerHandle | None = None
+
+    def want(self, policies: Iterable[PolicyFacts]) -> None:
+        """Have these loaded, in this order, and forget all others."""
+        self._wanted = {policy.uid: policy for policy in policies}
+        self._outcomes = {u: found for u, found in self._outcomes.items() if u in self._wanted}
+        self._start()
+
+    def outcome(self, policy: PolicyFacts) -> Outcome[T] | None:
+        """What came of this very spec; None while it is being loaded, or is not wanted."""
+        found = self._outcomes.get(policy.uid)
+        return found if found is not None and found.demand == policy.demand else None
+
+    async def close(self) -> None:
+        """Load nothing more."""
+        if self._retry is not None:
+            self._retry.cancel()
+        await self._tasks.close()
+
+    def _start(self) -> None:
+        if not self._tasks:
+            self._tasks.start(self._run())
+
+    async def _run(self) -> None:
+        while policy := self._next():
+            self._due.discard(policy.uid)
+            outcome = await asyncio.to_thread(self._tried, policy)
+            if policy.uid in self._wanted:
+                self._outcomes[policy.uid] = outcome
+                self._on_done(policy, outcome)
+            if outcome.fault:
+                self._try_again_later()
+
+    def _next(self) -> PolicyFacts | None:
+        wanted = self._wanted.values()
+        return next((p for p in wanted if self.outcome(p) is None or p.uid in self._due), None)
+
+    def _tried(self, policy: PolicyFacts) -> Outcome[T]:
+        try:
+            if policy.fault:
+                return Outcome(policy.demand, fault=policy.fault)
+            return Outcome(policy.demand, self._load(policy))
+        except Exception as error:  # noqa: BLE001  # code of the user's own may raise anything
+            return Outcome(policy.demand, fault=told(error))
+
+    def _try_again_later(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
+
+    def _again(self) -> None:
+        """Until a new outcome is there, the fault stands."""
+        self._due = {uid for uid, outcome in self._outcomes.items() if outcome.fault}
+        self._start()

@@ -1,0 +1,175 @@
+"""Kubernetes quantities to exact integers and back, as apimachinery reads and writes them.
+
+CPU counts in millicores, every other resource in its own base unit (bytes, GPUs, pods), so that
+adding and comparing never meets a float. What a pod asks for rounds up and what a node offers
+rounds down: the error, below one unit, always falls on the safe side. Anything that could turn
+arithmetic around (negative, not a number, beyond 2**53) is refused here, once.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, Literal
+
+from bireme.core.estimates import LONGEST_SECONDS
+
+CPU: Final = "cpu"
+LARGEST: Final = 2**53
+"""The largest amount accepted; beyond it neither JSON numbers nor float64 arrays stay exact."""
+
+_LONGEST_TEXT: Final = 64
+_PATTERN: Final = re.compile(
+    r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?"
+)
+_DECIMAL: Final = ("", "k", "M", "G", "T", "P", "E")
+_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_FACTORS: Final = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate(_DECIMAL)},
+    **{suffix: Fraction(1024**power) for power, suffix in enumerate(_BINARY)},
+}
+_IN_BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+
+
+class QuantityError(ValueError):
+    """A quantity Bireme cannot count with; names the resource, the value and the remedy."""
+
+    def __init__(self, resource_name: str, value: object, problem: str) -> None:
+        super().__init__(f"{ascii(resource_name)[1:-1]}: quantity {_shown(value)} {problem}")
+        self.resource_name = resource_name
+        self.value = value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print huge ones
+        return f"(an integer of {value.bit_length()} bits)"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def parse_quantity(
+    resource_name: str, value: str | int | float, *, rounding: Literal["up", "down"] = "up"
+) -> int:
+    """The amount in millicores (``cpu``) or base units (all else), between 0 and ``LARGEST``.
+
+    Use ``rounding="up"`` for requests and limits, ``"down"`` for what a node can give.
+    Raises :class:`QuantityError`.
+    """
+    units = 1000 if resource_name == CPU else 1
+    if type(value) is int and 0 <= value * units <= LARGEST:  # bool is no amount
+        return value * units
+    try:
+        return _amount(_text(value), units, rounding == "up")
+    except ValueError as error:
+        raise QuantityError(resource_name, value, str(error)) from None
+
+
+def format_quantity(resource_name: str, amount: int) -> str:
+    """The canonical text of an amount in millicores (``cpu``) or base units (all else).
+
+    No fraction, the largest suffix that stays exact: ``cpu 1500 -> "1500m"``,
+    ``memory 2**30 -> "1Gi"``. Raises :class:`QuantityError` outside 0..``LARGEST``.
+    """
+    if not 0 <= amount <= LARGEST:
+        raise QuantityError(resource_name, amount, f"is outside 0..{LARGEST}")
+    if resource_name == CPU:
+        return f"{amount}m" if amount % 1000 else _suffixed(amount // 1000, 1000, _DECIMAL)
+    if resource_name.startswith(_IN_BYTES):
+        return _suffixed(amount, 1024, _BINARY)
+    return _suffixed(amount, 1000, _DECIMAL)
+
+
+def _suffixed(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+    power = 0
+    while amount and amount % base == 0 and power < len(suffixes) - 1:
+        amount, power = amount // base, power + 1
+    return f"{amount}{suffixes[power]}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError('is not text or a number; write it as "500m", "8Gi" or 4')
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("is not finite; write zero or a positive amount")
+    if isinstance(value, int) and value.bit_length() > 128:
+        raise ValueError(f"is outside 0..{LARGEST}; write an amount inside")
+    return repr(value)  # a float's shortest digits: what stood in the JSON
+
+
+@lru_cache(maxsize=4096)  # thousands of nodes and pods repeat a few dozen texts
+def _amount(text: str, units: int, round_up: bool) -> int:
+    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        raise ValueError('cannot be read; write digits with an optional suffix: "500m", "8Gi", 4')
+    sign, number, suffix, exponent = match.groups()
+    exact = Fraction(number) * (Fraction(10) ** int(exponent or 0)) * _FACTORS[suffix or ""] * units
+    if sign == "-" and exact > 0:
+        raise ValueError("is negative; write zero or a positive amount")
+    if exact > LARGEST:
+        raise ValueError(f"is above the largest amount, {LARGEST}; write a smaller one")
+    return math.ceil(exact) if round_up else math.floor(exact)
+
+
+# Durations as Go and Kubernetes write them, to seconds.
+
+_NUMBER: Final = "[0-9]{1,9}([.][0-9]{1,9})?"
+PATTERN: Final = f"^({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?$"
+"""Hours, minutes and seconds, in this order; also allows nothing and zero, which are refused."""
+
+SHORT_PATTERN: Final = (
+    "^(0*[0-9]{1,5}([.][0-9]{1,9})?h)?"
+    "(0*[0-9]{1,7}([.][0-9]{1,9})?m)?"
+    "(0*[0-9]{1,9}([.][0-9]{1,9})?s)?$"
+)
+"""What of it may be within :data:`MOST`, and is far from what 64 bits of nanoseconds hold."""
+
+MOST: Final = f"{LONGEST_SECONDS // 3600}h"
+"""The longest duration, ten years."""
+
+_PARTS: Final = re.compile(r"([0-9.]+)([hms])")
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``2h30m``; ValueError unless above 0, at most ``MOST``."""
+    seconds = 0.0
+    if re.fullmatch(PATTERN, text):
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(text))
+    if seconds <= 0:
+        raise ValueError(
+            f"{text[:64]!a} is no duration above zero; write hours, minutes and seconds, "
+            "such as 2h30m or 90s"
+        )
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{text} is longer than ten years; write at most {MOST}")
+    return seconds
+
+
+# Kubernetes timestamps (RFC 3339, UTC, whole seconds or microseconds) and POSIX seconds.
+
+_LAST: Final = 253_402_300_799
+"""The last second of the year 9999, where RFC 3339 ends."""
+
+
+def parse_timestamp(text: str | None) -> float | None:
+    """POSIX seconds of ``text``; None when it is missing or unreadable."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def format_timestamp(seconds: float) -> str:
+    """``seconds`` as the API server writes times: ``2026-01-31T12:00:00Z``.
+
+    What lies after the year 9999, infinity too, is told as its last second.
+    """
+    return datetime.fromtimestamp(int(min(seconds, _LAST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,332 @@
+"""A collection of the API server, mirrored in memory without ghosts.
+
+List in pages, then watch from the list's version on, as client-go's Reflector does. Whatever was
+missed shows up as the difference between the next list and the cache: objects that vanished
+unseen are reported as deleted, which kopf's indices and the Python clients do not do. A stream
+that fails or falls silent is reopened from the last version with jittered backoff; a version too
+old for the server (410) means a new list; a missing resource (404) means an empty collection.
+
+One object that cannot be decoded is reported and left out; it never stops the stream.
+"""
+
+import asyncio
+import math
+import random as random_module
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from bireme.core.gangs import Key
+from bireme.kube import wire
+from bireme.kube.client import ApiClient, ApiError, Params
+from bireme.kube.wire import ObjectMeta
+
+# How far a collection has been followed, and who waits until it has been followed further.
+
+
+class Versions:
+    """The newest resource version passed, bookmarks included; 0 before the first."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def advance(self, version: int) -> None:
+        """``version`` has been passed; whoever waited for it, or an older one, goes on."""
+        self.newest = version
+        for wanted, seen in self._waiting:
+            if wanted <= version and not seen.done():
+                seen.set_result(None)
+
+    async def wait_past(self, version: int, timeout_seconds: float) -> None:
+        """Return once ``version`` has been passed.
+
+        Raises:
+            TimeoutError: it was not passed within ``timeout_seconds``.
+        """
+        if self.newest >= version:
+            return
+        seen = asyncio.get_running_loop().create_future()
+        waiting = (version, seen)
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await seen
+        finally:
+            self._waiting.remove(waiting)
+
+
+_log = structlog.get_logger(__name__)
+_SHORT_SECONDS = 1.0
+"""A watch that the server ended sooner, and without any news, is in trouble."""
+
+
+class HasMetadata(Protocol):
+    """What a reflector needs to know of an object."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How a reflector paces itself; the defaults suit a production API server."""
+
+    page_size: int = 500
+    watch_seconds: tuple[float, float] = (240, 300)
+    """Range of the lifetime asked of the server, so that reconnects spread."""
+    inactivity_seconds: float = 70
+    """Not one byte for so long means a dead connection: bookmarks come once a minute."""
+    backoff_first_seconds: float = 0.2
+    backoff_limit_seconds: float = 10
+    missing_retry_seconds: float = 2
+    resync_seconds: float = math.inf
+    """List again after so long even if nothing went wrong."""
+
+
+def ignore_bad(key: Key | None, error: Exception) -> None:
+    """The default ``on_bad``: the reflector has logged it, nobody else needs to know."""
+
+
+class Reflector(Generic[T]):
+    """Keeps ``objects`` equal to the collection at ``path`` while :meth:`run` runs.
+
+    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
+    disappearance; a replacement under the same name (another uid) is a delete and a put.
+    Exceptions of the callbacks end :meth:`run`: a shell that misses events must not go on.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        type_: type[T],
+        *,
+        on_put: Callable[[Key, T], None],
+        on_delete: Callable[[Key, T], None],
+        on_bad: Callable[[Key | None, Exception], None] = ignore_bad,
+        params: Params | None = None,
+        name: str = "",
+        timing: Timing = Timing(),  # frozen
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        self.objects: dict[Key, T] = {}
+        self.synced = asyncio.Event()
+        """Set once the first list (or the knowledge that there is nothing to list) is in."""
+        self.is_live = False
+        """Whether a watch is open, or was ended by the server in good order and is renewed."""
+        self._versions = Versions()
+        self.last_contact_seconds = clock()
+        """When the server was last heard, by ``clock``."""
+        self._client = client
+        self._path = path
+        self._decoder = msgspec.json.Decoder(type_)
+        self._on_put = on_put
+        self._on_delete = on_delete
+        self._on_bad = on_bad
+        self._params = dict(params or {})
+        self._timing = timing
+        self._clock = clock
+        self._sleep = sleep
+        self._random = random
+        self._log = _log.bind(reflector=name or path.rpartition("/")[2])
+        self._listed_at = -math.inf
+        self._needs_list = True
+        self._missing = False
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Mirror until cancelled. API errors are logged and outlived."""
+        while True:
+            began = self._clock()
+            try:
+                had_news = await self._follow()
+                if not had_news and self._clock() - began < _SHORT_SECONDS:
+                    await self._pause(None, self._clock() - began)
+            except ApiError as error:
+                self.is_live = False
+                if error.is_not_found:
+                    await self._wait_for_resource()
+                else:
+                    await self._pause(error, self._clock() - began)
+
+    @property
+    def resource_version(self) -> int:
+        """The newest version passed, bookmarks included."""
+        return self._versions.newest
+
+    async def wait_past(self, resource_version: int, timeout_seconds: float) -> None:
+        """Return once ``resource_version`` of this resource has been seen.
+
+        Raises:
+            TimeoutError: it was not seen within ``timeout_seconds``.
+        """
+        await self._versions.wait_past(resource_version, timeout_seconds)
+
+    async def _follow(self) -> bool:
+        """One connection's life: list if needed, then watch; True if the stream brought news.
+
+        In a burst the server ends watches that lag: a pause would make them lag even more.
+        """
+        if self._needs_list or self._resync_is_due():
+            await self._list()
+        before = self.resource_version
+        try:
+            await self._watch()
+            return self.resource_version > before
+        except ApiError as error:
+            self._needs_list = error.is_gone
+            raise
+
+    async def _pause(self, error: ApiError | None, lived_seconds: float) -> None:
+        """Wait before reconnecting, ever longer until a stream has lived for long enough."""
+        if lived_seconds >= self._timing.backoff_limit_seconds:
+            self._failures = 0
+        limit = self._timing.backoff_limit_seconds
+        ceiling = min(limit, self._timing.backoff_first_seconds * 2 ** min(self._failures, 30))
+        delay = ceiling * (0.5 + 0.5 * self._random())
+        if error is not None and error.retry_after_seconds is not None:
+            delay = max(delay, min(error.retry_after_seconds, 6 * limit))
+        self._failures += 1
+        why = str(error) if error else "the watch ended early"
+        self._log.warning("watch interrupted", error=why, retry_seconds=round(delay, 2))
+        await self._sleep(delay)
+
+    async def _wait_for_resource(self) -> None:
+        """The resource does not exist (its CRD was removed), so neither do its objects."""
+        if not self._missing:
+            self._log.warning("no such resource; taken as empty until it is back", path=self._path)
+        self._missing = self._needs_list = True
+        self._replace({})
+        self.synced.set()
+        await self._sleep(self._timing.missing_retry_seconds)
+
+    async def _list(self) -> None:
+        """Read all pages of one version and make the cache equal to them."""
+        listed: dict[Key, T] = {}
+        page = await self._page("")
+        version = page.metadata.resource_version
+        self._take_page(page, listed)
+        while page.metadata.next:
+            page = await self._page(page.metadata.next)
+            self._take_page(page, listed)
+        self._replace(listed)
+        self._needs_list = self._missing = False
+        self._listed_at = self._clock()
+        self._versions.advance(version)
+        self.synced.set()
+
+    async def _page(self, token: str) -> wire.Page:
+        params: dict[str, str | int] = {**self._params, "limit": self._timing.page_size}
+        if token:
+            params["continue"] = token
+        body = await self._client.get(self._path, params=params)
+        self.last_contact_seconds = self._clock()
+        return wire.page(body)
+
+    def _take_page(self, page: wire.Page, listed: dict[Key, T]) -> None:
+        for raw in page.items or ():
+            stub = self._stub(raw)
+            if stub is not None and (obj := self._decoded(stub.key, raw)) is not None:
+                listed[stub.key] = obj
+
+    async def _watch(self) -> None:
+        low, high = self._timing.watch_seconds
+        params: dict[str, str | int] = {
+            **self._params,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.resource_version,
+            "timeoutSeconds": round(low + (high - low) * self._random()),
+        }
+        stream = self._client.stream(
+            self._path,
+            params,
+            read_timeout_seconds=self._timing.inactivity_seconds,
+            on_open=self._opened,
+        )
+        async with aclosing(stream) as lines:
+            async for line in lines:
+                self.last_contact_seconds = self._clock()
+                self._take_event(line)
+                if self._resync_is_due():
+                    return
+
+    def _opened(self) -> None:
+        self.is_live = True
+
+    def _take_event(self, line: bytes) -> None:
+        """Take in one line; what is no event breaks the stream, which is resumed before it."""
+        event = wire.event(line)
+        stub = self._stub(event.object)
+        if stub is None or stub.version < self.resource_version:
+            return  # older: a line sent twice, and taking it in again would bring the dead back
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._take_object(stub.key, event.object)
+            case "DELETED":
+                self._delete(stub.key)
+            case "BOOKMARK":
+                pass
+            case other:
+                raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
+        self._versions.advance(stub.version)
+
+    def _take_object(self, key: Key, raw: msgspec.Raw) -> None:
+        obj = self._decoded(key, raw)
+        if obj is None:
+            self._delete(key)
+        else:
+            self._put(key, obj)
+
+    def _stub(self, raw: msgspec.Raw) -> wire.Stub | None:
+        try:
+            return wire.stub(raw)
+        except wire.UNDECODABLE as error:
+            self._report_bad(None, error)
+            return None
+
+    def _decoded(self, key: Key, raw: msgspec.Raw) -> T | None:
+        try:
+            return wire.decode(raw, self._decoder)
+        except wire.UNDECODABLE as error:
+            self._report_bad(key, error)
+            return None
+
+    def _report_bad(self, key: Key | None, error: Exception) -> None:
+        self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
+        self._on_bad(key, error)
+
+    def _replace(self, listed: dict[Key, T]) -> None:
+        for key in [key for key in self.objects if key not in listed]:
+            self._delete(key)
+        for key, obj in listed.items():
+            self._put(key, obj)
+
+    def _put(self, key: Key, obj: T) -> None:
+        last = self.objects.get(key)
+        if last is not None:
+            if last.metadata.uid != obj.metadata.uid:
+                self._delete(key)
+            elif last.metadata.resource_version == obj.metadata.resource_version:
+                return
+        self.objects[key] = obj
+        self._on_put(key, obj)
+
+    def _delete(self, key: Key) -> None:
+        last = self.objects.pop(key, None)
+        if last is not None:
+            self._on_delete(key, last)
+
+    def _resync_is_due(self) -> bool:
+        return self._clock() - self._listed_at >= self._timing.resync_seconds

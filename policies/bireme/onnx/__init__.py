@@ -1,0 +1,1 @@
+"""Checked checkpoints and inference sessions, shared by learned policies and forecasts."""

@@ -1,0 +1,188 @@
+"""A network that answers: ONNX Runtime on one thread, with a time limit that ends a call.
+
+ONNX Runtime asks between two operators whether it should stop. One watchdog thread for the whole
+process raises that flag for calls that are over their time, so that a call costs no thread of its
+own. Nothing else is kept between calls, and any thread may ask.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bireme.core.errors import installing
+from bireme.core.resources import FloatArray
+from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.rl.protocols import Array, Ask, Shape
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+_TICK_SECONDS: Final = 0.02
+"""How much longer than its limit a call may take to be told so."""
+_FATAL: Final = 4
+
+
+class Watchdog:
+    """Tells calls to stop that are over their time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[int, tuple[float, onnxruntime.RunOptions]] = {}
+        self._has_calls = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def limit(self, options: "onnxruntime.RunOptions", seconds: float) -> Iterator[None]:
+        """The call inside, which runs with ``options``, ends ``seconds`` from now at the latest."""
+        key = id(options)
+        self._calls[key] = (time.monotonic() + seconds, options)
+        if not self._has_calls.is_set():
+            self._has_calls.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+        try:
+            yield
+        finally:
+            del self._calls[key]
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves threads behind
+                self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        while self._has_calls.wait():
+            now = time.monotonic()
+            for until, options in list(self._calls.values()):
+                if now >= until:
+                    options.terminate = True
+            time.sleep(_TICK_SECONDS)
+            self._has_calls.clear()
+            if self._calls:
+                self._has_calls.set()
+
+
+_watchdog = Watchdog()
+
+
+class Session:
+    """One network: arrays in, one number per row out.
+
+    Args:
+        model: The ONNX file, which has been inspected (:mod:`bireme.onnx.graphs`).
+        inputs: Shapes by name, as its encoder states them.
+        output: The name of the answer and that of its only axis.
+        where: What error texts begin with.
+
+    Raises:
+        CheckpointError: ONNX Runtime is not installed, or cannot make a network of it.
+    """
+
+    def __init__(
+        self, model: bytes, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
+    ) -> None:
+        self._inputs, self._where = dict(inputs), where
+        self._output, self._axis = output
+        self._session = _make_session(model, where)
+
+    def within(self, limit_seconds: float) -> Ask:
+        """Asks the network as :meth:`answer` does, for ``limit_seconds`` from now on.
+
+        What is not answered until then raises AnswerError, however many questions came before.
+        """
+        until = time.monotonic() + limit_seconds
+
+        def ask(arrays: Mapping[str, Array], rows: int) -> FloatArray:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise AnswerError(f"{self._where}: answers took longer than {limit_seconds:g} s")
+            return self.answer(arrays, rows, left)
+
+        return ask
+
+    def answer(self, arrays: Mapping[str, Array], rows: int, limit_seconds: float) -> FloatArray:
+        """The network's answer, float64, shape (rows,), all finite.
+
+        Raises:
+            AnswerError: ``arrays`` are not those of ``inputs``, the answer has another shape or is
+                not finite, or it took longer than ``limit_seconds``.
+        """
+        import onnxruntime
+
+        self._check(arrays, rows)
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = _FATAL
+        try:
+            with _watchdog.limit(options, limit_seconds):
+                (answer,) = self._session.run([self._output], dict(arrays), options)
+        except Exception as error:
+            if options.terminate:
+                raise AnswerError(
+                    f"{self._where} took longer than {limit_seconds:g} s for {rows} {self._axis}"
+                ) from error
+            raise AnswerError(f"{self._where} failed: {_first_line(error)}") from error
+        if answer.shape != (rows,):
+            raise AnswerError(f"{self._where} answered with shape {answer.shape}, not ({rows},)")
+        is_fit = np.isfinite(answer)
+        if not is_fit.all():
+            unfit = rows - np.count_nonzero(is_fit)
+            raise AnswerError(f"{self._where}: {unfit} of {rows} answers are not finite")
+        return np.asarray(answer, dtype=np.float64)
+
+    def _check(self, arrays: Mapping[str, Array], rows: int) -> None:
+        """AnswerError unless ``arrays`` have the names, types and shapes that are stated."""
+        if arrays.keys() != self._inputs.keys():
+            raise AnswerError(
+                f"{self._where}: the encoder gives {sorted(arrays)}, stated are "
+                f"{sorted(self._inputs)}"
+            )
+        sizes: dict[str | int, int] = {self._axis: rows}
+        for name, shape in self._inputs.items():
+            given = arrays[name]
+            if given.dtype != np.float32 or given.ndim != len(shape):
+                raise AnswerError(
+                    f"{self._where}: input {name!r} is {given.dtype} of shape {given.shape}, "
+                    f"stated is float32 of shape {shape}"
+                )
+            for axis, size in zip(shape, given.shape, strict=True):
+                asked = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+                if size != asked:
+                    raise AnswerError(
+                        f"{self._where}: axis {axis!r} of input {name!r} is {size}, not {asked}"
+                    )
+
+
+def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
+    # From 1.29 on it would tell its maker names and hashes of networks, and it decides on import.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CheckpointError(
+            f"{where}: ONNX Runtime cannot be imported ({error}); {installing('serve')}"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # sizes vary: an arena would keep the largest for ever
+    options.enable_mem_pattern = False
+    options.log_severity_level = _FATAL
+    options.use_deterministic_compute = True
+    try:
+        return onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+    except Exception as error:
+        raise CheckpointError(
+            f"{where}: ONNX Runtime refuses it: {_first_line(error)}; export the checkpoint again"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]

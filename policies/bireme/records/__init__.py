@@ -1,1 +1,0 @@
-"""What an operator saw and decided, cycle by cycle, as files that others can read again."""

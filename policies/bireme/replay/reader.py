@@ -1,0 +1,305 @@
+"""Records from a disk: one file or several that follow each other, plain or gzipped.
+
+What the files claim is checked before the first cycle is read: format, version, that none is
+missing between them. A torn last line is what a killed operator leaves behind: it is counted.
+Every message names file and line.
+"""
+
+import gzip
+import math
+import zlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Final, TypeVar, cast
+
+import msgspec
+
+from bireme.core.errors import SnapshotError
+from bireme.core.gangs import Gang
+from bireme.core.nodes import GrowablePool, Node, NodeTable
+from bireme.core.placement import placement_at
+from bireme.core.queues import Queue
+from bireme.core.resources import IntArray
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import InverseQuadratic, LinearSpeed, SpeedLaw
+from bireme.replay.record import (
+    FORMAT,
+    SETTINGS,
+    VERSION,
+    Header,
+    Held,
+    Line,
+    Outline,
+    RecordError,
+    Source,
+)
+from bireme.replay.writer import carried_over, number_of, record_files
+
+# From lines back to the very snapshots and decisions that were recorded.
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One recorded cycle: what was seen and decided, by whom, and how many before it were lost."""
+
+    snapshot: ClusterSnapshot
+    outline: Outline
+    lost: int = 0
+    source: Source = SETTINGS
+
+
+class Decoder:
+    """Reads the lines below one header, in their order."""
+
+    def __init__(self, settings: SchedulingSettings) -> None:
+        self._settings = settings
+        self._line = 1
+        self._facts: dict[str, Node] = {}
+        self._nodes = NodeTable((), settings.topology_levels)
+        self._used: IntArray = self._nodes.allocatable
+        self._queues: dict[str, Queue] = {}
+        self._usage: dict[str, dict[str, int]] = {}
+        self._waiting: dict[str, Gang] = {}
+        self._held: dict[str, Held] = {}
+        self._running: dict[str, RunningGang] = {}
+        self._growable: dict[str, GrowablePool] = {}
+        self._holds: dict[str, str] = {}
+        self._source = SETTINGS
+        self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
+
+    def decode(self, text: bytes) -> Moment:
+        """The cycle of the next line. Raises RecordError when it cannot be one."""
+        try:
+            line = self._parse(text)
+        except msgspec.DecodeError as error:
+            raise RecordError(f"it is no line of a record: {error}") from error
+        self._line += 1
+        if line.line != self._line:
+            raise RecordError(f"it was line {line.line} when it was written; lines are missing")
+        try:
+            return self._moment(line)
+        except (KeyError, OverflowError, ValueError, SnapshotError) as error:
+            raise RecordError(f"it contradicts the lines before it: {error!r}") from error
+
+    def _moment(self, line: Line) -> Moment:
+        before, used = self._nodes, self._used
+        _apply(self._facts, line.nodes)
+        if line.nodes:
+            self._nodes = NodeTable(list(self._facts.values()), self._settings.topology_levels)
+            self._running.clear()  # their places are in rows
+        self._used = carried_over(before, used, self._nodes).copy()
+        for name, amounts in line.used.items():
+            self._used[self._nodes.row[name]] = amounts
+        _apply(self._queues, line.queues)
+        _apply(self._usage, line.queue_usage)
+        _apply(self._waiting, line.waiting)
+        _apply(self._held, line.running)
+        _apply(self._growable, line.growable)
+        for uid in line.running:
+            self._running.pop(uid, None)
+        for uid, held in self._held.items():
+            if uid not in self._running:
+                self._running[uid] = _running(held, self._nodes)
+        if line.source is not msgspec.UNSET:
+            self._source = line.source
+        outline = self._outline(line.outline)
+        return Moment(self._snapshot(line.now), outline, line.lost, self._source)
+
+    def _snapshot(self, now: float) -> ClusterSnapshot:
+        return ClusterSnapshot(
+            now=now,
+            nodes=self._nodes,
+            used=self._used,
+            waiting=tuple(self._waiting.values()),
+            queues=dict(self._queues),
+            queue_usage=dict(self._usage),
+            settings=self._settings,
+            running=tuple(self._running.values()),
+            growable=tuple(self._growable.values()),
+        )
+
+    def _outline(self, told: Outline) -> Outline:
+        decided = (uid for uid in self._waiting if uid not in told.starts)
+        self._holds = {uid: told.holds.get(uid) or self._holds[uid] for uid in decided}
+        return msgspec.structs.replace(told, holds=self._holds)
+
+
+def _law(kind: type, given: object) -> object:
+    """The law of speed or loss that a report led to."""
+    return msgspec.convert(given, LinearSpeed if kind is SpeedLaw else InverseQuadratic)
+
+
+def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            del known[key]
+        else:
+            known[key] = value
+
+
+def _running(held: Held, nodes: NodeTable) -> RunningGang:
+    return RunningGang(
+        gang=held.gang,
+        placement=placement_at(held.places, nodes),
+        started=held.started,
+        resized=-math.inf if held.resized is None else held.resized,
+        is_leaving=held.is_leaving,
+        anchor_row=nodes.row[held.anchor] if held.anchor else -1,
+    )
+
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_REMEDY: Final = "name the files that an operator wrote to its record directory"
+
+
+class _Claim(msgspec.Struct):
+    """What any header says, whatever its version."""
+
+    format: str = ""
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """The files of one record, oldest first.
+
+    Attributes:
+        torn: Last lines that were cut off, as far as the files were read.
+        place: File and line of the moment read last.
+        files_read: How many files were read to their end.
+    """
+
+    files: tuple[tuple[Path, Header], ...]
+    torn: int = 0
+    place: str = ""
+    files_read: int = 0
+
+    @property
+    def settings(self) -> SchedulingSettings:
+        """What all its decisions depended on besides the cluster."""
+        return self.files[0][1].settings
+
+    @property
+    def runs(self) -> int:
+        """How many operators wrote it, one after another."""
+        return len({header.run for _, header in self.files})
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Of Bireme, by which it was written."""
+        return tuple(dict.fromkeys(header.bireme for _, header in self.files))
+
+    def moments(self) -> Iterator[Moment]:
+        """Every recorded cycle in turn. Raises RecordError where a line cannot be one."""
+        for path, header in self.files:
+            decoder = Decoder(header.settings)
+            with _opened(path) as text:
+                for number, line in _lines(path, text):
+                    if number == 1:
+                        continue
+                    self.place = f"{path} line {number}"
+                    try:
+                        moment = decoder.decode(line)
+                    except RecordError as error:
+                        if line.endswith(b"\n"):
+                            raise RecordError(f"{self.place}: {error}; {_REMEDY}") from error
+                        self.torn += 1
+                    else:
+                        yield moment
+            self.files_read += 1
+
+
+def open_record(paths: Sequence[Path]) -> Record:
+    """The record in ``paths``: files, or folders that hold them, in any order.
+
+    Raises RecordError when one is no record, they have other settings, or one is missing.
+    """
+    files = {path: _header(path) for given in paths for path in _files(given)}
+    torn = {number_of(path) for path, header in files.items() if header is None}
+    found = [(path, header) for path, header in files.items() if header is not None]
+    found.sort(key=lambda one: one[1].number)
+    if not found:
+        raise RecordError(f"{paths[0]} line 1: it ends before its first line does; {_REMEDY}")
+    for (_, before), (path, header) in pairwise(found):
+        _check_follows(path, header, before, torn)
+    return Record(tuple(found), torn=len(torn))
+
+
+def _check_follows(path: Path, header: Header, before: Header, torn: Container[int]) -> None:
+    between = range(before.number + 1, header.number)
+    if header.number <= before.number or not all(number in torn for number in between):
+        raise RecordError(
+            f"{path} line 1: it is file {header.number} of the record, and the one before it "
+            f"is file {before.number}; name every file from the first to the last, each once"
+        )
+    if header.settings != before.settings:
+        raise RecordError(
+            f"{path} line 1: its settings are not those of file {before.number}; "
+            "replay the files before it and those from it on apart"
+        )
+
+
+def _files(path: Path) -> list[Path]:
+    with _naming(path):
+        if not path.is_dir():
+            return [path]
+        files = record_files(path)
+    if not files:
+        raise RecordError(f"{path} holds no record-*.jsonl; {_REMEDY}")
+    return files
+
+
+def _header(path: Path) -> Header | None:
+    """The claims of its first line; None where an operator was killed before it was whole."""
+    with _opened(path) as text:
+        _, line = next(_lines(path, text), (1, b""))
+    if not line.endswith(b"\n"):
+        return None
+    where = f"{path} line 1"
+    try:
+        claim = msgspec.json.decode(line, type=_Claim)
+        if claim.format != FORMAT:
+            raise RecordError(f"{where}: format is {claim.format!r}, not {FORMAT!r}; {_REMEDY}")
+        if claim.version != VERSION:
+            raise RecordError(
+                f"{where}: version is {claim.version}, and this Bireme reads {VERSION}; "
+                "replay it with the Bireme that wrote it"
+            )
+        return msgspec.json.decode(line, type=Header)
+    except msgspec.DecodeError as error:
+        raise RecordError(f"{where}: no first line of a record: {error}; {_REMEDY}") from error
+
+
+def _lines(path: Path, text: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Numbered from 1."""
+    number = 0
+    try:
+        for number, line in enumerate(text, 1):
+            yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(
+            f"{path} line {number + 1}: the compressed file ends or is damaged here: {error}; "
+            "copy it again"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    with _naming(path), path.open("rb") as file:
+        is_gzipped = file.peek(2)[:2] == _GZIP_MAGIC
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if is_gzipped else file
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror or error}; {_REMEDY}") from error

@@ -1,0 +1,138 @@
+"""What the lines of a record say: JSON objects, one to a line, in UTF-8.
+
+The first line of every file is a :class:`Header`, each one below a :class:`Line`: a moment, what
+has changed since the line before, and what was decided. The first line below the header tells
+everything, so that every file reads alone. Gangs go by uid and nodes by name, never by row.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from bireme.core.errors import BiremeError
+from bireme.core.gangs import Gang
+from bireme.core.nodes import GrowablePool, Node
+from bireme.core.queues import Queue
+from bireme.core.settings import SchedulingSettings
+
+FORMAT: Final = "bireme-record"
+VERSION: Final = 1
+
+Places: TypeAlias = dict[str, dict[str, int]]
+"""Replicas by task name and node name."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """Whose record this is.
+
+    Attributes:
+        bireme: The version that wrote it.
+        run: The operator's term of leadership; another one began with nothing in memory.
+        number: Of the file: each one's is higher by 1 than that of the file before it.
+        settings: What every decision depends on besides the cluster; they name the policy.
+    """
+
+    format: str
+    version: int
+    bireme: str
+    run: str
+    number: int
+    settings: SchedulingSettings
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose policy decided: that of the settings, where nothing is said.
+
+    Attributes:
+        name: Of the SchedulingPolicy; empty for the settings.
+        orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
+        checkpoint, sha256: Its checkpoint's name, and what that was.
+    """
+
+    name: str = ""
+    orderer: str = ""
+    placer: str = ""
+    sizer: str = ""
+    checkpoint: str = ""
+    sha256: str = ""
+
+
+SETTINGS: Final = Source()
+"""The policy of the settings decided."""
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A gang that holds places (:class:`bireme.core.running.RunningGang`).
+
+    Attributes:
+        resized: POSIX seconds; None for never.
+        anchor: Name of the node that a shrink empties last; empty for none.
+    """
+
+    gang: Gang
+    places: Places
+    started: float
+    resized: float | None = None
+    is_leaving: bool = False
+    anchor: str = ""
+
+
+class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decision in names.
+
+    Attributes:
+        starts, resizes: The places by gang.
+        stops: The beneficiary by gang that makes room.
+        holds: The reason by gang that is left waiting.
+        fallback: Why the policy's own order was not used; empty when it was.
+        growth: The nodes to ask for by gang and pool; 0 where those that come are enough.
+        digest: Of everything in the decision, also what is not spelled out here (the order, the
+            places kept for blocked gangs): equal decisions have equal ones.
+    """
+
+    digest: str
+    starts: dict[str, Places] = {}
+    resizes: dict[str, Places] = {}
+    stops: dict[str, str] = {}
+    holds: dict[str, str] = {}
+    fallback: str = ""
+    growth: dict[str, dict[str, int]] = {}
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One cycle. What is left out is as in the line before; None is said of what is gone.
+
+    Attributes:
+        line: Its number in the file, the header's being 1.
+        now: POSIX seconds.
+        outline: The decision; of ``holds`` only those that are new or have another reason.
+        lost: Cycles before it that could not be recorded.
+        source: Whose policy decided; that of the settings before anything is said.
+        used: By node, in the order of the resources the nodes offer (standard ones first). A node
+            that is new uses nothing, and all do when other resources are offered than before.
+        waiting, running: By gang.
+        growable: By pool.
+    """
+
+    line: int
+    now: float
+    outline: Outline
+    lost: int = 0
+    source: Source | msgspec.UnsetType = msgspec.UNSET
+    nodes: dict[str, Node | None] = {}
+    used: dict[str, list[int]] = {}
+    queues: dict[str, Queue | None] = {}
+    queue_usage: dict[str, dict[str, int] | None] = {}
+    waiting: dict[str, Gang | None] = {}
+    running: dict[str, Held | None] = {}
+    growable: dict[str, GrowablePool | None] = {}
+
+
+# Exceptions of records.
+#
+# BiremeError
+# └── RecordError    a record cannot be written or read; the text names file, line and remedy
+
+
+class RecordError(BiremeError, ValueError):
+    """A record cannot be written or read; the text names what is wrong, where, and the remedy."""

@@ -1,0 +1,364 @@
+"""Records on a disk: numbered files of bounded size, the oldest deleted, never above the bound.
+
+A line is one write, so that a process that is killed leaves at most one torn line, the last of its
+file. Whatever goes wrong ends the file after its last whole line; the next write begins another,
+which tells everything again.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from importlib.metadata import version
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
+from bireme.core.gangs import Gang
+from bireme.core.nodes import GrowablePool, NodeTable
+from bireme.core.placement import Placement
+from bireme.core.resources import IntArray
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import InverseQuadratic, LinearSpeed
+from bireme.replay.record import (
+    FORMAT,
+    SETTINGS,
+    VERSION,
+    Header,
+    Held,
+    Line,
+    Outline,
+    Places,
+    RecordError,
+    Source,
+)
+
+# Decisions in names, so that they outlive the node rows they were made in, and can be compared.
+
+
+def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
+    """``decision``, which was made over the rows of ``nodes``."""
+    starts = {a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted}
+    resizes = {a.gang.uid: places_of(a.placement, nodes) for a in decision.resized}
+    return Outline(
+        digest=_digest(decision, nodes),
+        starts=starts,
+        resizes=resizes,
+        stops={a.gang.uid: a.beneficiary.uid for a in decision.preempted},
+        holds={a.gang.uid: a.reason.value for a in decision.held},
+        fallback=decision.fallback,
+        growth=_growth_of(decision),
+    )
+
+
+def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for growth in decision.growth:
+        found.setdefault(growth.gang.uid, {})[growth.pool] = growth.nodes
+    return found
+
+
+def places_of(placement: Placement, nodes: NodeTable) -> Places:
+    """``placement`` by task and node name."""
+    names = nodes.names
+    return {
+        task.task: {
+            names[row]: count
+            for row, count in zip(task.rows.tolist(), task.counts.tolist(), strict=True)
+        }
+        for task in placement.tasks
+    }
+
+
+def _digest(decision: Decision, nodes: NodeTable) -> str:
+    told = [list(_told(action, nodes)) for action in decision.actions]
+    growth = _growth_of(decision)
+    # Without growth the digest is what it was before there were pools that grow.
+    text = msgspec.json.encode([told, decision.fallback, *([growth] if growth else [])])
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _told(action: Action, nodes: NodeTable) -> Iterator[object]:
+    """Everything about ``action`` but its words."""
+    yield action.gang.uid
+    yield action.reason
+    match action:
+        case Admit():
+            yield places_of(action.placement, nodes)
+            yield action.passed.uid if action.passed else None
+        case Hold():
+            yield action.position
+            kept = action.reservation
+            if kept is not None:
+                yield kept.start
+                yield kept.is_closed
+                yield places_of(kept.placement, nodes)
+        case Resize():
+            yield places_of(action.placement, nodes)
+        case Preempt():
+            yield action.beneficiary.uid
+
+
+# From cycles to lines, each with what has changed since the one before.
+#
+# A cluster of thousands of nodes and gangs is looked at many times a minute, and hardly anything of
+# it changes from one look to the next. Snapshots share what did not change (the node table, tasks,
+# labels), so that comparing is mostly a matter of identity.
+
+
+def encode_header(header: Header) -> bytes:
+    """``header`` as the first line of a file."""
+    return msgspec.json.encode(header) + b"\n"
+
+
+class Encoder:
+    """The lines below one header; the first tells everything."""
+
+    def __init__(self) -> None:
+        self._line = 1
+        self._nodes: NodeTable | None = None
+        self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._queues: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+        self._waiting: dict[str, Gang] = {}
+        self._running: dict[str, Held] = {}
+        self._growable: dict[str, GrowablePool] = {}
+        self._holds: dict[str, str] = {}
+        self._source = SETTINGS
+
+    def encode(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        lost: int = 0,
+        source: Source = SETTINGS,
+    ) -> bytes | None:
+        """A line for this cycle; None when nothing has changed, nor was anything done.
+
+        ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
+        for a gang that no record can hold: two of one uid, or a law that no report leads to.
+        """
+        waiting = {gang.uid: gang for gang in snapshot.waiting}
+        running = {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running}
+        if (len(waiting), len(running)) != (len(snapshot.waiting), len(snapshot.running)):
+            raise RecordError("two gangs of the snapshot have one uid; give each its own")
+        _check(*snapshot.waiting, *(each.gang for each in snapshot.running))
+        outline = outline_of(decision, snapshot.nodes)
+        holds, self._holds = self._holds, outline.holds
+        line = Line(
+            line=self._line + 1,
+            now=snapshot.now,
+            outline=msgspec.structs.replace(outline, holds=_new(holds, outline.holds)),
+            lost=lost,
+            source=msgspec.UNSET if source == self._source else source,
+            used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
+            nodes=self._nodes_now(snapshot.nodes),
+            queues=_changes(self._queues, snapshot.queues),
+            queue_usage=_changes(self._usage, snapshot.queue_usage),
+            waiting=_changes(self._waiting, waiting),
+            running=_changes(self._running, running),
+            growable=self._growable_now(snapshot),
+        )
+        self._queues, self._usage = dict(snapshot.queues), dict(snapshot.queue_usage)
+        self._waiting, self._running = waiting, running
+        if self._line > 1 and _is_dull(line):
+            return None
+        self._line += 1
+        self._source = source
+        return msgspec.json.encode(line) + b"\n"
+
+    def _nodes_now(self, nodes: NodeTable) -> dict[str, Any]:
+        before, self._nodes = self._nodes, nodes
+        if before is nodes:
+            return {}
+        known = {} if before is None else dict(zip(before.names, before.nodes, strict=True))
+        return _changes(known, dict(zip(nodes.names, nodes.nodes, strict=True)))
+
+    def _growable_now(self, snapshot: ClusterSnapshot) -> dict[str, Any]:
+        before, self._growable = self._growable, {pool.name: pool for pool in snapshot.growable}
+        return _changes(before, self._growable)
+
+    def _used_now(self, snapshot: ClusterSnapshot) -> dict[str, list[int]]:
+        before = carried_over(self._nodes, self._used, snapshot.nodes)
+        self._used = snapshot.used
+        rows = np.flatnonzero((snapshot.used != before).any(axis=1))
+        names = map(snapshot.nodes.names.__getitem__, rows.tolist())
+        return dict(zip(names, snapshot.used[rows].tolist(), strict=True))
+
+
+def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
+    """What ``nodes`` used in the line before, shape (nodes, resources).
+
+    A node that was not there used nothing; so do all when ``nodes`` offer other resources.
+    """
+    if before is not None and before.names == nodes.names and before.axis == nodes.axis:
+        return used
+    carried = np.zeros_like(nodes.allocatable)
+    if before is not None and before.axis == nodes.axis:
+        both = [(nodes.row[name], row) for name, row in before.row.items() if name in nodes.row]
+        if both:
+            rows, old = np.array(both).T
+            carried[rows] = used[old]
+    return carried
+
+
+def _check(*gangs: Gang) -> None:
+    for gang in gangs:
+        for law, held in ((gang.speed, LinearSpeed), (gang.loss, InverseQuadratic)):
+            if law is not None and type(law) is not held:
+                raise RecordError(
+                    f"gang {gang.name!r} has a {type(law).__name__}, of which a record can hold "
+                    f"{held.__name__} alone; turn recording off"
+                )
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What is new or another in ``now``; None for what is gone."""
+    return _new(before, now) | {key: None for key in before if key not in now}
+
+
+def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in now.items() if before.get(key) != value}
+
+
+def _is_dull(line: Line) -> bool:
+    done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
+    acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
+    return not any((*seen, line.waiting, line.running, line.growable, *acts))
+
+
+def _held(running: RunningGang, nodes: NodeTable) -> Held:
+    return Held(
+        gang=running.gang,
+        places=places_of(running.placement, nodes),
+        started=running.started,
+        resized=running.resized if math.isfinite(running.resized) else None,
+        is_leaving=running.is_leaving,
+        anchor=nodes.names[running.anchor_row] if running.anchor_row >= 0 else "",
+    )
+
+
+_NAME: Final = re.compile(r"record-(\d{8})\.jsonl")
+
+
+class RecordWriter:
+    """Writes one operator's term into ``folder``, beside the files of terms before it.
+
+    All of them together hold at most ``most_files * file_bytes`` bytes. ``lost`` counts cycles
+    that could not be recorded since the last line; the next line tells it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        settings: SchedulingSettings,
+        *,
+        file_bytes: int,
+        most_files: int,
+    ) -> None:
+        self.lost = 0
+        self._folder = folder
+        self._run = run
+        self._settings = settings
+        self._file_bytes = file_bytes
+        self._most_files = most_files
+        self._encoder = Encoder()
+        self._file: FileIO | None = None
+        self._size = 0
+
+    def write(
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        source: Source = SETTINGS,
+    ) -> bool:
+        """Record one cycle, which ``source`` decided; whether it had anything to say.
+
+        Raises OSError when the disk is full or the folder cannot be used, and RecordError for
+        what no record can hold or a line longer than a file may be.
+        """
+        try:
+            return self._write(snapshot, decision, source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _write(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> bool:
+        if self._file is not None:
+            line = self._encoder.encode(snapshot, decision, self.lost, source)
+            if line is None:
+                return False
+            if self._size + len(line) <= self._file_bytes:
+                self._append(self._file, line)
+                return True
+            self.close()
+        self._begin(snapshot, decision, source)
+        return True
+
+    def _begin(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> None:
+        """Another file, whose first line tells everything."""
+        self._encoder = Encoder()
+        line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
+        number = max(map(number_of, record_files(self._folder)), default=0) + 1
+        header = encode_header(
+            Header(FORMAT, VERSION, version("bireme"), self._run, number, self._settings)
+        )
+        if len(header) + len(line) > self._file_bytes:
+            raise RecordError(
+                f"record_file_bytes is {self._file_bytes}, and telling this cluster once takes "
+                f"{len(header) + len(line)}; raise it"
+            )
+        self._make_room()
+        self._size = 0
+        self._file = _create(self._folder / f"record-{number:08}.jsonl")
+        self._append(self._file, header + line)
+
+    def _make_room(self) -> None:
+        """Delete the oldest files until another one may grow to its full size."""
+        files = record_files(self._folder)
+        sizes = [path.stat().st_size for path in files]
+        most_bytes = (self._most_files - 1) * self._file_bytes
+        while files and (len(files) >= self._most_files or sum(sizes) > most_bytes):
+            files.pop(0).unlink()
+            sizes.pop(0)
+
+    def _append(self, file: FileIO, text: bytes) -> None:
+        left = memoryview(text)
+        while left:
+            left = left[file.write(left) :]
+        self._size += len(text)
+        self.lost = 0
+
+    def close(self) -> None:
+        """End the file after its last whole line; another write begins a new one."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError), file:
+                file.truncate(self._size)
+                if not self._size:
+                    Path(file.name).unlink()
+
+
+def record_files(folder: Path) -> list[Path]:
+    """The files of a record in ``folder``, oldest first; raises OSError where it cannot be read."""
+    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=number_of)
+
+
+def number_of(path: Path) -> int:
+    """The number in the name of a record's file; 0 where there is none."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else 0
+
+
+def _create(path: Path) -> FileIO:
+    """A new file for its owner alone: names of jobs and namespaces are tenants' data."""
+    return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))

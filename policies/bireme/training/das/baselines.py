@@ -1,0 +1,80 @@
+"""The rule that DAS starts from: what lasts least on its best site first, on that site.
+
+It is the teacher of the warm start, and what a learned policy has to beat. Scores and affinities
+are functions of what the agents see (:class:`~bireme.training.das.turns.DasTurns`), so that they
+can be imitated, and of a scale at which a deviation of 0.3 changes little.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from bireme.core.gangs import Gang, Task
+from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.policy import Ranked
+from bireme.core.resources import IntArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.packing import fill, place_by
+from bireme.heuristics.ranking import Standing, ranked
+from bireme.rl.encoders.das import DasJobs, DasMachines, Finished
+from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
+from bireme.training.das.turns import ORDERING, PLACEMENT
+from bireme.training.worlds import Array, Observation
+
+_MIDDLE: Final = 1
+"""Which of FEE_WEIGHTS decides: time and dollars."""
+
+
+def best_site(seen: Observation) -> dict[str, Array]:
+    """Scores of jobs (W, J) and affinities of machines (W, M)."""
+    return {ORDERING: scores(seen["jobs"]), PLACEMENT: affinities(seen["places"])}
+
+
+def scores(jobs: Array) -> Array:
+    """Of jobs with the features of the last axis, shape (...): highest starts first."""
+    minutes = np.expm1(jobs[..., 1] * 8.0)
+    worth = jobs[..., -len(FEE_WEIGHTS) + _MIDDLE]
+    return np.asarray(worth - np.log(np.maximum(minutes, 0.1)))
+
+
+def affinities(places: Array) -> Array:
+    """Of machines with the features of the last axis, shape (...): highest is filled first."""
+    left, own_share = places[..., 1], places[..., 4]
+    worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + at] for at in (0, 1))
+    return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)
+
+
+# The rule that DAS starts from, as a policy for the simulator: what remains if nothing is learned.
+#
+# It sees what the networks see in service, through the same encoders.
+
+
+class BestSite:
+    """What lasts least on its best site first, on that site; nobody is stopped.
+
+    A site is a machine, a rack or the cluster, without the machines slower than some speed. Where
+    ``finished`` tells of past runs, speeds are what the Gaussian process makes of them.
+    """
+
+    def __init__(self, finished: Finished | None = None) -> None:
+        self._machines = DasMachines()
+        self._machines.finished = finished
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """By falling score."""
+        if not gangs:
+            return []
+        values = scores(DasJobs().encode(gangs, snapshot)["jobs"]).tolist()
+        by_uid = {gang.uid: score for gang, score in zip(gangs, values, strict=True)}
+        return ranked(gangs, lambda gang: Standing((-by_uid[gang.uid],), by_uid[gang.uid]))
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """Nodes for all replicas, or None."""
+
+        def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
+            seen = self._machines.encode(gang, task, capacity, {})
+            order = np.argsort(-affinities(seen["machines"]), kind="stable")
+            return fill(room, task.replicas, order)
+
+        return place_by(gang, capacity, divide)

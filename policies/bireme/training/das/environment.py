@@ -1,0 +1,656 @@
+"""The world of DAS, batched: an ordering agent and a placement agent start one job per step.
+
+A step happens when a job in sight fits. Of the jobs that fit, that of the highest score starts,
+on the machines of the highest affinity with room. If another one still fits, the next step is at
+the same moment, else time goes on to the next event at which one does. So an episode has as many
+steps as jobs, in every world, and the placement agent always sees what is really free. That is
+what :func:`bireme.training.das.evaluation.start_now` does in the simulator, which therefore gives
+the same starts, completion times and fees (tests/parity).
+
+Shapes: worlds W, slots for waiting jobs J, machines M, runs remembered T.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.errors import SettingError
+from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
+from bireme.core.messages import HOUR
+from bireme.core.nodes import Node
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.rl.encoders import das_inputs
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.physics import Physics
+from bireme.simulator.physics.model import OVER_NODES, OVER_RACKS, MachineLaw, interference
+from bireme.simulator.traces.columns import gang_of
+from bireme.simulator.traces.generators import draw_durations, draw_sizes, parse_sizes
+from bireme.simulator.workload import Trace, TraceJob
+from bireme.training.worlds import Actions, Array, Observation, Step
+
+# What happens to DAS: jobs that arrive and machines they run on, one sample per seed.
+#
+# A sample is drawn once and read twice: as arrays by the batched world, and as a trace, nodes and
+# physics by the simulator. The slides tell little of the setting; what is filled in is said at each
+# constant. Jobs are gangs of one-GPU workers, so that whether a job fits depends on the number of
+# free GPUs alone, and where it goes decides how fast it is and what it costs.
+
+GPUS_PER_MACHINE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One size of cluster.
+
+    Attributes:
+        load: GPU-seconds that arrive over those there are, as first fit uses them.
+    """
+
+    machines: int
+    racks: int
+    load: float
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "small": Setting(8, 2, 1.3),
+    "medium": Setting(32, 4, 0.8),
+    "large": Setting(64, 8, 0.5),
+}
+"""Small has 8 machines of 4 GPUs (DAS slides, figure 3). Filled in: all else."""
+
+SIZES: Final = "1:0.15,2:0.15,4:0.25,8:0.25,16:0.20"
+RUN_SECONDS: Final = 60 * 60.0
+"""Mean run time on V100s: with it a job costs 51 $ under first fit, as in the slides' table 1."""
+RUN_SPREAD: Final = 1.0
+"""Standard deviation of the logarithm of run times."""
+ESTIMATE_SPREAD: Final = 0.3
+"""The same of what owners state over what is true."""
+SICKNESS_MEDIAN: Final = 0.1
+SICKNESS_SPREAD: Final = 0.8
+"""A machine makes of its GPUs 1 / (1 + x), x lognormal: a tenth of all are below 0.78. The law of
+PAI's stragglers (:mod:`bireme.simulator.physics.model`) with a shorter tail."""
+OBLIVIOUS_PACE: Final = 0.25
+"""What first fit makes of a GPU, V100 being 1, measured over all settings: gangs over several
+models, racks and sick machines wait for the slowest. It is what the loads are relative to."""
+_USERS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Jobs of shape (jobs,), in order of arrival, and machines of shape (machines,).
+
+    Attributes:
+        health: What a machine makes of its GPUs, above 0, below 1; nobody is told.
+        model: Index into :data:`~bireme.core.gpus.GPU_MODELS`.
+    """
+
+    setting: str
+    seed: int
+    submitted: FloatArray
+    gpus: IntArray
+    run_seconds: FloatArray
+    estimated_seconds: FloatArray
+    user: IntArray
+    capacity: IntArray
+    model: IntArray
+    rack: IntArray
+    health: FloatArray
+
+    @property
+    def speed(self) -> FloatArray:
+        """What each machine makes of a replica on its own, V100 being 1, shape (machines,)."""
+        return np.array([model.speed for model in GPU_MODELS])[self.model] * self.health
+
+
+def draw(setting: str, jobs: int, seed: int) -> Sample:
+    """The sample of ``seed``; SettingError for an unknown setting or too few jobs."""
+    if setting not in SETTINGS or jobs < 1:
+        raise SettingError(
+            f"setting is {setting!r}, jobs {jobs}; write one of {', '.join(SETTINGS)} and 1 or more"
+        )
+    size = SETTINGS[setting]
+    rng = np.random.default_rng([seed, size.machines])
+    model = rng.permutation(np.arange(size.machines) % len(GPU_MODELS))
+    sickness = rng.lognormal(np.log(SICKNESS_MEDIAN), SICKNESS_SPREAD, size.machines)
+    pace = GPUS_PER_MACHINE * size.machines * OBLIVIOUS_PACE
+    sizes, shares = parse_sizes(SIZES)
+    gap_seconds = float(sizes @ shares) * RUN_SECONDS / (pace * size.load)
+    runs = draw_durations(rng, "lognormal", RUN_SECONDS, RUN_SPREAD, jobs)
+    return Sample(
+        setting=setting,
+        seed=seed,
+        submitted=np.cumsum(rng.exponential(gap_seconds, jobs)),
+        gpus=draw_sizes(rng, SIZES, jobs),
+        run_seconds=runs,
+        estimated_seconds=runs * rng.lognormal(0.0, ESTIMATE_SPREAD, jobs),
+        user=rng.integers(_USERS, size=jobs),
+        capacity=np.full(size.machines, GPUS_PER_MACHINE),
+        model=model,
+        rack=np.arange(size.machines) * size.racks // size.machines,
+        health=1 / (1 + sickness),
+    )
+
+
+def nodes_of(sample: Sample) -> list[Node]:
+    """The machines, in order of their names; the label of the GPU is all that tells them apart."""
+    size = SETTINGS[sample.setting]
+    plain = parse_nodes(f"{size.machines}x{GPUS_PER_MACHINE}", size.racks)
+    return [
+        Node(node.name, node.allocatable, {**node.labels, GPU_MODEL_LABEL: GPU_MODELS[index].name})
+        for node, index in zip(plain, sample.model.tolist(), strict=True)
+    ]
+
+
+def trace_of(sample: Sample) -> Trace:
+    """The jobs, called so that the order of names is that of arrival."""
+    columns = (sample.submitted, sample.gpus, sample.run_seconds, sample.estimated_seconds)
+    rows = zip(*(column.tolist() for column in (*columns, sample.user)), strict=True)
+    jobs = tuple(
+        TraceJob(
+            name=f"job-{index:05d}",
+            submitted=submitted,
+            tasks=gang_of(gpus, 1),
+            duration_seconds=run_seconds,
+            user=f"user-{user + 1}",
+            estimated_seconds=estimated_seconds,
+        )
+        for index, (submitted, gpus, run_seconds, estimated_seconds, user) in enumerate(rows)
+    )
+    return Trace(f"das-{sample.setting}", jobs, nodes=tuple(nodes_of(sample)))
+
+
+def physics_of(sample: Sample) -> Physics:
+    """Spread as everywhere in the simulator, speed by machine, and 0.94 per neighbour on each."""
+    names = (node.name for node in nodes_of(sample))
+    speeds = dict(zip(names, sample.speed.tolist(), strict=True))
+    return Physics(over_nodes=OVER_NODES, over_racks=OVER_RACKS, machines=MachineLaw(speeds))
+
+
+# Many clouds at once: jobs that run on machines, events that move each cloud's clock.
+#
+# The physics of the simulator as arrays: what :class:`~bireme.simulator.job_state.Life` and
+# :class:`~bireme.simulator.physics.Physics` do for one job, in the same order of operations, so
+# that
+# both agree to the last bit (tests/parity). Nothing here decides. Shapes: worlds W, jobs J in order
+# of arrival, machines M; smaller clouds are padded with machines that have no GPU.
+
+_CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_PER_MACHINE))])
+"""Factor on speed by the number of gangs on a machine, one's own included."""
+_SPEEDS: Final = np.array([model.speed for model in GPU_MODELS])
+_DOLLARS: Final = np.array([model.dollars_per_hour for model in GPU_MODELS])
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+
+class Clouds:
+    """The state of W clouds.
+
+    Attributes:
+        now: Seconds since the start, shape (W,).
+        free, gangs: GPUs free and gangs present, int64, shape (W, M).
+        waiting, running: Shape (W, J).
+        started, finished: Seconds; NaN before, shape (W, J).
+        dollars: Rent paid so far, shape (W,).
+        job_seconds: Time that jobs have spent in the system so far, summed, shape (W,).
+        ended: World and job of every run that ended in the last :meth:`advance`, shapes (runs,).
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        machines = max(len(sample.capacity) for sample in samples)
+        self.submitted = np.stack([sample.submitted for sample in samples])
+        self.gpus = np.stack([sample.gpus for sample in samples])
+        self.run_seconds = np.stack([sample.run_seconds for sample in samples])
+        self.estimated_seconds = np.stack([sample.estimated_seconds for sample in samples])
+        self.capacity = _padded([sample.capacity for sample in samples], machines, 0)
+        self.rack = _padded([sample.rack for sample in samples], machines, -1)
+        self.model = _padded([sample.model for sample in samples], machines, -1)
+        self.model_speed = np.where(self.model < 0, 0.0, _SPEEDS[self.model])
+        self.dollars_per_hour = np.where(self.model < 0, 0.0, _DOLLARS[self.model])
+        self._speed = _padded([sample.speed for sample in samples], machines, 0.0)
+        self.now = np.zeros(len(samples))
+        self.free = self.capacity.copy()
+        self.gangs = np.zeros_like(self.capacity)
+        self.waiting = np.zeros(self.submitted.shape, dtype=np.bool_)
+        self.running = self.waiting.copy()
+        self.started = np.full(self.submitted.shape, np.nan)
+        self.finished = self.started.copy()
+        self.rent = np.zeros(self.submitted.shape)
+        self.dollars = np.zeros(len(samples))
+        self.job_seconds = np.zeros(len(samples))
+        self.ended: tuple[IntArray, IntArray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.places = np.zeros((*self.submitted.shape, machines), dtype=np.int8)
+        self.rate = np.zeros(self.submitted.shape)
+        self._locality = np.ones(self.submitted.shape)
+        self._left_seconds = self.run_seconds.copy()
+        self._since = np.zeros(self.submitted.shape)
+        self._finish = np.full(self.submitted.shape, np.inf)
+        self._arrived = np.zeros(len(samples), dtype=np.int64)
+        self._unfinished = np.full(len(samples), self.submitted.shape[1])
+
+    def start(self, worlds: IntArray, jobs: IntArray, counts: IntArray) -> None:
+        """``jobs[i]`` of ``worlds[i]`` takes ``counts[i]`` GPUs of each machine, shape (i, M)."""
+        there = counts > 0
+        self.free[worlds] -= counts
+        self.gangs[worlds] += there
+        self.places[worlds, jobs] = counts
+        self.waiting[worlds, jobs] = False
+        self.running[worlds, jobs] = True
+        self.started[worlds, jobs] = self._since[worlds, jobs] = self.now[worlds]
+        self.rent[worlds, jobs] = (counts * self.dollars_per_hour[worlds]).sum(axis=1)
+        self._locality[worlds, jobs] = _locality(there, self.rack[worlds])
+        self._set_pace(worlds)
+
+    def advance(self, worlds: IntArray) -> None:
+        """The next thing happens in each of ``worlds`` (each once): runs end, jobs arrive."""
+        finish = self._finish[worlds]
+        times = np.minimum(finish.min(axis=1), self._next_arrival(worlds))
+        self._count(worlds, times - self.now[worlds])
+        self.now[worlds] = times
+        rows, jobs = np.nonzero(finish <= times[:, None])
+        self.ended = (worlds[rows], jobs)
+        self._end(*self.ended)
+        here = (self.submitted[worlds] <= times[:, None]).sum(axis=1)
+        number = np.arange(self.submitted.shape[1])
+        fresh = (number >= self._arrived[worlds, None]) & (number < here[:, None])
+        self.waiting[worlds] |= fresh
+        self._arrived[worlds] = here
+        self._set_pace(np.unique(self.ended[0]))
+
+    @property
+    def is_done(self) -> BoolArray:
+        """Whether every job has finished, shape (W,)."""
+        return np.asarray(self._unfinished == 0)
+
+    @property
+    def fees(self) -> FloatArray:
+        """Dollars of each job, NaN before it has finished, shape (W, J)."""
+        return np.asarray(self.rent * (self.finished - self.started) / HOUR)
+
+    def _next_arrival(self, worlds: IntArray) -> FloatArray:
+        arrived, jobs = self._arrived[worlds], self.submitted.shape[1]
+        times = self.submitted[worlds, np.minimum(arrived, jobs - 1)]
+        return np.where(arrived < jobs, times, np.inf)
+
+    def _count(self, worlds: IntArray, seconds: FloatArray) -> None:
+        present = self.waiting[worlds].sum(axis=1) + self.running[worlds].sum(axis=1)
+        rent = np.where(self.running[worlds], self.rent[worlds], 0.0).sum(axis=1)
+        self.job_seconds[worlds] += seconds * present
+        self.dollars[worlds] += seconds * rent / HOUR
+
+    def _end(self, worlds: IntArray, jobs: IntArray) -> None:
+        places = self.places[worlds, jobs].astype(np.int64)
+        np.add.at(self.free, worlds, places)
+        np.subtract.at(self.gangs, worlds, (places > 0).astype(np.int64))
+        self.running[worlds, jobs] = False
+        self.finished[worlds, jobs] = self.now[worlds]
+        self._finish[worlds, jobs] = np.inf
+        np.subtract.at(self._unfinished, worlds, 1)
+
+    def _set_pace(self, worlds: IntArray) -> None:
+        """Whoever runs in ``worlds`` goes as fast as the slowest of its machines."""
+        rows, jobs = np.nonzero(self.running[worlds])
+        of = worlds[rows]
+        machine = self._speed[worlds] * _CROWDS[self.gangs[worlds]]
+        slowest = np.where(self.places[of, jobs] > 0, machine[rows], np.inf).min(axis=1)
+        rate = self._locality[of, jobs] * slowest
+        is_new = rate != self.rate[of, jobs]
+        of, jobs, rate = of[is_new], jobs[is_new], rate[is_new]
+        done = (self.now[of] - self._since[of, jobs]) * self.rate[of, jobs]
+        left = np.maximum(0.0, self._left_seconds[of, jobs] - done)
+        self._left_seconds[of, jobs] = left
+        self._since[of, jobs] = self.now[of]
+        self.rate[of, jobs] = rate
+        self._finish[of, jobs] = self.now[of] + left / rate
+
+
+def _locality(there: BoolArray, racks: IntArray) -> FloatArray:
+    """Factor of gangs on the machines ``there``, shape (gangs, M)."""
+    last = np.where(there, racks, -1).max(axis=1)
+    is_apart = (there & (racks != last[:, None])).any(axis=1)
+    is_spread = there.sum(axis=1) > 1
+    return np.where(is_apart, OVER_RACKS, np.where(is_spread, OVER_NODES, 1.0))
+
+
+def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArray[_Number]:
+    """The rows as one array, filled up with ``value``; shape (W, width), of their type."""
+    padded = np.full((len(rows), width), value, dtype=rows[0].dtype)
+    for row, there in zip(padded, rows, strict=True):
+        row[: len(there)] = there
+    return padded
+
+
+# What past runs tell of machines: where each was, and how fast it was for what was stated.
+#
+# X_t and Y_t of the paper's Gaussian process, from nothing but what an operator knows: a run's
+# normalised speed is its stated estimate over the time it took, over the speed of the slowest GPU
+# model it was on. The rest is noise of the estimate, spread, neighbours, and the machines' health.
+
+MOST: Final = 2.0
+"""Logarithms of normalised speeds are clipped to this, up and down."""
+
+
+def normalised_speed(
+    estimated_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
+) -> FloatArray:
+    """log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
+    ratio = np.maximum(estimated_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
+    return np.asarray(np.clip(np.log(ratio), -MOST, MOST))
+
+
+class Memory:
+    """The last T runs that ended in each of W clouds, in no particular order."""
+
+    def __init__(self, clouds: Clouds, runs: int) -> None:
+        worlds, machines = clouds.capacity.shape
+        self._clouds = clouds
+        self._shares = np.zeros((worlds, runs, machines), dtype=np.float32)
+        self._speeds = np.zeros((worlds, runs), dtype=np.float32)
+        self._count = np.zeros(worlds, dtype=np.int64)
+
+    def add(self, worlds: IntArray, jobs: IntArray) -> None:
+        """Runs that have ended; worlds ascend, and may be named more than once."""
+        while len(worlds):
+            is_first = np.diff(worlds, prepend=-1) > 0
+            self._add(worlds[is_first], jobs[is_first])
+            worlds, jobs = worlds[~is_first], jobs[~is_first]
+
+    def _add(self, worlds: IntArray, jobs: IntArray) -> None:
+        clouds = self._clouds
+        places = clouds.places[worlds, jobs]
+        slowest = np.where(places > 0, clouds.model_speed[worlds], np.inf).min(axis=1)
+        elapsed = clouds.finished[worlds, jobs] - clouds.started[worlds, jobs]
+        at = self._count[worlds] % self._speeds.shape[1]
+        self._shares[worlds, at] = places / places.sum(axis=1, keepdims=True)
+        self._speeds[worlds, at] = normalised_speed(
+            clouds.estimated_seconds[worlds, jobs], elapsed, slowest
+        )
+        self._count[worlds] += 1
+
+    def observation(self) -> dict[str, Array]:
+        """past_shares (W, T, M), past_speeds (W, T), past_mask (W, T)."""
+        mask = np.arange(self._speeds.shape[1]) < self._count[:, None]
+        return {
+            "past_shares": self._shares.copy(),
+            "past_speeds": self._speeds.copy(),
+            "past_mask": mask,
+        }
+
+
+# Where one gang of one-GPU workers goes, for many clouds at once.
+#
+# Affinities become places as in the simulator: machines by falling affinity, each as full as it
+# gets.
+# The two rules give what :mod:`bireme.heuristics.fits` gives one cloud. Shapes: worlds W, machines
+# M.
+
+Divide: TypeAlias = Callable[[IntArray, IntArray, IntArray], IntArray]
+"""``divide(gpus, free, used)``: GPUs on each machine, shape (W, M), ``gpus`` (W,) in all."""
+
+
+def fill(gpus: IntArray, free: IntArray, affinity: FloatArray) -> IntArray:
+    """Machines by falling ``affinity``, shape (W, M), ties by index, until ``gpus`` are placed."""
+    order = np.argsort(-affinity, axis=1, kind="stable")
+    room = np.take_along_axis(free, order, axis=1)
+    before = room.cumsum(axis=1) - room
+    counts = np.zeros_like(free)
+    np.put_along_axis(counts, order, np.clip(gpus[:, None] - before, 0, room), axis=1)
+    return counts
+
+
+def first_fit(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
+    """The first machines that have room."""
+    return fill(gpus, free, np.zeros(used.shape))
+
+
+def load_balance(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
+    """Every GPU on the machine that is least loaded with it; ties to the least free, by index."""
+    order = np.argsort(free, axis=1, kind="stable")
+    room = np.take_along_axis(free, order, axis=1)
+    busy = np.take_along_axis(used, order, axis=1)
+    held = np.zeros_like(room)
+    rows = np.arange(len(room))
+    for placed in range(int(gpus.max(initial=0))):
+        load = (busy + held + 1) / np.maximum(room + busy, 1)
+        best = np.where(held < room, load, np.inf).argmin(axis=1)
+        held[rows, best] += placed < gpus
+    counts = np.zeros_like(free)
+    np.put_along_axis(counts, order, held, axis=1)
+    return counts
+
+
+RULES: Final[Mapping[str, Divide]] = {"first-fit": first_fit, "load-balance": load_balance}
+"""Placements that need no affinities, under their names in :mod:`bireme.registry`."""
+
+
+# What the agents of DAS are rewarded for, in one step in which one job starts.
+#
+# The slides give r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'. Read: the
+# sum is over the N' jobs that are in line; zeta_i is 1 for the job that starts; its fee and
+# completion time are what they would be at its present speed; C_i is how long the others have
+# waited and n_i their GPUs. Filled in: fees count in 51 $ and times in hours (the slides' mean fee;
+# no unit is stated), alpha, and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
+#
+# It is no potential of the two metrics, so "direct" is offered beside it: minus the job-hours that
+# have passed, minus the rent that was paid; its undiscounted sum over an episode is exactly
+# -(mean completion hours + fee_weight * mean fee / 51 $).
+
+MEAN_FEE_DOLLARS: Final = 51.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """Which reward, and its weights.
+
+    Attributes:
+        kind: "direct" or "paper".
+        fee_weight: Of the fee in "direct".
+        alpha: Of GPU-hours in line in "paper".
+        ceiling: The most that one start gives in "paper".
+    """
+
+    kind: str = "direct"
+    fee_weight: float = 1.0
+    alpha: float = 0.01
+    ceiling: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("direct", "paper"):
+            raise SettingError(f"reward kind is {self.kind!r}; write direct or paper")
+
+
+def of_start(
+    reward: Reward, clouds: Clouds, jobs: IntArray, in_line: BoolArray, running: BoolArray
+) -> FloatArray:
+    """The paper's reward right after ``jobs`` started, shape (W,); 0 for "direct".
+
+    ``in_line`` are the jobs, shape (W, J), that were in line before; ``running`` are the worlds,
+    shape (W,), in which a job started.
+    """
+    if reward.kind != "paper":
+        return np.zeros(len(jobs))
+    worlds = np.arange(len(jobs))
+    waited = (clouds.now[:, None] - clouds.submitted) / HOUR
+    run_hours = clouds.run_seconds[worlds, jobs] / HOUR
+    run_hours = run_hours / np.where(running, clouds.rate[worlds, jobs], 1.0)
+    fee = clouds.rent[worlds, jobs] * run_hours / MEAN_FEE_DOLLARS
+    cost = np.where(running, fee * (waited[worlds, jobs] + run_hours), 1.0)
+    others = np.where(in_line & clouds.waiting, waited * clouds.gpus, 0.0).sum(axis=1)
+    gain = np.minimum(1 / np.maximum(cost, 1e-9), reward.ceiling) - reward.alpha * others
+    return np.where(running, gain / np.maximum(in_line.sum(axis=1), 1), 0.0)
+
+
+def of_time(
+    reward: Reward, clouds: Clouds, job_seconds: FloatArray, dollars: FloatArray
+) -> FloatArray:
+    """The direct reward since the counters stood at ``job_seconds``, ``dollars``, shape (W,)."""
+    if reward.kind != "direct":
+        return np.zeros(len(job_seconds))
+    hours = (clouds.job_seconds - job_seconds) / HOUR
+    fees = (clouds.dollars - dollars) / MEAN_FEE_DOLLARS
+    return np.asarray(-(hours + reward.fee_weight * fees) / clouds.gpus.shape[1])
+
+
+_DIRECT: Final = Reward()
+AFFINITY: Final = "affinity"
+
+
+class DasWorld:
+    """A batch of clouds; a World of :mod:`bireme.training.worlds`.
+
+    Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and
+    "placement", shape (W, M), affinities of the machines for the job that starts, or (W, J, M)
+    for every job; the latter only where ``placement`` is "affinity".
+
+    Attributes:
+        clouds: The state, for rules and metrics; agents see the observation alone.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        settings: Sequence[str] = ("small",),
+        *,
+        jobs: int = 200,
+        slots: int = 64,
+        history: int = 256,
+        placement: str = AFFINITY,
+        reward: Reward = _DIRECT,
+    ) -> None:
+        """``count`` worlds; that of seed ``s`` is ``settings[s % len(settings)]``.
+
+        Args:
+            jobs: Per episode.
+            slots: Waiting jobs in sight, oldest first.
+            history: Runs that are remembered.
+            placement: "affinity", "first-fit" or "load-balance".
+        """
+        if placement != AFFINITY and placement not in RULES:
+            known = ", ".join([AFFINITY, *RULES])
+            raise SettingError(f"placement is {placement!r}; write one of {known}")
+        self.count = count
+        self._settings = tuple(settings)
+        self._jobs, self._slots, self._history = jobs, slots, history
+        self._placement, self._reward = placement, reward
+        self._every = np.arange(count)
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start all clouds anew, one seed each."""
+        if len(seeds) != self.count:
+            raise SettingError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
+        names = [self._settings[seed % len(self._settings)] for seed in seeds]
+        samples = {key: draw(key[0], self._jobs, key[1]) for key in zip(names, seeds, strict=True)}
+        self.clouds = Clouds([samples[key] for key in zip(names, seeds, strict=True)])
+        self._memory = Memory(self.clouds, self._history)
+        self._same_rack = das_inputs.share_of_rack(self.clouds.rack)
+        model = self.clouds.model
+        self._same_model = self._same_rack & (model[:, :, None] == model[:, None, :])
+        self._to_decision()
+        return self._observe()
+
+    def step(self, actions: Actions) -> Step:
+        """Start one job in every world that is not over."""
+        if not isinstance(actions, Mapping):
+            raise SettingError(
+                f"actions is of type {type(actions).__name__}; give a mapping with ordering and "
+                "placement"
+            )
+        clouds = self.clouds
+        before = clouds.job_seconds.copy(), clouds.dollars.copy()
+        chosen = self.chosen(actions["ordering"])
+        jobs, is_live = self._slot_jobs[self._every, chosen], np.asarray(self._fits.any(axis=1))
+        worlds = np.flatnonzero(is_live)
+        counts = self._divide(actions, chosen, jobs)
+        in_line = clouds.waiting.copy()
+        clouds.start(worlds, jobs[worlds], counts[worlds])
+        gained = of_start(self._reward, clouds, jobs, in_line, is_live)
+        self._to_decision()
+        gained += of_time(self._reward, clouds, *before)
+        return Step(self._observe(), gained, clouds.is_done, clouds.now.copy())
+
+    def chosen(self, ordering: Array) -> IntArray:
+        """The slot whose job starts under these scores, shape (W,); 0 where none fits."""
+        scores = np.where(self._fits, ordering, -np.inf)
+        return np.asarray(scores.argmax(axis=1))
+
+    def summary(self) -> dict[str, FloatArray]:
+        """Means over the jobs of worlds that are over, shape (W,) each."""
+        clouds = self.clouds
+        return {
+            "mean_jct_minutes": (clouds.finished - clouds.submitted).mean(axis=1) / 60,
+            "mean_fee_dollars": clouds.fees.mean(axis=1),
+            "mean_wait_minutes": (clouds.started - clouds.submitted).mean(axis=1) / 60,
+        }
+
+    def _divide(self, actions: Mapping[str, Array], chosen: IntArray, jobs: IntArray) -> IntArray:
+        clouds = self.clouds
+        gpus = clouds.gpus[self._every, jobs]
+        if self._placement != AFFINITY:
+            used = clouds.capacity - clouds.free
+            return RULES[self._placement](gpus, clouds.free, used)
+        affinity = np.asarray(actions["placement"])
+        if affinity.ndim == 3:
+            affinity = affinity[self._every, chosen]
+        return fill(gpus, clouds.free, affinity)
+
+    def _to_decision(self) -> None:
+        """Let time pass until a job in sight fits, or all is done."""
+        clouds, idle = self.clouds, self._every
+        while len(idle := idle[~(self._may_start(idle) | clouds.is_done[idle])]):
+            clouds.advance(idle)
+            self._memory.add(*clouds.ended)
+        self._look()
+
+    def _may_start(self, worlds: IntArray) -> BoolArray:
+        """Whether a job in sight fits, shape of ``worlds``."""
+        waiting, free = self.clouds.waiting[worlds], self.clouds.free[worlds].sum(axis=1)
+        in_sight = waiting & (waiting.cumsum(axis=1) <= self._slots)
+        return np.asarray((in_sight & (self.clouds.gpus[worlds] <= free[:, None])).any(axis=1))
+
+    def _look(self) -> None:
+        """Which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
+        waiting = self.clouds.waiting
+        order = np.argsort(~waiting, axis=1, kind="stable")[:, : self._slots]
+        self._slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))
+        there = np.arange(self._slots) < waiting.sum(axis=1)[:, None]
+        self._there: BoolArray = there
+        gpus = self.clouds.gpus[self._every[:, None], self._slot_jobs]
+        self._fits: BoolArray = there & (gpus <= self.clouds.free.sum(axis=1)[:, None])
+
+    def _observe(self) -> dict[str, Array]:
+        clouds = self.clouds
+        rows = self._every[:, None], self._slot_jobs
+        jobs = das_inputs.job_features(
+            clouds.gpus[rows],
+            clouds.estimated_seconds[rows],
+            np.maximum(clouds.now[:, None] - clouds.submitted[rows], 0.0),
+            clouds.free.sum(axis=1)[:, None],
+            clouds.capacity.sum(axis=1)[:, None],
+        )
+        machines = das_inputs.machine_features(
+            clouds.free,
+            clouds.capacity,
+            clouds.model_speed,
+            clouds.dollars_per_hour,
+            _sums(self._same_rack, clouds.free),
+            _sums(self._same_rack, clouds.capacity),
+            _sums(self._same_model, clouds.free),
+        )
+        mask = clouds.capacity > 0
+        near = das_inputs.adjacency(self._same_rack) * (mask[:, :, None] & mask[:, None, :])
+        return {
+            "jobs": np.where(self._there[:, :, None], jobs, 0.0).astype(np.float32),
+            "job_mask": self._there,
+            "fits": self._fits,
+            "machines": np.where(mask[:, :, None], machines, 0.0).astype(np.float32),
+            "machine_mask": mask,
+            "adjacency": near.astype(np.float32),
+            "racks": clouds.rack,
+            **self._memory.observation(),
+        }
+
+
+def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
+    """Of every machine, the amounts of all that are the ``same``; shape (W, M)."""
+    return np.asarray((same @ amounts[:, :, None])[:, :, 0], dtype=np.float64)

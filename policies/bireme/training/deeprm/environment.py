@@ -1,0 +1,381 @@
+"""DeepRM's world, many at a time: one machine with two resources, and a queue to choose from.
+
+In every step of the clock jobs are chosen one by one until the void is; then the clock moves on.
+A chosen job starts at once, so it must fit what is free now. The void is not allowed while the
+machine is empty and a job waits, or a policy could wait for ever; and where nothing that waits
+fits, there is nothing to choose: the clock runs to the next arrival or finish by itself.
+
+The reward of a stretch of time is minus the sum, over its steps and the jobs in the system, of
+``1 / duration + completion_weight``, over the steps in which jobs arrive. All rewards of an episode
+together are then minus the slowdowns of all jobs, plus their completion times so weighted, per
+arrival step. Without the second term waits grow (the first is the paper's).
+
+Sources: Liang et al., "Data centers job scheduling with deep reinforcement learning", PAKDD 2020,
+section 3.1; Mao et al., HotNets 2016, sections 3.2 and 3.3.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+import numpy as np
+
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.rl.encoders import a2c as encoder
+from bireme.rl.encoders import a2c as pictures
+from bireme.training.worlds import Actions, Observation, Step
+
+# What arrives in DeepRM's world: at most one job a step, mostly short, with one main resource.
+#
+# Four of five jobs run 1 to 3 steps, the others 10 to 15. A job asks 5 to 10 slots of its main
+# resource, drawn at random, and 1 or 2 of the other one. The paper of A2cScheduler leaves all of
+# this open; these are the numbers of Mao et al., "Resource Management with Deep Reinforcement
+# Learning", HotNets 2016, section 4.1, as its public program has them.
+
+RESOURCES = 2
+SLOTS = 10
+"""How much of each resource the machine has."""
+SHORT = (1, 3)
+LONG = (10, 15)
+SHORT_SHARE = 0.8
+MAIN = (5, 10)
+OTHER = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One size of the world.
+
+    Attributes:
+        rates: Chance of an arrival in a step; each world draws one of them, with its seed.
+        queue_slots: How many waiting jobs can be chosen from, the first that came.
+        arrival_steps: Steps in which jobs arrive; then the world is drained.
+        completion_weight: What a job in the system costs per step, beside one over its duration.
+    """
+
+    rates: tuple[float, ...] = (0.7,)
+    queue_slots: int = 10
+    arrival_steps: int = 50
+    completion_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.rates or not all(0 < rate <= 1 for rate in self.rates):
+            raise ValueError(f"rates is {self.rates}; give one or more above 0 and up to 1")
+        if self.queue_slots < 1 or self.arrival_steps < 1:
+            raise ValueError(
+                f"queue_slots is {self.queue_slots} and arrival_steps {self.arrival_steps}; "
+                "give at least 1 of each"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """The jobs of several worlds; job ``j`` of a world arrives at step ``j``, if it exists.
+
+    Attributes:
+        exists: Shape (worlds, arrival steps).
+        durations: Steps, shape (worlds, arrival steps).
+        demands: Slots, shape (worlds, arrival steps, resources).
+    """
+
+    exists: BoolArray
+    durations: IntArray
+    demands: IntArray
+
+
+def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
+    """The jobs of one world per seed; equal seeds give equal jobs.
+
+    Chance is drawn in the same order at every rate: of the jobs at a low rate each also comes at a
+    higher one, as far as both worlds have one rate to choose from.
+    """
+    exists, durations, demands = zip(*(_draw(setting, seed) for seed in seeds), strict=True)
+    return Jobs(np.stack(exists), np.stack(durations), np.stack(demands))
+
+
+def _draw(setting: Setting, seed: int) -> tuple[BoolArray, IntArray, IntArray]:
+    chance, steps = np.random.default_rng(seed), setting.arrival_steps
+    rate = setting.rates[chance.integers(len(setting.rates))]
+    exists = chance.random(steps) < rate
+    is_short = chance.random(steps) < SHORT_SHARE
+    durations = np.where(is_short, _between(chance, SHORT, steps), _between(chance, LONG, steps))
+    main = chance.integers(RESOURCES, size=steps)
+    demands = np.where(
+        main[:, None] == np.arange(RESOURCES),
+        _between(chance, MAIN, steps)[:, None],
+        _between(chance, OTHER, steps)[:, None],
+    )
+    return exists, durations, demands
+
+
+def _between(chance: np.random.Generator, span: tuple[int, int], count: int) -> IntArray:
+    """``count`` whole numbers from ``span``, both ends included."""
+    return chance.integers(*span, size=count, endpoint=True)
+
+
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Several worlds at one moment, before a choice.
+
+    Attributes:
+        clock: Steps gone by, shape (worlds,).
+        started: When each job started; -1 for those that have not; shape (worlds, jobs).
+        waiting: Which jobs wait, shape (worlds, jobs).
+        queue: The jobs that can be chosen, the first that came first; -1 where a slot is empty;
+            shape (worlds, queue slots).
+        free: Slots that are free, shape (worlds, resources).
+        fits: Which jobs of the queue fit, shape (worlds, queue slots).
+    """
+
+    setting: Setting
+    jobs: Jobs
+    clock: IntArray
+    started: IntArray
+    waiting: BoolArray
+    queue: IntArray
+    free: IntArray
+    fits: BoolArray
+
+    @property
+    def ends(self) -> IntArray:
+        """When each started job ends; 0 for those that have not; shape (worlds, jobs)."""
+        return np.where(self.started >= 0, self.started + self.jobs.durations, 0)
+
+    @property
+    def is_present(self) -> BoolArray:
+        """Which jobs wait or run, shape (worlds, jobs)."""
+        return self.waiting | (self.ends > self.clock[:, None])
+
+    @property
+    def is_over(self) -> BoolArray:
+        """Which worlds have finished all their jobs, shape (worlds,)."""
+        is_done = (self.started >= 0) & (self.ends <= self.clock[:, None])
+        return np.asarray((is_done | ~self.jobs.exists).all(axis=1))
+
+    @property
+    def allowed(self) -> BoolArray:
+        """What may be chosen, the void last, shape (worlds, queue slots + 1)."""
+        is_empty = (self.free == SLOTS).all(axis=1)
+        void = ~(is_empty & self.fits.any(axis=1))
+        return np.concatenate([self.fits, void[:, None]], axis=1)
+
+    def some(self, worlds: BoolArray) -> "State":
+        """The state of these ``worlds`` alone, shape (worlds,)."""
+        jobs = Jobs(*(getattr(self.jobs, each.name)[worlds] for each in fields(Jobs)))
+        return State(
+            self.setting,
+            jobs,
+            self.clock[worlds],
+            self.started[worlds],
+            self.waiting[worlds],
+            self.queue[worlds],
+            self.free[worlds],
+            self.fits[worlds],
+        )
+
+    def of_queue(self, values: IntArray) -> IntArray:
+        """``values`` of jobs, shape (worlds, jobs, ...), for the queue; 0 for empty slots."""
+        found = values[np.arange(len(values))[:, None], self.queue]
+        is_there = (self.queue >= 0).reshape(*self.queue.shape, *[1] * (values.ndim - 2))
+        return np.where(is_there, found, 0)
+
+
+View: TypeAlias = Callable[[State], Observation]
+
+
+def masks(state: State) -> Observation:
+    """The plainest view: ``mask``, what may be chosen."""
+    return {"mask": state.allowed}
+
+
+class DeepRmWorld:
+    """``count`` worlds of one setting, seen through ``view``; see the module."""
+
+    def __init__(self, count: int, setting: Setting, view: View = masks) -> None:
+        self.count = count
+        self.setting = setting
+        self.view = view
+        self.reset(range(count))
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Begin anew with the jobs of ``seeds``, one per world."""
+        if len(seeds) != self.count:
+            raise ValueError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
+        clock = np.zeros(self.count, dtype=np.int64)
+        started = np.full((self.count, self.setting.arrival_steps), -1, dtype=np.int64)
+        self.state = _look(self.setting, draw(self.setting, seeds), clock, started)
+        self._run_on()
+        return self.view(self.state)
+
+    def step(self, actions: Actions) -> Step:
+        """Choose a queue slot, or the void (the last action), in every world that is not over."""
+        chosen = np.asarray(actions)
+        state, slots = self.state, self.setting.queue_slots
+        live = ~state.is_over
+        self._check(chosen, live)
+        rows = np.flatnonzero(live & (chosen < slots))
+        started = state.started.copy()
+        started[rows, state.queue[rows, chosen[rows]]] = state.clock[rows]
+        pause = np.where(live & (chosen == slots), 1, 0)
+        rewards = -pause * _cost(state)
+        self.state = _look(self.setting, state.jobs, state.clock + pause, started)
+        rewards += self._run_on()
+        clock = self.state.clock.astype(np.float64)
+        return Step(self.view(self.state), rewards, self.state.is_over, clock)
+
+    def _run_on(self) -> FloatArray:
+        """Let time pass wherever nothing can be chosen; the rewards, shape (worlds,)."""
+        part, clock = self.state, self.state.clock.copy()
+        rows, rewards = np.arange(self.count), np.zeros(self.count)
+        while (idle := ~part.fits.any(axis=1) & ~part.is_over).any():
+            part, rows = part.some(idle), rows[idle]
+            pause = _until_next_event(part)
+            rewards[rows] -= pause * _cost(part)
+            clock[rows] += pause
+            part = _look(self.setting, part.jobs, clock[rows], part.started)
+        if part is not self.state:
+            self.state = _look(self.setting, self.state.jobs, clock, self.state.started)
+        return rewards
+
+    def _check(self, actions: IntArray, live: BoolArray) -> None:
+        if actions.shape != (self.count,):
+            raise ValueError(f"actions have shape {actions.shape}; give ({self.count},)")
+        chosen = np.clip(actions, 0, self.setting.queue_slots)
+        fine = self.state.allowed[np.arange(self.count), chosen] & (chosen == actions)
+        if (bad := live & ~fine).any():
+            world = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"action {int(actions[world])} of world {world} is not allowed; "
+                "choose where the mask is true"
+            )
+
+
+def _cost(state: State) -> FloatArray:
+    """What a step costs while nothing comes or ends, above 0, shape (worlds,)."""
+    each = 1.0 / state.jobs.durations + state.setting.completion_weight
+    return np.asarray((each * state.is_present).sum(axis=1) / state.setting.arrival_steps)
+
+
+def _look(setting: Setting, jobs: Jobs, clock: IntArray, started: IntArray) -> State:
+    """The state of worlds in which these jobs have started then."""
+    has_come = np.arange(setting.arrival_steps) <= clock[:, None]
+    waiting = jobs.exists & has_come & (started < 0)
+    place = waiting.cumsum(axis=1) - 1
+    rows, columns = np.nonzero(waiting & (place < setting.queue_slots))
+    queue = np.full((len(clock), setting.queue_slots), -1, dtype=np.int64)
+    queue[rows, place[rows, columns]] = columns
+    runs = (started >= 0) & (started + jobs.durations > clock[:, None])
+    free = SLOTS - np.einsum("wj,wjr->wr", runs, jobs.demands)
+    demands = jobs.demands[np.arange(len(clock))[:, None], queue]
+    fits = (queue >= 0) & (demands <= free[:, None, :]).all(axis=2)
+    return State(setting, jobs, clock, started, waiting, queue, free, fits)
+
+
+def _until_next_event(state: State) -> IntArray:
+    """Steps until a job comes or ends, shape (worlds,); at least 1 in worlds that are not over."""
+    steps = np.arange(state.setting.arrival_steps)
+    comes = np.where(state.jobs.exists & (steps > state.clock[:, None]), steps, NEVER)
+    ends = np.where(state.ends > state.clock[:, None], state.ends, NEVER)
+    return np.asarray(np.minimum(comes, ends).min(axis=1) - state.clock)
+
+
+# What an episode of DeepRM's world achieved: mean slowdown, completion and waiting time of jobs.
+#
+# Liang et al., PAKDD 2020, section 4.2; times in steps. Only episodes in which every job has
+# finished
+# have them: jobs left out would flatter whoever starves them.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measures:
+    """Means over the jobs of each world, and the longest wait, shape (worlds,).
+
+    Attributes:
+        slowdown: Completion time over duration.
+        completion_steps: From arrival to finish.
+        waiting_steps: From arrival to start.
+        longest_wait_steps: The waiting time of the job that waited longest.
+    """
+
+    slowdown: FloatArray
+    completion_steps: FloatArray
+    waiting_steps: FloatArray
+    longest_wait_steps: FloatArray
+
+
+def measure(state: State) -> Measures:
+    """The measures of worlds that are over; ValueError where one is not, or had no jobs."""
+    exists, durations = state.jobs.exists, state.jobs.durations
+    if not state.is_over.all():
+        world = int(np.flatnonzero(~state.is_over)[0])
+        raise ValueError(f"world {world} has jobs that have not finished; measure it when over")
+    if not exists.any(axis=1).all():
+        world = int(np.flatnonzero(~exists.any(axis=1))[0])
+        raise ValueError(f"world {world} had no jobs, so that it has no means; take another seed")
+    waits = state.started - np.arange(exists.shape[1])
+    completions = waits + durations
+    found = (completions / durations, completions, waits)
+    slowdown, completion, waiting = (np.mean(each, axis=1, where=exists) for each in found)
+    longest = np.max(waits, axis=1, where=exists, initial=0).astype(np.float64)
+    return Measures(slowdown, completion, waiting, longest)
+
+
+# Two views of one state of DeepRM's world: the queue as a set of jobs, and the paper's image.
+#
+# Both are made by the very formulas that they are served with: :mod:`bireme.rl.encoders.a2c` and
+# :mod:`bireme.rl.encoders.a2c`.
+
+
+def as_set(state: State) -> Observation:
+    """Features of every job of the queue, of the whole, and what may be chosen.
+
+    ``jobs`` float32, shape (worlds, queue slots, features); ``context`` float32, shape (worlds,
+    features); ``mask`` bool, shape (worlds, queue slots + 1), the void last; ``present`` bool,
+    shape (worlds, queue slots), the slots with a job in them.
+    """
+    clock = state.clock[:, None]
+    free = state.free / SLOTS
+    later = [_free_after(state, steps) / SLOTS for steps in encoder.HORIZON_STEPS]
+    waits = np.where(state.queue >= 0, clock - state.queue, 0)
+    jobs = encoder.job_features(
+        state.of_queue(state.jobs.demands) / SLOTS,
+        free,
+        np.maximum(state.of_queue(state.jobs.durations), 1),
+        waits,
+    )
+    context = encoder.context_features(free, np.stack(later, axis=-2), state.waiting.sum(axis=1))
+    return {
+        "jobs": jobs,
+        "context": context,
+        "mask": state.allowed,
+        "present": state.queue >= 0,
+    }
+
+
+def _free_after(state: State, steps: int) -> IntArray:
+    """Slots that are free so many steps on if nobody starts, shape (worlds, resources)."""
+    still_runs = state.ends > state.clock[:, None] + steps
+    return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
+
+
+def as_image(state: State) -> Observation:
+    """The paper's image and what may be chosen.
+
+    ``image`` float32, shape (worlds, 1, horizon steps, columns), by
+    :func:`bireme.rl.encoders.a2c.paint`; ``mask`` as in :func:`as_set`.
+    """
+    coming = state.clock[:, None] + np.arange(pictures.IMAGE_HORIZON_STEPS)
+    runs = state.ends[:, None, :] > coming[:, :, None]
+    come = state.jobs.exists & (np.arange(state.setting.arrival_steps) <= state.clock[:, None])
+    last = np.where(come, np.arange(state.setting.arrival_steps), -pictures.IMAGE_HORIZON_STEPS)
+    image = pictures.paint(
+        np.einsum("wtj,wjr->wtr", runs, state.jobs.demands),
+        state.of_queue(state.jobs.durations),
+        state.of_queue(state.jobs.demands),
+        np.maximum(state.waiting.sum(axis=1) - state.setting.queue_slots, 0),
+        state.clock - last.max(axis=1),
+    )
+    return {"image": image, "mask": state.allowed}

@@ -1,0 +1,279 @@
+"""How the network learns: from windows of series, by the absolute error of scaled logs.
+
+The weights found are the likeliest ones if each is normally distributed around where it began,
+which is the seasonal-naive forecast. That counts the more the fewer rows there are: a series of
+seven weeks of days moves the network little, one of half a year of hours moves it freely.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+
+from bireme.core.resources import FloatArray, IntArray
+from bireme.forecasting.networks import (
+    ENCODER,
+    FORECASTS,
+    ForecastCard,
+    Frame,
+    Network,
+    encode,
+    network_of,
+)
+from bireme.forecasting.series import Series, TooShort, origins_between
+from bireme.training.algorithm import Callback, Progress
+from bireme.training.export import compare, exported, today
+
+# The network: a GRU reads the last values, one head says for every lead what to go by.
+#
+#     state           = GRU(past)
+#     weights, shift  = head(state, ahead)
+#     forecast        = (usual + weights) . ahead + shift
+#
+# So a forecast is a blend of what stood there in past seasons and of the last value, with weights
+# that depend on how well they agreed lately. Before it has learned anything the head answers 0, and
+# the usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
+# seasons: on the last value).
+
+HIDDEN = 32
+
+
+class GruNetwork(nn.Module):
+    """From the arrays of :func:`bireme.forecasting.networks.encode` to scaled logs of demand."""
+
+    def __init__(self, frame: Frame, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
+        self.gru = nn.GRU(int(seen), hidden, batch_first=True)
+        last = nn.Linear(hidden, int(known) + 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.head = nn.Sequential(nn.Linear(hidden + int(known), hidden), nn.Tanh(), last)
+        self.usual = nn.Parameter(torch.zeros(int(known)))
+        with torch.no_grad():
+            self.usual[max(0, 2 * len(frame.periods) - 2)] = 1.0
+
+    def forward(self, past: Tensor, ahead: Tensor) -> Tensor:
+        """(rows, window, ...) and (rows, horizon, ...) to (rows * horizon,), row by row."""
+        state = self.gru(past)[1][-1].unsqueeze(1).expand(-1, ahead.shape[1], -1)
+        told = self.head(torch.cat([state, ahead], -1))
+        weights, shift = self.usual + told[..., :-1], told[..., -1]
+        answer: Tensor = (weights * ahead).sum(-1) + shift
+        return answer.reshape(-1)
+
+
+LEARNING_RATE: Final = 3e-3
+ROWS_AT_ONCE: Final = 128
+HOLDING_ROWS: Final = 50.0
+"""So few rows hold the weights where they began; with ten times as many they are all but free.
+
+Chosen on windows before those that any result is told of, and on other daily series.
+"""
+_WARM_UP: Final = 0.1
+_UPDATES_BETWEEN_REPORTS: Final = 25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lessons:
+    """What is shown, and what came: (rows, window, ...), (rows, horizon, ...), (rows, horizon)."""
+
+    past: Tensor
+    ahead: Tensor
+    came: Tensor
+
+    def __len__(self) -> int:
+        return len(self.came)
+
+
+def lessons(values: FloatArray, frame: Frame, origins: IntArray) -> Lessons:
+    """Those of one series at ``origins``, each with ``frame.horizon`` values behind it."""
+    logs = np.log1p(values)
+    rows = encode(logs, origins, frame)
+    came = logs[origins[:, None] + np.arange(frame.horizon)]
+    scaled = ((came - rows.centre) / rows.spread).astype(np.float32)
+    return Lessons(*map(torch.from_numpy, (rows.inputs["past"], rows.inputs["ahead"], scaled)))
+
+
+def joined(parts: Sequence[Lessons]) -> Lessons:
+    """All of them together."""
+    every = ((part.past, part.ahead, part.came) for part in parts)
+    return Lessons(*(torch.cat(tensors) for tensors in zip(*every, strict=True)))
+
+
+class Fitting:
+    """Fits ``network`` to ``rows`` in so many updates, faster first; may be interrupted.
+
+    What an update does depends on its number, on ``seed`` and on the weights alone, so that a run
+    that is resumed is the one that was not broken off.
+    """
+
+    def __init__(self, network: GruNetwork, rows: Lessons, updates: int, seed: int = 0) -> None:
+        self.network, self._rows, self._total, self._seed = network, rows, updates, seed
+        self._began = [part.detach().clone() for part in network.parameters()]
+        self._optimizer = torch.optim.Adam(network.parameters())
+        self.updates = 0
+
+    def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
+        """Update until ``total_steps`` updates were made; a callback hears every 25th and last."""
+        since, losses, goes_on = time.perf_counter(), [0.0], True
+        while goes_on and self.updates < total_steps:
+            losses.append(self._update())
+            self.updates += 1
+            is_told = not self.updates % _UPDATES_BETWEEN_REPORTS or self.updates == total_steps
+            if callback is not None and is_told:
+                told = {"loss": float(np.mean(losses[-_UPDATES_BETWEEN_REPORTS:]))}
+                took = time.perf_counter() - since
+                goes_on = callback(Progress(self.updates, self.updates, took, told))
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """All it takes to go on from here."""
+        moments = self._optimizer.state_dict()["state"]
+        return {
+            "policy": dict(self.network.state_dict()),
+            "optimizer": {str(key): value for key, value in moments.items()},
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        self.network.load_state_dict(state["policy"])
+        groups = self._optimizer.state_dict()["param_groups"]
+        moments = {int(key): value for key, value in state.get("optimizer", {}).items()}
+        self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.updates = state["updates"]
+
+    def _update(self) -> float:
+        for group in self._optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * _rate(self.updates / self._total)
+        chance = torch.Generator().manual_seed(self._seed * 1_000_003 + self.updates)
+        rows = torch.randperm(len(self._rows), generator=chance)[:ROWS_AT_ONCE]
+        answer = self.network(self._rows.past[rows], self._rows.ahead[rows])
+        came = self._rows.came[rows].reshape(-1)
+        loss = functional.smooth_l1_loss(answer, came, beta=0.1)
+        self._optimizer.zero_grad()
+        held = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
+        held.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self.network.parameters(), 1.0)
+        self._optimizer.step()
+        return float(loss.detach())
+
+    def _distance(self) -> Tensor:
+        """Of the weights from where they began, squared."""
+        pairs = zip(self.network.parameters(), self._began, strict=True)
+        return torch.stack([((part - began) ** 2).sum() for part, began in pairs]).sum()
+
+
+def _rate(share: float) -> float:
+    """Part of the learning rate after this ``share`` of all updates: up in a tenth, then down."""
+    if share < _WARM_UP:
+        return share / _WARM_UP
+    return (1 + math.cos(math.pi * (share - _WARM_UP) / (1 - _WARM_UP))) / 2
+
+
+# A network for one series, from torch to what serves it.
+#
+# What is exported is compared with torch before it is used, as every checkpoint of Bireme is.
+
+NAME: Final = "gru"
+SUMMARY: Final = "Forecasts from the last values and from the same hours of past seasons"
+PAPER: Final = "Lu et al., IEEE TPDS 2023 (LSP), eq. 1, with the fill-ins of its recipe"
+MOST_WINDOW: Final = 24
+UPDATES: Final = 2000
+
+
+def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
+    """A network that has learned ``series``; under a minute for a year of hours.
+
+    Args:
+        series: At most its own seasons and as many rows as it gives are learned.
+        horizon: Steps that it forecasts at once.
+        seed: Of the first weights and of chance while learning.
+        updates: How long it learns.
+
+    Raises:
+        TooShort: the series leaves less than a season of rows.
+    """
+    torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
+    frame = frame_for(series, horizon)
+    network = new_network(frame, seed)
+    rows = lessons(series.values, frame, origins_of(series, frame))
+    Fitting(network, rows, updates, seed).learn(updates)
+    data = f"the series itself, {len(series)} values in steps of {series.step_seconds} s"
+    told = {"steps": float(updates), "rows": float(len(rows))}
+    step = series.step_seconds
+    return served(network, frame, step_seconds=step, data=data, seed=seed, training=told)[0]
+
+
+def frame_for(series: Series, horizon: int) -> Frame:
+    """What a network for ``series`` sees: a day of hours, or the shortest season if that is less.
+
+    Raises:
+        TooShort: it leaves less than a season of rows to learn from.
+    """
+    window = min((MOST_WINDOW, *series.periods))
+    frame = Frame(window, horizon, series.periods)
+    least = frame.least_values + horizon + max(series.periods, default=window)
+    if len(series) < least:
+        raise TooShort(
+            f"{len(series)} values; to learn {horizon} steps ahead of seasons of "
+            f"{series.periods or 'no'} steps takes at least {least}"
+        )
+    return frame
+
+
+def origins_of(series: Series, frame: Frame) -> IntArray:
+    """All places of ``series`` that a network can learn from."""
+    return origins_between(frame.least_values, len(series) - frame.horizon)
+
+
+def new_network(frame: Frame, seed: int) -> GruNetwork:
+    """One that has learned nothing; leaves torch's own chance as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GruNetwork(frame)
+
+
+def served(
+    network: GruNetwork,
+    frame: Frame,
+    *,
+    step_seconds: int,
+    data: str,
+    seed: int,
+    training: dict[str, float],
+    command: str = "",
+) -> tuple[Network, bytes]:
+    """``network`` as it is served, with its card, and the ONNX file.
+
+    Raises:
+        CheckpointError: it answers otherwise than torch.
+    """
+    model, part = exported(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
+    card = ForecastCard(
+        name=NAME,
+        summary=SUMMARY,
+        paper=PAPER,
+        made=today(),
+        command=command or "bireme forecast --gru train",
+        seeds=(seed,),
+        data=data,
+        training=training,
+        results=(),
+        step_seconds=step_seconds,
+        window=frame.window,
+        horizon=frame.horizon,
+        periods=frame.periods,
+        cycles=frame.cycles,
+        network=part,
+    )
+    made = network_of(card, model)
+    compare(network, made.session, part)
+    return made, model

@@ -1,0 +1,415 @@
+"""Rules that choose without learning: the paper's Random and Min, shortest first, a tuned one.
+
+A rule is what an agent is: from what is seen to what every pool does. Random and Min are the
+authors': each pool takes any job in sight, whether it fits or not, and who comes later in the
+order of pools loses a conflict. The others see all pools at once and leave no conflicts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.rl.encoders.tapfinger import LOST, VOID, winners
+from bireme.rl.encoders.tapfinger_scene import Scene
+from bireme.training.tapfinger.environment import NONE, Pools
+from bireme.training.tapfinger.settings import WINDOW, Law, Setting
+from bireme.training.tapfinger.turns import SIZE, SLOT, Moment
+from bireme.training.worlds import Array, Observation
+
+Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
+"""From what is seen of n worlds to the actions in each."""
+
+
+def at_random(seed: int, *, takes_least: bool) -> Rule:
+    """Any job in sight, with the least or any possible amount, nothing being one of them."""
+    rng = np.random.default_rng(seed)
+
+    def choose(seen: Observation) -> dict[str, Array]:
+        slot = np.where(seen["pending_mask"], rng.random(seen["job"].shape), -1.0).argmax(axis=2)
+        job = _at(seen["job"], slot)
+        won = winners(job, np.ones(job.shape), np.zeros(job.shape))
+        least, top = _at(seen["least"], slot), np.minimum(seen["free"], seen["most"])
+        choices = np.maximum(top - least + 1, 1)
+        is_nothing = rng.random(job.shape) * (choices.prod(axis=2) + 1) < 1
+        drawn = least + (rng.random(top.shape) * choices).astype(np.int64)
+        gets = _at(seen["fits"], slot) & won
+        if not takes_least:
+            gets &= ~(is_nothing & seen["may_wait"][:, None])
+        amount = np.where(gets[..., None], least if takes_least else drawn, 0)
+        return {"slot": slot, "won": won, "amount": amount}
+
+    return choose
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """The first that came first, each where it has the place that suits it; nobody waits.
+
+    Who gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest`` at
+    least, where most are free; who does not gets the least, where fewest are free. With 10 GPUs a
+    sensitive job of the synthetic law takes 2 steps, with 4 it takes 5. If ``is_frugal``, GPUs that
+    do not save a step are left to others.
+    """
+
+    law: Law
+    most: int = 10
+    fewest: int = 4
+    is_frugal: bool = True
+
+    def __call__(self, seen: Observation) -> dict[str, Array]:
+        """The actions."""
+        kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
+        frugal = self.law.frugal_gpus
+        gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
+        gpus = np.minimum(np.minimum(self.most, seen["most"][:, :, None, 1]), free)
+        if self.is_frugal:
+            gpus = frugal[kind, gpus]
+        gpus = np.where(gains, gpus, least[..., 1])
+        order = np.where(gains, free, -free) - 1e3 * seen["job"]
+        amount = np.stack([least[..., 0], gpus], axis=-1)
+        return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
+
+
+def shortest_first(law: Law) -> Rule:
+    """The shortest first, with the least that it can have, where most is free."""
+    length = law.steps[:, law.least[0], law.least[1]]
+
+    def choose(seen: Observation) -> dict[str, Array]:
+        order = -1e6 * length[seen["kind"]] - 1e3 * seen["job"] + seen["free"][:, :, None, 1]
+        return best_pairs(seen, order, seen["least"], seen["fits"])
+
+    return choose
+
+
+def best_pairs(
+    seen: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
+) -> dict[str, Array]:
+    """The pairs of a job and a pool with the highest scores, each job and each pool once.
+
+    Args:
+        scores: Shape (W, N, P).
+        amounts: What each job would get, shape (W, N, P, 2).
+        may: Which may start if they fit, shape (W, N, P); where nobody would and somebody has to,
+            all may.
+    """
+    job, fits = seen["job"], seen["fits"]
+    is_open = fits & may
+    stuck = ~seen["may_wait"] & ~is_open.any(axis=(1, 2))
+    is_open = np.where(stuck[:, None, None], fits, is_open)
+    worlds, slots = np.arange(len(job)), job.shape[2]
+    slot, won = np.zeros(job.shape[:2], np.int64), np.zeros(job.shape[:2], np.bool_)
+    for _ in range(job.shape[1]):
+        best = np.where(is_open, scores, -np.inf).reshape(len(job), -1).argmax(axis=1)
+        at = worlds, best // slots, best % slots
+        found = is_open[at]
+        slot[at[0][found], at[1][found]], won[at[0][found], at[1][found]] = at[2][found], True
+        is_open = is_open & (job != job[at][:, None, None])
+        is_open[worlds[found], at[1][found]] = False
+    return {"slot": slot, "won": won, "amount": np.where(won[..., None], _at(amounts, slot), 0)}
+
+
+def _at(values: Array, slot: IntArray) -> Array:
+    """``values``, shape (W, N, P, ...), of the chosen slots, shape (W, N)."""
+    index = slot.reshape(*slot.shape, *[1] * (values.ndim - 2))
+    return np.take_along_axis(values, index, axis=2)[:, :, 0]
+
+
+def rules(law: Law, seed: int) -> Mapping[str, Rule]:
+    """All rules by name, shortest first where no job gains by GPUs; ``seed`` is for Random."""
+    found: dict[str, Rule] = {
+        "random": at_random(seed, takes_least=False),
+        "min": at_random(seed, takes_least=True),
+        "tuned": Greedy(law, is_frugal=False),
+        "frugal": Greedy(law),
+    }
+    if (law.frugal_gpus[:, -1] == law.least[1]).all():
+        found["sjf"] = shortest_first(law)
+    return found
+
+
+# The rule that TapFinger's agents start from: every pool looks ahead for itself.
+#
+# A pool starts a job with the best size that is free if no other pool would have it done sooner,
+# and
+# if waiting for something that runs, here or in another of its pools, would save it a step at most.
+# Of the jobs that pass it takes first those that can go to the fewest pools, then the quickest;
+# jobs
+# that gain nothing by a larger size it leaves to the pool with the most room. What several pools
+# choose goes to the one with the most room, and the others choose again.
+#
+# It knows what the agents know. It is a contender of its own, since what learning adds is what the
+# agents do better than this.
+
+_SAVES_STEPS: Final = 1.0
+_RARE: Final = 1e6
+_QUICK: Final = 1e3
+"""Weights of what decides first and second; what came first decides last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """The rule, as slots and sizes of what is seen.
+
+    Attributes:
+        heeds_reach: Whether jobs that can go to the fewest pools come first.
+        heeds_room: Whether jobs without a gain go only where most is free. Where pools start one
+            job at a time, that would keep some from starting any.
+    """
+
+    heeds_reach: bool = True
+    heeds_room: bool = True
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        """What the pools do."""
+        scene, raw = moment.scene, moment.raw
+        now, anywhere, later = scene.prospects()
+        may = np.isfinite(now) & raw["pending_mask"]
+        starts = may & (now <= anywhere) & (now <= later + _SAVES_STEPS)
+        if self.heeds_room:
+            starts &= _gains(scene) | (scene.contention()[1] == 0)
+        stuck = ~raw["may_wait"] & ~starts.any(axis=(1, 2))
+        starts = np.where(stuck[:, None, None], may, starts)
+        order = _QUICK * np.where(may, now, 0.0) + np.arange(now.shape[2])
+        if self.heeds_reach:
+            order = order + _RARE * raw["connects"].sum(-1)
+        acts = starts.any(-1)
+        slot = np.where(starts, -order, -np.inf).argmax(-1)
+        slot = np.where(acts, slot, may.argmax(-1))
+        job, room = _of(raw["job"], slot), _of(moment.room, slot)
+        won = winners(np.where(acts, job, LOST), np.ones(job.shape), room)
+        nothing = np.where(raw["may_wait"], VOID, LOST)[:, None]
+        quickest = np.where(scene.fits, scene.times[..., None, :, :], np.inf).argmin(-1)
+        size = 1 + _of(scene.of_slots(quickest), slot)
+        return {SLOT: slot, SIZE: np.where(acts, np.where(won, size, LOST), nothing)}
+
+
+def _of(values: NDArray[Any], slot: IntArray) -> NDArray[Any]:
+    """``values``, (..., pools, slots), of chosen slots, (..., pools)."""
+    return np.take_along_axis(values, slot[..., None], axis=-1)[..., 0]
+
+
+def _gains(scene: Scene) -> BoolArray:
+    """Whether the job in each slot is quicker in a larger size, (..., pools, slots)."""
+    by_kind = scene.times.min(-1) < scene.times[..., 0]
+    found = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
+    return np.asarray(scene.of_slots(found), dtype=np.bool_)
+
+
+def teacher_of(setting: Setting) -> Lookahead:
+    """The best such rule for a setting: where sizes do not matter, the quickest comes first."""
+    cpus, gpus = setting.law.least
+    steps = setting.law.steps
+    is_sized = bool((steps.min(axis=(1, 2)) < steps[:, cpus, gpus]).any())
+    return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and setting.is_multi)
+
+
+# Optimus and Tiresias in TapFinger's pools, which change the allocation of jobs that run.
+#
+# Both are the authors' variants. Every pool admits the first job in sight that no pool before it
+# has taken, if it has room for one more in the smallest size, and divides all it has among its jobs
+# anew. In single mode that happens once per step of time, and a job whose allocation changed makes
+# half a step's progress (:mod:`bireme.training.tapfinger.settings`).
+#
+# Shapes: R pools of all worlds together, L jobs of each at most, CPUs and GPUs last.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """The jobs among which pools are divided.
+
+    Attributes:
+        there: Which entries are jobs, shape (R, L).
+        kind: Shape (R, L).
+        progress: Shape (R, L).
+        started: The step in which each started; of new ones the present one; shape (R, L).
+        served: GPUs times steps so far, shape (R, L).
+        capacity: Shape (R, 2).
+    """
+
+    there: BoolArray
+    kind: IntArray
+    progress: FloatArray
+    started: IntArray
+    served: FloatArray
+    capacity: IntArray
+
+
+class Division(Protocol):
+    """How pools are divided."""
+
+    def __call__(self, setting: Setting, held: Held) -> IntArray:
+        """Amounts, shape (R, L, 2); 0 for entries that are no jobs."""
+        ...
+
+
+Speed: TypeAlias = Callable[[Law, IntArray, IntArray], FloatArray]
+"""From kinds (R, L) and amounts (R, L, 2) to what a step is believed to add, shape (R, L)."""
+
+_FITTED: Final = {
+    ("insensitive", "sensitive"): np.array(
+        [
+            [7.2192845, 1.80059404, 0.02472268, 0.11913512, 0.00825633],
+            [3.19917462, 1.09159214, 0.99308727, -0.02712496, -0.0435844],
+        ]
+    )
+}
+"""What least squares give for Optimus' curve in the authors' program, where CPUs and GPUs of the
+points are interchanged by mistake: their Optimus then believes in CPUs, and is twice as slow."""
+
+
+def exact_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+    """What the law has for the first step of a job."""
+    return law.gains(kind, amount, np.zeros(kind.shape))
+
+
+def authors_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+    """The authors' fit of Optimus' curve; laws that it is not known for are taken as they are.
+
+    Peng et al., Optimus, EuroSys 2018, equation 4, with CPUs as parameter servers.
+    """
+    if law.kinds not in _FITTED:
+        return exact_speed(law, kind, amount)
+    a, b, c, d, e = np.moveaxis(_FITTED[law.kinds][kind], -1, 0)
+    cpus, gpus = np.moveaxis(np.maximum(amount, 1e-3), -1, 0)
+    return np.asarray(1 / (a / gpus + b + c * gpus / cpus + d * gpus + e * cpus))
+
+
+def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntArray:
+    """One unit after the other to whom it saves most time, over what he has of it.
+
+    Peng et al., Optimus, EuroSys 2018, section 4.1, with CPUs in place of parameter servers and
+    GPUs in place of workers.
+    """
+    law = setting.law
+    amount = np.where(held.there[..., None], np.array(law.least), 0)
+    left, rows = held.capacity - amount.sum(axis=1), np.arange(len(amount))
+    todo = np.where(held.there, 1.0 - held.progress, 0.0)[..., None]
+    savings = _savings(law, speed)
+    while True:
+        worth = todo * savings[held.kind, amount[..., 0], amount[..., 1]] * (left > 0)[:, None, :]
+        best = worth.reshape(len(amount), -1).argmax(axis=1)
+        job, axis = best // 2, best % 2
+        grows = worth[rows, job, axis] > 0
+        if not grows.any():
+            return amount
+        amount[rows[grows], job[grows], axis[grows]] += 1
+        left[rows[grows], axis[grows]] -= 1
+
+
+@lru_cache(maxsize=8)
+def _savings(law: Law, speed: Speed) -> FloatArray:
+    """What one more CPU, or GPU, saves of a run, over what there is; (kinds, CPUs, GPUs, 2)."""
+    kind, amount = law.every_amount()
+    amount = np.maximum(amount, law.least)
+    saved = []
+    for axis in (0, 1):
+        more = np.minimum(amount + (np.arange(2) == axis), law.most)
+        now, then = speed(law, kind, amount), speed(law, kind, more)
+        saved.append((1 / now - 1 / then) / amount[..., axis])
+    return np.stack(saved, axis=-1)
+
+
+def tiresias(setting: Setting, held: Held) -> IntArray:
+    """GPU after GPU to the half of the jobs with less service, in order of their starts.
+
+    Gu et al., Tiresias, NSDI 2019, with two queues that are split at the median and, as the
+    authors of TapFinger have it, elastic in GPUs in multi mode; CPUs are shared out evenly. In
+    single mode every job has the least.
+    """
+    law = setting.law
+    if not setting.is_multi:
+        return np.where(held.there[..., None], np.array(law.least), 0)
+    gpus = np.zeros(held.there.shape, dtype=np.int64)
+    rows, sizes = np.arange(len(gpus)), held.there.sum(axis=1)
+    for given in range(int(held.capacity[:, 1].max(initial=0))):
+        may = held.there & (gpus < law.most[1]) & (given < held.capacity[:, 1])[:, None]
+        service = np.where(held.there & (gpus < law.most[1]), held.served + gpus, np.inf)
+        rank = service.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+        is_high = rank < (sizes // 2)[:, None]
+        order = np.where(is_high, 0, _LATE) + held.started * _SLOTS + rank
+        best = np.where(may, order, np.iinfo(np.int64).max).argmin(axis=1)
+        gets = may[rows, best]
+        gpus[rows[gets], best[gets]] += 1
+    return np.stack([_shared(law, held.capacity[:, 0], gpus > 0), gpus], axis=-1)
+
+
+_SLOTS: Final = 1000
+_LATE: Final = 10**12
+
+
+def _shared(law: Law, cpus: IntArray, gets: BoolArray) -> IntArray:
+    """``cpus`` shared out evenly, the first ones one more, none above the most; shape (R, L)."""
+    count = np.maximum(gets.sum(axis=1), 1)
+    place = gets.cumsum(axis=1) - 1
+    even = (cpus // count)[:, None] + (place < (cpus % count)[:, None])
+    return np.where(gets, np.minimum(even, law.most[0]), 0)
+
+
+DIVISIONS: Final[Mapping[str, Division]] = {
+    "optimus": optimus,
+    "optimus-exact": partial(optimus, speed=exact_speed),
+    "tiresias": tiresias,
+}
+
+
+def divide_always(division: Division, setting: Setting, seeds: Sequence[int]) -> Pools:
+    """Whole episodes, one world per seed; the state at their end."""
+    pools = Pools(setting, seeds)
+    served = np.zeros(pools.progress.shape)
+    while not pools.is_over.all():
+        starts = _divide(pools, division, served)
+        passing = np.flatnonzero(~pools.is_over & ~(starts & setting.is_multi))
+        running = pools.amount[passing, :, 1]
+        served[passing] += running
+        pools.advance(passing)
+    return pools
+
+
+def _divide(pools: Pools, division: Division, served: FloatArray) -> BoolArray:
+    """Admit and divide once; in which worlds a job has started, shape (W,)."""
+    law = pools.setting.law
+    slots = int((pools.capacity // law.least).min(axis=1).max())
+    running, new = pools.first(pools.running_in(), slots), _admitted(pools)
+    jobs = np.concatenate([running, new[:, :, None]], axis=2)
+    grid = np.indices(jobs.shape)
+    worlds, at = grid[0], grid[1]
+    held = _held(pools, jobs, served)
+    amount = division(pools.setting, held).reshape(*jobs.shape, 2)
+    old, fresh = jobs != NONE, (jobs != NONE) & (amount > 0).any(axis=3)
+    old[:, :, -1], fresh[:, :, :-1] = False, False
+    pools.allocate(worlds[old], jobs[old], amount[old])
+    pools.start(worlds[fresh], at[fresh], jobs[fresh], amount[fresh])
+    return np.asarray(fresh.any(axis=(1, 2)))
+
+
+def _admitted(pools: Pools) -> IntArray:
+    """What each pool admits, shape (W, N); NONE: nothing."""
+    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.setting.law.least
+    has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
+    new = np.full(has_room.shape, NONE)
+    for pool in range(new.shape[1]):
+        seen = waiting[:, pool]
+        is_free = (seen != NONE) & ~(seen[:, :, None] == new[:, None, :pool]).any(axis=2)
+        first = np.take_along_axis(seen, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
+        new[:, pool] = np.where(has_room[:, pool] & is_free.any(axis=1), first, NONE)
+    return new
+
+
+def _held(pools: Pools, jobs: IntArray, served: FloatArray) -> Held:
+    rows, there = np.arange(len(jobs))[:, None, None], jobs != NONE
+    started = pools.started[rows, jobs]
+    started = np.where(started == NONE, pools.now[:, None, None], started)
+    flat = (-1, jobs.shape[2])
+    return Held(
+        there.reshape(flat),
+        pools.jobs.kind[rows, jobs].reshape(flat),
+        pools.progress[rows, jobs].reshape(flat),
+        started.reshape(flat),
+        served[rows, jobs].reshape(flat),
+        np.tile(pools.capacity, (len(jobs), 1)),
+    )
