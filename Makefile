@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUN := PYTHONPATH=tools $(BIN)/python -m
+RUN := $(BIN)/python -m
 COMPILE := $(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
   --no-annotate --universal --python-version 3.11
-CODE := operator extender policies tools tests
+CODE := operator extender policies benchmarks tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
@@ -24,15 +24,15 @@ $(VENV)/installed: constraints.txt pyproject.toml
 	touch $@
 
 controlplane: install ## build the Kubernetes binaries, once; later runs are instant
-	@$(RUN) controlplane build
+	@$(RUN) tools.controlplane build
 
 demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
-	@$(RUN) demo run
+	@$(RUN) tools.demo run
 
 test: check docs controlplane ## everything: checks, then every test tier
-	@$(RUN) controlplane build --karpenter --kubeflow
-	@$(RUN) controlplane build --node --where-possible
-	@$(RUN) images --where-possible
+	@$(RUN) tools.controlplane build --karpenter --kubeflow
+	@$(RUN) tools.controlplane build --node --where-possible
+	@$(RUN) tools.images --where-possible
 	$(BIN)/python -m pytest --numprocesses 2 --maxschedchunk 1
 
 test-fast: install ## the tiers that need no cluster
@@ -44,12 +44,12 @@ check: install ## format, lint, types, import contracts, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --config pyproject.toml | tail -n 12
 	$(BIN)/python -m bireme.kube.crd --check
-	$(RUN) monitoring --check
-	$(RUN) reference --check
-	@$(RUN) audit --daily
+	$(RUN) tools.docs.monitoring --check
+	$(RUN) tools.docs.reference --check
+	@$(RUN) tools.audit --daily
 
 audit: install ## known vulnerabilities of what is pinned, where the index tells them
-	@$(RUN) audit
+	@$(RUN) tools.audit
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --quiet --fix $(CODE)
@@ -59,31 +59,31 @@ crds: install ## write the CRDs from the models
 	$(BIN)/python -m bireme.kube.crd --write
 
 monitoring: install ## write dashboards and the tables of metrics from the code
-	$(RUN) monitoring --write
+	$(RUN) tools.docs.monitoring --write
 
 reference: install ## write docs/reference and the chart's README from the code
-	$(RUN) reference --write
+	$(RUN) tools.docs.reference --write
 
 docs: install ## the documentation as a site in site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 images: controlplane ## container images without Docker, as OCI archives (root on Debian)
-	@$(RUN) images
+	@$(RUN) tools.images
 
 bench: controlplane ## measure, and write the tables in docs/results (about 30 minutes)
-	@$(RUN) bench
+	@$(RUN) benchmarks.timings
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
-	@$(RUN) evidence
+	@$(RUN) benchmarks.simulations
 
 differential: controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
-	@$(RUN) differential
+	@$(RUN) benchmarks.differential
 
 cluster-up: controlplane ## a cluster with Bireme running on it, until cluster-down
-	@$(RUN) demo up
+	@$(RUN) tools.demo up
 
 cluster-down: install ## stop what cluster-up or KEEP=1 left running
-	@$(RUN) demo down
+	@$(RUN) tools.demo down
 
 constraints: install ## renew constraints.txt from pyproject.toml, and image/*.txt after it
 	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv

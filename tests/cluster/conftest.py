@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.stack import BiremeStack
-from scenario.tenant import Tenant
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.stack import BiremeStack
 
 
 def unique_name(prefix: str) -> str:

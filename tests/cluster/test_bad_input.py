@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack, install_api
-from scenario.manifests import (
+from tests.support.scenario.clusters import gpu_stack, install_api
+from tests.support.scenario.manifests import (
     Manifest,
     annotations,
     pod,
@@ -21,7 +20,8 @@ from scenario.manifests import (
     torch_job,
     training_job,
 )
-from scenario.tenant import Tenant
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

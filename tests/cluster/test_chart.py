@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.api import Manifest
-from controlplane.cluster import Cluster
-from scenario.helm import CHART, Helm, pods_of
-from scenario.manifests import queue
+from tests.support.scenario.helm import CHART, Helm, pods_of
+from tests.support.scenario.manifests import queue
+from tools.controlplane.api import Manifest
+from tools.controlplane.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 

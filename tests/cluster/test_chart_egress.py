@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.api import Manifest
-from scenario.helm import Helm
+from tests.support.scenario.helm import Helm
+from tools.controlplane.api import Manifest
 
 pytestmark = pytest.mark.cluster
 

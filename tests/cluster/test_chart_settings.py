@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.api import Manifest
-from scenario.helm import Helm, pods_of
+from tests.support.scenario.helm import Helm, pods_of
+from tools.controlplane.api import Manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -14,17 +14,17 @@ from typing import Any
 import psutil
 import pytest
 
-from controlplane.api import Manifest
-from controlplane.binaries import KUBERNETES_VERSION
-from controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
-from controlplane.errors import ControlPlaneError
-from controlplane.nodes import fake_nodes
-from controlplane.process import answers, ended, processes_from
-from controlplane.stack import BiremeStack
-from controlplane.waiting import wait_until
+from tools.controlplane.api import Manifest
+from tools.controlplane.binaries import KUBERNETES_VERSION
+from tools.controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.process import answers, ended, processes_from
+from tools.controlplane.stack import BiremeStack
+from tools.controlplane.waiting import wait_until
 
-TOOLS = Path(__file__).parents[2] / "tools"
-CRDS = TOOLS.parent / "charts" / "bireme" / "files" / "crds"
+ROOT = Path(__file__).parents[2]
+CRDS = ROOT / "charts" / "bireme" / "files" / "crds"
 DURATION = "fake.bireme.dev/duration"
 FAIL_ATTEMPTS = "fake.bireme.dev/fail-attempts"
 FAIL_MESSAGE = "fake.bireme.dev/fail-message"
@@ -255,7 +255,7 @@ def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:
         f"Cluster.start({name!r}, kube_scheduler=False); print('up', flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"
-    environment = os.environ | {"PYTHONPATH": str(TOOLS)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with log.open("wb") as output:
         starter = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=output)
     try:

@@ -14,19 +14,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.cluster import Cluster, known_clusters
-from controlplane.process import ended, processes_from
-from demo.clusters import ROOT
-from scenario.waiting import eventually
+from tests.support.scenario.waiting import eventually
+from tools.controlplane.cluster import Cluster, known_clusters
+from tools.controlplane.process import ended, processes_from
+from tools.demo.clusters import ROOT
 
 pytestmark = pytest.mark.cluster
 CHOICES = ("SEED", "KEEP")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in CHOICES}
-ENVIRONMENT["PYTHONPATH"] = str(ROOT / "tools")
+ENVIRONMENT["PYTHONPATH"] = str(ROOT)
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "demo", *arguments]
+    return [sys.executable, "-m", "tools.demo", *arguments]
 
 
 def operators(keeper: int) -> list[int]:

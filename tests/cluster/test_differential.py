@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.nodes import fake_nodes
-from controlplane.stack import BiremeStack
-from differential.drawing import scenario_of
-from differential.report import line_of
-from differential.runner import carry_out, ground
-from differential.scenarios import Scenario, Submission
-from differential.verdicts import Verdict, verdict_on
-from scenario.manifests import annotations, queue, task, training_job
+from benchmarks.differential.drawing import scenario_of
+from benchmarks.differential.report import line_of
+from benchmarks.differential.runner import carry_out, ground
+from benchmarks.differential.scenarios import Scenario, Submission
+from benchmarks.differential.verdicts import Verdict, verdict_on
+from tests.support.scenario.manifests import annotations, queue, task, training_job
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 SEEDS = (0,)

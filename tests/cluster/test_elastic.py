@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from history.check import check
-from history.recorder import Recorder
-from history.records import Record, in_order
-from history.world import planned_nodes
-from scenario.clusters import gpu_stack
-from scenario.manifests import Manifest, priority_class, task, training_job
-from scenario.tenant import Tenant, environment, nodes_of, uids_of
-from scenario.waiting import always
+from tests.support.history.check import check
+from tests.support.history.recorder import Recorder
+from tests.support.history.records import Record, in_order
+from tests.support.history.world import planned_nodes
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
+from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 
@@ -110,7 +110,7 @@ def assert_resized_as_promised(records: list[Record]) -> None:
 
 def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -> None:
     tenant.create(priority_class("elastic-high", 1000))
-    with Recorder(tenant.cluster.kubeconfig, tmp_path / "history.jsonl") as recorder:
+    with Recorder(tenant.cluster.kubeconfig, tmp_path / "tests.support.history.jsonl") as recorder:
         tenant.create(training_job("first", task(replicas=6)))
         tenant.await_phase("first", "Running")
         tenant.create(elastic())

@@ -13,11 +13,11 @@ import pytest
 from bireme.core.gpus import GPU
 from bireme.kube import crd, names, pods
 from bireme.kube.crd import KINDS
-from controlplane.api import Manifest
-from controlplane.cluster import Cluster
-from controlplane.nodes import fake_nodes
-from controlplane.stack import BiremeStack
-from controlplane.waiting import wait_until
+from tools.controlplane.api import Manifest
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
+from tools.controlplane.waiting import wait_until
 
 REQUESTS = {"cpu": "4", "memory": "16Gi", GPU: "1"}
 

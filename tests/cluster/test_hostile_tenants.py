@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from bireme.kube import crd
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import (
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import (
     PLAN_GATE,
     POD_GROUP_LABEL,
     Manifest,
@@ -24,8 +23,9 @@ from scenario.manifests import (
     task,
     training_job,
 )
-from scenario.tenant import Tenant, nodes_of, uids_of
-from scenario.waiting import always
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.nodes import fake_nodes
-from controlplane.stack import BiremeStack
-from scenario.helm import Helm
-from scenario.installed import NAMESPACE, config_map, container, install, running, uninstall
-from scenario.manifests import (
+from tests.support.scenario.helm import Helm
+from tests.support.scenario.installed import (
+    NAMESPACE,
+    config_map,
+    container,
+    install,
+    running,
+    uninstall,
+)
+from tests.support.scenario.manifests import (
     annotations,
     pod,
     pod_group,
@@ -26,7 +30,10 @@ from scenario.manifests import (
     task,
     training_job,
 )
-from scenario.tenant import Tenant, uids_of
+from tests.support.scenario.tenant import Tenant, uids_of
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import Manifest, annotations, task, torch_job, training_job
-from scenario.tenant import Tenant, uids_of
-from scenario.waiting import always
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import Manifest, annotations, task, torch_job, training_job
+from tests.support.scenario.tenant import Tenant, uids_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.karpenter import karpenter, static_pool
-from controlplane.nodes import GPU
-from scenario.manifests import pod_spec
-from scenario.pools import await_nodes, nodes_of_pool
-from scenario.tenant import Tenant
+from tests.support.scenario.manifests import pod_spec
+from tests.support.scenario.pools import await_nodes, nodes_of_pool
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.karpenter import karpenter, static_pool
+from tools.controlplane.nodes import GPU
 
 pytestmark = pytest.mark.cluster
 

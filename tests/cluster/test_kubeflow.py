@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from bireme.cli import main
-from controlplane.stack import BiremeStack
-from scenario.examples import documents
-from scenario.kubeflow import (
+from tests.support.scenario.examples import documents
+from tests.support.scenario.kubeflow import (
     holds,
     kubeflow_job,
     kubeflow_stack,
@@ -16,9 +15,17 @@ from scenario.kubeflow import (
     pytorch_job,
     replicas,
 )
-from scenario.manifests import Manifest, annotations, pod_group, pod_spec, task, training_job
-from scenario.tenant import Tenant, environment, nodes_of, uids_of
-from scenario.waiting import always
+from tests.support.scenario.manifests import (
+    Manifest,
+    annotations,
+    pod_group,
+    pod_spec,
+    task,
+    training_job,
+)
+from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

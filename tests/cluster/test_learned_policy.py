@@ -20,12 +20,12 @@ from bireme.replay.writer import outline_of
 from bireme.rl import builtin
 from bireme.rl.components import LearnedScorer
 from bireme.rl.encoders import size_encoder
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import Manifest, scheduling_policy, task, training_job
-from scenario.tenant import Tenant, nodes_of
-from scenario.waiting import always
-from smallnets import checkpoints, graphs
+from tests.support.networks import checkpoints, graphs
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import Manifest, scheduling_policy, task, training_job
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -6,10 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from faultproxy import FaultProxy, Write
-from scenario.clusters import gpu_cluster
-from scenario.manifests import (
+from tests.support.faultproxy import FaultProxy, Write
+from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.manifests import (
     annotations,
     pod,
     priority_class,
@@ -18,7 +17,8 @@ from scenario.manifests import (
     torch_job,
     training_job,
 )
-from scenario.tenant import Tenant, environment, nodes_of, uids_of
+from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

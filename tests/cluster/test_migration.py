@@ -15,9 +15,9 @@ from bireme.cli.conversion import ConversionError
 from bireme.cli.convert import convert
 from bireme.kube import crd
 from bireme.kube.manifest_files import read
-from controlplane.binaries import cache_root
-from controlplane.cluster import Cluster
-from controlplane.toolchain import find_go, go_environment
+from tools.controlplane.binaries import cache_root
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.toolchain import find_go, go_environment
 
 pytestmark = pytest.mark.cluster
 

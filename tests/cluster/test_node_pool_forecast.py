@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controlplane.karpenter import static_pool
-from controlplane.stack import BiremeStack
-from scenario.helm import CHART, Helm, account_kubeconfig
-from scenario.pools import (
+from tests.support.scenario.helm import CHART, Helm, account_kubeconfig
+from tests.support.scenario.pools import (
     await_nodes,
     condition,
     pool_job,
@@ -19,7 +17,9 @@ from scenario.pools import (
     pool_stack,
     recorded_status,
 )
-from scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tools.controlplane.karpenter import static_pool
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.karpenter import static_pool
-from controlplane.stack import BiremeStack
-from scenario.pools import (
+from tests.support.scenario.pools import (
     await_scaling,
     forecast_status,
     nodes_of_pool,
@@ -16,8 +14,10 @@ from scenario.pools import (
     pool_stack,
     replicas,
 )
-from scenario.tenant import Tenant
-from scenario.waiting import always
+from tests.support.scenario.tenant import Tenant
+from tests.support.scenario.waiting import always
+from tools.controlplane.karpenter import static_pool
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.karpenter import NODE_POOL_LABEL, static_pool
-from controlplane.stack import BiremeStack
-from scenario.manifests import annotations, pod_spec, task, training_job
-from scenario.pools import (
+from tests.support.scenario.manifests import annotations, pod_spec, task, training_job
+from tests.support.scenario.pools import (
     await_nodes,
     forecast_status,
     nodes_of_pool,
@@ -17,8 +15,10 @@ from scenario.pools import (
     pool_stack,
     replicas,
 )
-from scenario.tenant import Tenant, nodes_of
-from scenario.waiting import always
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.waiting import always
+from tools.controlplane.karpenter import NODE_POOL_LABEL, static_pool
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -5,9 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from scenario.clusters import PATIENT, gpu_cluster
-from scenario.manifests import (
+from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
     disruption_budget,
@@ -15,8 +14,9 @@ from scenario.manifests import (
     task,
     training_job,
 )
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

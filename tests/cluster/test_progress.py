@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.pod_builder import AUDIENCE, path
-from controlplane.ports import free_ports
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import annotations, task, training_job
-from scenario.tenant import Tenant, environment, uids_of
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import annotations, task, training_job
+from tests.support.scenario.tenant import Tenant, environment, uids_of
+from tools.controlplane.ports import free_ports
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

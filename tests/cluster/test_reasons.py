@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.nodes import fake_nodes
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import (
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import (
     Manifest,
     annotations,
     pod_spec,
@@ -18,7 +16,9 @@ from scenario.manifests import (
     task,
     training_job,
 )
-from scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

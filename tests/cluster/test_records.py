@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from scenario.clusters import gpu_stack
-from scenario.manifests import Manifest, priority_class, task, training_job
-from scenario.tenant import Tenant
+from tests.support.scenario.clusters import gpu_stack
+from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

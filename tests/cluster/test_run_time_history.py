@@ -6,11 +6,11 @@ from contextlib import ExitStack
 import pytest
 
 from bireme.core.estimates import FEWEST_RUNS
-from controlplane.stack import BiremeStack
-from scenario.clusters import PATIENT, gpu_cluster
-from scenario.manifests import Manifest, annotations, task, training_job
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant
+from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.manifests import Manifest, annotations, task, training_job
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import pytest
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets
-from controlplane.cluster import Cluster
+from tools.controlplane.cluster import Cluster
 
 T = TypeVar("T")
 REPLICAS = {"type": "object", "properties": {"replicas": {"type": "integer"}}}

@@ -11,13 +11,13 @@ from typing import Literal
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.stack import BiremeStack
-from faultproxy import FaultProxy, Write, not_lease_nor_event
-from scenario.clusters import gpu_cluster
-from scenario.manifests import Manifest, annotations, torch_job
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant, uids_of
+from tests.support.faultproxy import FaultProxy, Write, not_lease_nor_event
+from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.manifests import Manifest, annotations, torch_job
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant, uids_of
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.stack import BiremeStack
-from faultproxy import FaultProxy, Write
-from scenario.clusters import gpu_cluster
-from scenario.manifests import annotations, task, torch_job, training_job
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant, uids_of
-from scenario.waiting import always, eventually
+from tests.support.faultproxy import FaultProxy, Write
+from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.manifests import annotations, task, torch_job, training_job
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant, uids_of
+from tests.support.scenario.waiting import always, eventually
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

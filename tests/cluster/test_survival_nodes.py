@@ -5,11 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.nodes import fake_nodes
-from controlplane.stack import BiremeStack
-from scenario.clusters import PATIENT, gpu_cluster
-from scenario.manifests import (
+from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.manifests import (
     Manifest,
     annotations,
     pod,
@@ -18,8 +15,11 @@ from scenario.manifests import (
     torch_job,
     training_job,
 )
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

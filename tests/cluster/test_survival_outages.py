@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from controlplane.stack import BiremeStack
-from faultproxy import FaultProxy
-from scenario.clusters import gpu_cluster
-from scenario.keeper import Keeper
-from scenario.manifests import annotations, pod, task, torch_job, training_job
-from scenario.promises import kept_promises
-from scenario.tenant import Tenant, nodes_of, uids_of
+from tests.support.faultproxy import FaultProxy
+from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.keeper import Keeper
+from tests.support.scenario.manifests import annotations, pod, task, torch_job, training_job
+from tests.support.scenario.promises import kept_promises
+from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
+from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

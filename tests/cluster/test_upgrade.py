@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.cluster import Cluster
-from controlplane.nodes import fake_nodes
-from scenario.helm import CHART, Helm
-from scenario.installed import NAMESPACE, RELEASE, install, running
-from scenario.manifests import task, training_job
-from scenario.tenant import Tenant, uids_of
+from tests.support.scenario.helm import CHART, Helm
+from tests.support.scenario.installed import NAMESPACE, RELEASE, install, running
+from tests.support.scenario.manifests import task, training_job
+from tests.support.scenario.tenant import Tenant, uids_of
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import fake_nodes
 
 pytestmark = pytest.mark.cluster
 

@@ -19,7 +19,7 @@ from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, make_orderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from scheduling.comparators import Irrelevant, faults_of_list, faults_of_pairs
+from tests.support.model.comparators import Irrelevant, faults_of_list, faults_of_pairs
 
 several = settings(max_examples=40, deadline=None)
 QUEUES = (Queue("default"), Queue("heavy", weight=5))

@@ -15,8 +15,8 @@ from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
-from scheduling import oracles, strategies
-from scheduling.strategies import Case
+from tests.support.model import oracles, strategies
+from tests.support.model.strategies import Case
 
 contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.client import ApiClient
-from controlplane.ports import free_ports
-from controlplane.process import Process
-from fakeapi import FakeApi
-from kubeobjects.policy_terms import train
-from kubeobjects.pool_terms import FakeAutoscaler, put_target
-from kubeobjects.terms import furnish
-from promserver.programs import Programs, Unavailable, find_programs
-from smallnets import encoders
+from tests.support.fakeapi import FakeApi
+from tests.support.networks import encoders
+from tests.support.objects.policy_terms import train
+from tests.support.objects.pool_terms import FakeAutoscaler, put_target
+from tests.support.objects.terms import furnish
+from tests.support.prometheus.programs import Programs, Unavailable, find_programs
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 
 @pytest.fixture

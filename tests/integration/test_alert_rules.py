@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from promserver.alerts import Judge, alerts
-from promserver.programs import Programs
+from tests.support.prometheus.alerts import Judge, alerts
+from tests.support.prometheus.programs import Programs
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "bireme" / "rules"

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from bench import round_trips
-from bench.bare_server import BareServer
-from bench.populated_api import PopulatedApi
+from benchmarks.timings import round_trips
+from benchmarks.timings.bare_server import BareServer
+from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme_extender.cache import ClusterCache
-from controlplane.ports import free_ports
-from controlplane.process import Process
-from fakeapi import FakeApi
-from fakeapi.discovery import DiscoverableApi
-from kubeobjects.terms import until
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.discovery import DiscoverableApi
+from tests.support.objects.terms import until
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 
 @pytest.mark.parametrize("length", [0, 2, 300_000])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
-from fakeapi import FakeApi, Fault
-from fakeapi.mirror import until
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.mirror import until
 
 PODS = "/api/v1/namespaces/team/pods"
 POD = f"{PODS}/p"

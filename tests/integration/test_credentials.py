@@ -11,7 +11,7 @@ from kubernetes.aio.config import incluster_config
 
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.credentials import CredentialsError, CredentialSource
-from fakeapi import FakeApi
+from tests.support.fakeapi import FakeApi
 
 PODS = "/api/v1/namespaces/team/pods"
 

@@ -16,11 +16,11 @@ import pytest
 
 from bireme.core.messages import HOUR
 from bireme.forecasting.nightly_job import hourly
-from monitoring.__main__ import files
-from monitoring.metrics import Metric, of_extender, of_operator
-from promserver.alerts import alerts
-from promserver.programs import Programs
-from promserver.server import Samples, serving
+from tests.support.prometheus.alerts import alerts
+from tests.support.prometheus.programs import Programs
+from tests.support.prometheus.server import Samples, serving
+from tools.docs.monitoring.__main__ import files
+from tools.docs.monitoring.metrics import Metric, of_extender, of_operator
 
 CHART = Path(__file__).parents[2] / "charts" / "bireme"
 PANELS: dict[str, list[dict[str, Any]]] = {

@@ -7,7 +7,7 @@ import pytest
 
 from bireme import doors
 from bireme.doors import Door
-from kubeobjects.terms import until
+from tests.support.objects.terms import until
 
 
 class Visitors:

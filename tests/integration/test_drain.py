@@ -11,9 +11,9 @@ import yaml
 from bireme.cli import main
 from bireme.kube import names, nodes, plans
 from bireme.testing import a_node
-from fakeapi import FakeApi, Fault
-from kubeobjects.facts import a_job, a_plan, pod_manifest, served
-from scenario.manifests import Manifest, pod_group, task, training_job
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.objects.facts import a_job, a_plan, pod_manifest, served
+from tests.support.scenario.manifests import Manifest, pod_group, task, training_job
 
 CONFIG_MAPS = "/api/v1/configmaps"
 POLICIES = names.path("schedulingpolicies")

@@ -13,14 +13,14 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from controlplane.ports import free_ports
-from fakeapi import FakeApi
-from fakeapi.store import Object
-from kubeobjects.programs import ProgramKubelets
-from kubeobjects.terms import furnish, leading, pods, status, submit, until
-from scenario.examples import documents
-from scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
-from scenario.tenant import uids_of
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Object
+from tests.support.objects.programs import ProgramKubelets
+from tests.support.objects.terms import furnish, leading, pods, status, submit, until
+from tests.support.scenario.examples import documents
+from tests.support.scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
+from tests.support.scenario.tenant import uids_of
+from tools.controlplane.ports import free_ports
 
 pytest.importorskip("torch", reason="the example trains with PyTorch, which is not installed")
 

@@ -5,9 +5,9 @@ import pytest
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
 from bireme_operator.writes import Writes
-from fakeapi import FakeApi
-from kubeobjects.terms import pods
-from scenario.manifests import disruption_budget
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.terms import pods
+from tests.support.scenario.manifests import disruption_budget
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from controlplane.ports import free_ports
-from extendercalls import a_body, a_group, a_node, a_pod
-from fakeapi import FakeApi, Fault
+from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.fakeapi import FakeApi, Fault
+from tools.controlplane.ports import free_ports
 
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"

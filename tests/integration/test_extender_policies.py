@@ -15,11 +15,11 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from controlplane.ports import free_ports
-from extendercalls import a_body, a_group, a_node, a_pod
-from fakeapi import FakeApi
-from kubeobjects.policy_terms import delete_policy, put_policy, trained_by
-from smallnets.encoders import NodeFacts
+from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.fakeapi import FakeApi
+from tests.support.networks.encoders import NodeFacts
+from tests.support.objects.policy_terms import delete_policy, put_policy, trained_by
+from tools.controlplane.ports import free_ports
 
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
 ALL = ["n0", "n1", "n2"]

@@ -15,12 +15,12 @@ import pytest
 
 from bireme.doors import MOST_OF_ONE
 from bireme.kube import names
-from controlplane.ports import free_ports
-from controlplane.process import Process
-from extendercalls import a_body, a_group, a_node, a_pod
-from fakeapi import FakeApi, Fault
-from hostile import crowd
-from kubeobjects.terms import until
+from tests.support.extender_calls import a_body, a_group, a_node, a_pod
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.hostile import crowd
+from tests.support.objects.terms import until
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import Night, PoolsError
 from bireme.forecasting.series import FitError, Series
 from bireme.kube.client import ApiClient
-from fakeapi import FakeApi
-from fakeapi.faults import Fault
-from kubeobjects.night_terms import NOW, NOWHERE, condition, put, recorded, said
-from kubeobjects.pool_terms import SCALERS
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.faults import Fault
+from tests.support.objects.night_terms import NOW, NOWHERE, condition, put, recorded, said
+from tests.support.objects.pool_terms import SCALERS
 
 SCALING = {
     "type": "Scaling",

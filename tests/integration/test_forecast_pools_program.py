@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from fakeapi import FakeApi
-from kubeobjects.night_terms import NOWHERE, put, recorded, said
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.night_terms import NOWHERE, put, recorded, said
 
 MISSING = {
     "torch",

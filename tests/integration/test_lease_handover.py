@@ -7,7 +7,7 @@ import pytest
 
 from bireme.kube.client import ApiClient
 from bireme_operator.lease import Lease
-from fakeapi import FakeApi
+from tests.support.fakeapi import FakeApi
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 

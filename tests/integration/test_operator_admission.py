@@ -10,13 +10,23 @@ from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.pod_builder import group_manifest
 from bireme_operator.actuator import refusal_of
-from fakeapi import FakeApi, Fault, writes
-from fakeapi.faults import WRITES
-from fakeapi.store import Object
-from kubeobjects.facts import a_job
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import GROUPS, PODS, furnish, leading, phases, pods, status, submit, until
-from scenario.manifests import task, training_job
+from tests.support.fakeapi import FakeApi, Fault, writes
+from tests.support.fakeapi.faults import WRITES
+from tests.support.fakeapi.store import Object
+from tests.support.objects.facts import a_job
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
+    GROUPS,
+    PODS,
+    furnish,
+    leading,
+    phases,
+    pods,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.manifests import task, training_job
 
 TEAM = (task("worker", 2), task("evaluator"), task("ps", 2), task("chief"))
 

@@ -12,11 +12,11 @@ import pytest
 
 from bireme.kube import names
 from bireme.kube.client import NotLeader
-from fakeapi import FakeApi
-from fakeapi.store import Object
-from kubeobjects.facts import gated_pod
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Object
+from tests.support.objects.facts import gated_pod
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     PODS,
     furnish,
@@ -28,7 +28,7 @@ from kubeobjects.terms import (
     until,
     written,
 )
-from scenario.manifests import pod_group, task, torch_job, training_job
+from tests.support.scenario.manifests import pod_group, task, torch_job, training_job
 
 SERVICES = "/api/v1/services"
 

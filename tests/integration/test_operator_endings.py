@@ -18,11 +18,11 @@ from bireme.kube import names
 from bireme_operator import lifecycle
 from bireme_operator.leader import Term
 from bireme_operator.writes import Writes
-from fakeapi import FakeApi, Fault
-from fakeapi.evictions import BUDGETS
-from fakeapi.store import Object
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.evictions import BUDGETS
+from tests.support.fakeapi.store import Object
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     JOBS,
     PODS,
@@ -35,7 +35,14 @@ from kubeobjects.terms import (
     submit,
     until,
 )
-from scenario.manifests import GPU, disruption_budget, priority_class, queue, task, training_job
+from tests.support.scenario.manifests import (
+    GPU,
+    disruption_budget,
+    priority_class,
+    queue,
+    task,
+    training_job,
+)
 
 HELD = "example.com/held"
 TEAM = task("worker", 4)

@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from fakeapi import FakeApi, Fault, writes
-from fakeapi.faults import every
-from kubeobjects.kubelets import FakeKubelets
-from kubeobjects.terms import GROUPS, JOBS, furnish, leading, phases, status, submit, until, written
-from scenario.manifests import task, torch_job, training_job
+from tests.support.fakeapi import FakeApi, Fault, writes
+from tests.support.fakeapi.faults import every
+from tests.support.objects.kubelets import FakeKubelets
+from tests.support.objects.terms import (
+    GROUPS,
+    JOBS,
+    furnish,
+    leading,
+    phases,
+    status,
+    submit,
+    until,
+    written,
+)
+from tests.support.scenario.manifests import task, torch_job, training_job
 
 QUEUES = names.path("queues")
 JOBS_OF_ALL_KINDS = (

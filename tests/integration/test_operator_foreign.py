@@ -7,10 +7,10 @@ from bireme.kube import names
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.leader import Term
-from fakeapi import FakeApi, Fault
-from kubeobjects.facts import gated_pod
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.objects.facts import gated_pod
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     PODS,
     furnish,
@@ -21,7 +21,7 @@ from kubeobjects.terms import (
     submit,
     until,
 )
-from scenario.manifests import GPU, pod_group, queue, task, training_job
+from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
 
 
 def make(api: FakeApi, *members: str, gpus: int = 2, **labels: str) -> None:

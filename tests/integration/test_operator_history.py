@@ -6,10 +6,10 @@ from typing import Any
 from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import names
 from bireme_operator.leader import Term
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import JOBS, furnish, leading, status, submit, until
-from scenario.manifests import Manifest, task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import JOBS, furnish, leading, status, submit, until
+from tests.support.scenario.manifests import Manifest, task, training_job
 
 LIKE = task("worker", 4)
 RAN_SECONDS = 100

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.policy_terms import metric
-from kubeobjects.terms import JOBS, furnish, leading, status, submit, until
-from scenario.manifests import task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.policy_terms import metric
+from tests.support.objects.terms import JOBS, furnish, leading, status, submit, until
+from tests.support.scenario.manifests import task, training_job
 
 
 async def test_a_gang_that_waits_is_counted_until_it_is_deleted(

@@ -9,10 +9,10 @@ import pytest
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.jobs import Jobs
 from bireme_operator.leader import Term
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import furnish, leading, pods, status, submit, until
-from scenario.manifests import pod_group, task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import furnish, leading, pods, status, submit, until
+from tests.support.scenario.manifests import pod_group, task, training_job
 
 EVENTS = "/api/v1/events"
 

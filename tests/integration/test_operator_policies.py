@@ -10,10 +10,11 @@ from bireme.onnx.checkpoints import read_card
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.rl.builtin import policy_of
-from fakeapi import FakeApi
-from kubeobjects.elastic_terms import SETTLED, elastic, is_whole
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.policy_terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.networks import checkpoints
+from tests.support.objects.elastic_terms import SETTLED, elastic, is_whole
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.policy_terms import (
     FIRST_NODE,
     becomes,
     delete_policy,
@@ -26,9 +27,8 @@ from kubeobjects.policy_terms import (
     trained_by,
     words,
 )
-from kubeobjects.terms import furnish, phases, pods, status, submit, until
-from scenario.manifests import training_job
-from smallnets import checkpoints
+from tests.support.objects.terms import furnish, phases, pods, status, submit, until
+from tests.support.scenario.manifests import training_job
 
 
 async def test_another_checkpoint_places_otherwise_without_a_restart(

@@ -14,9 +14,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.protocols import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.policy_terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.networks.encoders import GangFacts, SizeFacts
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.policy_terms import (
     becomes,
     delete_policy,
     events,
@@ -28,9 +29,8 @@ from kubeobjects.policy_terms import (
     trained_by,
     words,
 )
-from kubeobjects.terms import furnish, phases, status, submit, until, written
-from scenario.manifests import task, training_job
-from smallnets.encoders import GangFacts, SizeFacts
+from tests.support.objects.terms import furnish, phases, status, submit, until, written
+from tests.support.scenario.manifests import task, training_job
 
 
 async def test_of_two_active_policies_one_counts_until_it_is_deleted(

@@ -9,12 +9,12 @@ from bireme.core.messages import HOUR
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
-from fakeapi import FakeApi
-from fakeapi.faults import Fault
-from fakeapi.scales import owner
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.policy_terms import metric
-from kubeobjects.pool_terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.faults import Fault
+from tests.support.fakeapi.scales import owner
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.policy_terms import metric
+from tests.support.objects.pool_terms import (
     POOL,
     SCALERS,
     FakeAutoscaler,
@@ -27,9 +27,9 @@ from kubeobjects.pool_terms import (
     replicas,
     said,
 )
-from kubeobjects.terms import furnish, leading, phases, silence, status, submit, until
-from scenario.manifests import training_job
-from scenario.pools import pool_job
+from tests.support.objects.terms import furnish, leading, phases, silence, status, submit, until
+from tests.support.scenario.manifests import training_job
+from tests.support.scenario.pools import pool_job
 
 APPLIED = owner("argocd", "Apply")
 SCALED = owner("kubectl", subresource="scale")

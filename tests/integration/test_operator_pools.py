@@ -5,10 +5,10 @@ from pathlib import Path
 from bireme.core.messages import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
 from bireme_operator.leader import wall_clock
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.policy_terms import metric
-from kubeobjects.pool_terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.policy_terms import metric
+from tests.support.objects.pool_terms import (
     POOL,
     SCALERS,
     TARGETS,
@@ -22,9 +22,9 @@ from kubeobjects.pool_terms import (
     replicas,
     said,
 )
-from kubeobjects.terms import furnish, leading, phases, silence, status, submit, until
-from scenario.manifests import pod, training_job
-from scenario.pools import pool_job
+from tests.support.objects.terms import furnish, leading, phases, silence, status, submit, until
+from tests.support.scenario.manifests import pod, training_job
+from tests.support.scenario.pools import pool_job
 
 
 async def test_a_gang_that_fits_nowhere_gets_the_nodes_it_needs(

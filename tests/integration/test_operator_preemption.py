@@ -12,13 +12,19 @@ from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator import preemptions
 from bireme_operator.leader import Term
-from fakeapi import FakeApi, Fault
-from fakeapi.evictions import BUDGETS
-from fakeapi.faults import WRITES
-from fakeapi.store import Change, Object
-from kubeobjects.kubelets import PODS, FakeKubelets, runs
-from kubeobjects.terms import furnish, leading, pods, status, submit, until
-from scenario.manifests import Manifest, disruption_budget, priority_class, task, training_job
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.evictions import BUDGETS
+from tests.support.fakeapi.faults import WRITES
+from tests.support.fakeapi.store import Change, Object
+from tests.support.objects.kubelets import PODS, FakeKubelets, runs
+from tests.support.objects.terms import furnish, leading, pods, status, submit, until
+from tests.support.scenario.manifests import (
+    Manifest,
+    disruption_budget,
+    priority_class,
+    task,
+    training_job,
+)
 
 EAGER = SchedulingSettings(min_runtime_seconds=0)
 EVENTS = "/api/v1/events"

@@ -5,11 +5,22 @@ from typing import Any
 
 from bireme.kube import names
 from bireme_operator.leader import Term
-from fakeapi import FakeApi
-from kubeobjects.facts import gated_pod
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import GROUPS, JOBS, PODS, furnish, job, leading, pods, status, submit, until
-from scenario.manifests import GPU, Manifest, pod_group, queue, task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.facts import gated_pod
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
+    GROUPS,
+    JOBS,
+    PODS,
+    furnish,
+    job,
+    leading,
+    pods,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.manifests import GPU, Manifest, pod_group, queue, task, training_job
 
 WORKERS = task("worker", 4)
 

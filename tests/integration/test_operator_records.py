@@ -8,10 +8,10 @@ from bireme.cli import main
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.reader import open_record
 from bireme_operator.leader import Term
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import furnish, leading, phases, status, submit, until
-from scenario.manifests import Manifest, priority_class, task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import furnish, leading, phases, status, submit, until
+from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
 
 EAGER = SchedulingSettings(min_runtime_seconds=0)
 

@@ -18,9 +18,9 @@ from bireme_operator.events import Events
 from bireme_operator.status import Reports
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
-from fakeapi import FakeApi, Fault, writes
-from kubeobjects.terms import GROUPS, JOBS, status, submit, until
-from scenario.manifests import pod_group, training_job
+from tests.support.fakeapi import FakeApi, Fault, writes
+from tests.support.objects.terms import GROUPS, JOBS, status, submit, until
+from tests.support.scenario.manifests import pod_group, training_job
 
 EVENTS = "/api/v1/events"
 REFRESH_SECONDS, PER_SECOND = 10.0, 2.0

@@ -7,10 +7,10 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
-from fakeapi import FakeApi, Fault
-from kubeobjects.elastic_terms import SETTLED, elastic, is_whole, of
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.objects.elastic_terms import SETTLED, elastic, is_whole, of
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     PODS,
     furnish,
@@ -21,8 +21,8 @@ from kubeobjects.terms import (
     submit,
     until,
 )
-from scenario.manifests import Manifest, task, training_job
-from scenario.tenant import uids_of
+from tests.support.scenario.manifests import Manifest, task, training_job
+from tests.support.scenario.tenant import uids_of
 
 SLOW = SchedulingSettings(resize_settle_seconds=3600)
 EVENTS = "/api/v1/events"

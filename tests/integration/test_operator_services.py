@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from fakeapi import FakeApi, Fault
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import furnish, job, leading, phases, pods, status, submit, until
-from scenario.manifests import torch_job
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import furnish, job, leading, phases, pods, status, submit, until
+from tests.support.scenario.manifests import torch_job
 
 SERVICES = "/api/v1/services"
 KEY = ("default", "job")

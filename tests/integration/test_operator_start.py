@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from bireme.kube import names
-from fakeapi.discovery import DiscoverableApi
-from kubeobjects.terms import JOBS, furnish, status, submit, until
-from scenario.manifests import task, training_job
+from tests.support.fakeapi.discovery import DiscoverableApi
+from tests.support.objects.terms import JOBS, furnish, status, submit, until
+from tests.support.scenario.manifests import task, training_job
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMELESS = """

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from fakeapi import FakeApi
-from fakeapi.store import Object
-from kubeobjects.facts import gated_pod
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Object
+from tests.support.objects.facts import gated_pod
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     JOBS,
     PATIENCE_SECONDS,
@@ -24,7 +24,7 @@ from kubeobjects.terms import (
     submit,
     until,
 )
-from scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
+from tests.support.scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
 
 POISON = {
     "reportedTime": "2026-01-01T00:00:00Z",

@@ -9,11 +9,11 @@ import pytest
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme_operator.leader import Term, wall_clock
-from fakeapi import FakeApi, Fault, Refusal
-from fakeapi.faults import every
-from fakeapi.store import Key, Object
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import (
+from tests.support.fakeapi import FakeApi, Fault, Refusal
+from tests.support.fakeapi.faults import every
+from tests.support.fakeapi.store import Key, Object
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import (
     GROUPS,
     JOBS,
     PODS,
@@ -25,7 +25,7 @@ from kubeobjects.terms import (
     submit,
     until,
 )
-from scenario.manifests import pod_group, priority_class, task, training_job
+from tests.support.scenario.manifests import pod_group, priority_class, task, training_job
 
 
 def creations_of_pods(method: str, path: str, _: bool) -> bool:

@@ -17,13 +17,13 @@ from bireme_operator import progress, progress_auth
 from bireme_operator.leader import Term
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress import ProgressEndpoint
-from fakeapi import FakeApi
-from fakeapi.faults import Fault
-from fakeapi.tokens import REVIEWS, token_of
-from hostile import bomb, crowd, fuzzed
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import PODS, furnish, leading, phases, pods, status, submit, until
-from scenario.manifests import task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.faults import Fault
+from tests.support.fakeapi.tokens import REVIEWS, token_of
+from tests.support.hostile import bomb, crowd, fuzzed
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import PODS, furnish, leading, phases, pods, status, submit, until
+from tests.support.scenario.manifests import task, training_job
 
 OURS, OTHER = training_job("job", task("worker", 2)), training_job("other", task("worker"))
 HALFWAY = {"trainerStatus": {"progressPercentage": 50, "estimatedRemainingSeconds": 90}}

@@ -8,8 +8,8 @@ import pytest
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import Custom, Pod
-from fakeapi import FakeApi, Fault, lists, watches
-from fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
+from tests.support.fakeapi import FakeApi, Fault, lists, watches
+from tests.support.fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
 
 
 async def test_it_lists_all_pages_and_then_follows_every_change(

@@ -11,10 +11,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import quantities
 from bireme.registry import make_policy
 from bireme_operator.status import estimated_start
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.terms import furnish, leading, status, submit, until
-from scenario.manifests import Manifest, task, training_job
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.terms import furnish, leading, status, submit, until
+from tests.support.scenario.manifests import Manifest, task, training_job
 
 FEWEST = 19
 """So many starts must have come before a range is learned."""

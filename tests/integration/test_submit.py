@@ -9,8 +9,8 @@ import yaml
 
 from bireme.cli import main
 from bireme.kube import names
-from fakeapi import FakeApi, Fault
-from fakeapi.faults import writes
+from tests.support.fakeapi import FakeApi, Fault
+from tests.support.fakeapi.faults import writes
 
 JOBS, QUEUES = names.path("trainingjobs"), names.path("queues")
 

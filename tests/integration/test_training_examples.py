@@ -6,15 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from controlplane.ports import free_ports
-from fakeapi import FakeApi
-from kubeobjects.kubelets import FakeKubelets, runs
-from kubeobjects.programs import start
-from kubeobjects.terms import GROUPS, furnish, leading, phases, pods, status, submit, until
-from scenario.examples import documents
-from toyworlds.recipe import UPDATES, WORLDS
+from tests.support.fakeapi import FakeApi
+from tests.support.objects.kubelets import FakeKubelets, runs
+from tests.support.objects.programs import start
+from tests.support.objects.terms import (
+    GROUPS,
+    furnish,
+    leading,
+    phases,
+    pods,
+    status,
+    submit,
+    until,
+)
+from tests.support.scenario.examples import documents
+from tests.support.toys.recipe import UPDATES, WORLDS
+from tools.controlplane.ports import free_ports
 
-RECIPE = "toyworlds.recipe:EchoRecipe"
+RECIPE = "tests.support.toys.recipe:EchoRecipe"
 LONGEST_SECONDS = 300
 
 

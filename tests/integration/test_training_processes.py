@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from bireme.onnx.checkpoints import read_card
 from bireme.training.distributed import average, average_gradients, least, process_seed, rank
-from toyworlds.recipe import UPDATES, WORLDS
+from tests.support.toys.recipe import UPDATES, WORLDS
 
-TOOLS = Path(__file__).parents[2] / "tools"
-RECIPE = "toyworlds.recipe:EchoRecipe"
+ROOT = Path(__file__).parents[2]
+RECIPE = "tests.support.toys.recipe:EchoRecipe"
 LONGEST_SECONDS = 300
 
 
@@ -26,7 +26,7 @@ def torchrun(*program: str) -> str:
         [*command, *program],
         env={
             **os.environ,
-            "PYTHONPATH": str(TOOLS),
+            "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
         },
@@ -52,7 +52,7 @@ def test_two_processes_end_with_equal_weights_that_one_alone_would_not_have(
     first, second = (load_file(trained[0] / f"run/weights-{n}.safetensors") for n in (0, 1))
     assert all(first[name].equal(second[name]) for name in first)
     command = [sys.executable, "-m", "bireme.training", RECIPE, "--out", str(tmp_path / "alone")]
-    environment = {**os.environ, "PYTHONPATH": str(TOOLS)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, env=environment, capture_output=True, check=True)
     alone = load_file(tmp_path / "alone/weights-0.safetensors")
     assert not all(first[name].equal(alone[name]) for name in first)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.cluster import Cluster
-from controlplane.nodes import fake_nodes
-from controlplane.realnode.obstacle import obstacle
-from images import Images, base, build
-from images import obstacle as images_obstacle
-from scenario.helm import Helm
-from scenario.installed import NAMESPACE, install, uninstall
-from scenario.tenant import Tenant
+from tests.support.scenario.helm import Helm
+from tests.support.scenario.installed import NAMESPACE, install, uninstall
+from tests.support.scenario.tenant import Tenant
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.realnode.obstacle import obstacle
+from tools.images import Images, base, build
+from tools.images import obstacle as images_obstacle
 
 
 def unique_name(prefix: str) -> str:

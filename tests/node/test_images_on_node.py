@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 
-from images import Images
-from scenario.real_pods import await_end, logs, python_pod
-from scenario.tenant import Tenant
+from tests.support.scenario.real_pods import await_end, logs, python_pod
+from tests.support.scenario.tenant import Tenant
+from tools.images import Images
 
 WITHOUT_BYTECODE: Final = """
 import importlib, os, sys

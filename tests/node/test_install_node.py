@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from images import Images
-from scenario.helm import Helm
-from scenario.installed import NAMESPACE, RELEASE, config_map, install, uninstall
-from scenario.manifests import Manifest, task, training_job
-from scenario.pools import pool_scaler, recorded_status
-from scenario.real_pods import is_ready, python_spec
-from scenario.start_times import StartTime
-from scenario.tenant import Tenant, uids_of
+from tests.support.scenario.helm import Helm
+from tests.support.scenario.installed import NAMESPACE, RELEASE, config_map, install, uninstall
+from tests.support.scenario.manifests import Manifest, task, training_job
+from tests.support.scenario.pools import pool_scaler, recorded_status
+from tests.support.scenario.real_pods import is_ready, python_spec
+from tests.support.scenario.start_times import StartTime
+from tests.support.scenario.tenant import Tenant, uids_of
+from tools.images import Images
 
 SLEEP = "import time; time.sleep(3600)"
 

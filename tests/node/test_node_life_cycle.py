@@ -9,14 +9,14 @@ from typing import Final
 
 import pytest
 
-from controlplane.__main__ import main
-from controlplane.cluster import Cluster, clusters_folder, stop_orphans
-from controlplane.process import processes
-from controlplane.realnode.cgroups import CGROUPS
-from controlplane.realnode.settings import PAUSE
-from controlplane.waiting import wait_until
+from tools.controlplane.__main__ import main
+from tools.controlplane.cluster import Cluster, clusters_folder, stop_orphans
+from tools.controlplane.process import processes
+from tools.controlplane.realnode.cgroups import CGROUPS
+from tools.controlplane.realnode.settings import PAUSE
+from tools.controlplane.waiting import wait_until
 
-ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "tools")}
+ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 START_SECONDS: Final = 300.0
 POD: Final = """
 apiVersion: v1
@@ -92,7 +92,7 @@ def test_the_node_of_a_killed_program_is_cleared_away(name: str) -> None:
 
 
 def test_a_node_of_the_command_line_stays_until_it_is_stopped(name: str) -> None:
-    command = [sys.executable, "-m", "controlplane", "up", name, "--nodes", "1", "--node"]
+    command = [sys.executable, "-m", "tools.controlplane", "up", name, "--nodes", "1", "--node"]
     try:
         done = subprocess.run(
             command,

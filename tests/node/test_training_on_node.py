@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import pytest
 
-from images import Images
-from scenario.examples import documents
-from scenario.helm import Helm
-from scenario.installed import install
-from scenario.manifests import Manifest, task, training_job
-from scenario.real_pods import logs
-from scenario.tenant import Tenant, nodes_of
-from scenario.trainings import parameter_server
-from scenario.waiting import always
+from tests.support.scenario.examples import documents
+from tests.support.scenario.helm import Helm
+from tests.support.scenario.installed import install
+from tests.support.scenario.manifests import Manifest, task, training_job
+from tests.support.scenario.real_pods import logs
+from tests.support.scenario.tenant import Tenant, nodes_of
+from tests.support.scenario.trainings import parameter_server
+from tests.support.scenario.waiting import always
+from tools.images import Images
 
 REPORTING: Final = (
     "--set=operator.progress.enabled=true",

@@ -12,6 +12,7 @@ first therefore meets a queue as long as the trace; strict arrival never looks b
 import numpy as np
 import pytest
 
+from benchmarks.simulations.plain import GREEDY, STRICT
 from bireme.core.gangs import Task
 from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
@@ -26,7 +27,6 @@ from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
 from bireme.training.deeprm.baselines import Rule, carry_out, shortest_first
 from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, measure
-from evidence.plain import GREEDY, STRICT
 
 RATES = (0.5, 0.7, 0.9)
 SEEDS = range(12)

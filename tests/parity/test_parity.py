@@ -1,6 +1,7 @@
 """A cluster read from Kubernetes JSON is the cluster: same arrays, same gangs, same decisions.
 
-Each world is told twice (:mod:`kubeobjects.worlds`): summed up by hand as a snapshot, and written
+Each world is told twice (:mod:`tests.support.objects.worlds`): summed up by hand as a snapshot,
+and written
 as the objects an API server would hold. Reading those through the wire types and ClusterState
 must give the very same snapshot, whatever the order of events, and the cycle must decide alike.
 """
@@ -21,11 +22,11 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
-from kubeobjects.contests import contests
-from kubeobjects.facts import served
-from kubeobjects.strategies import LABELS, worlds
-from kubeobjects.worlds import NOW, World, feed
-from scenario.manifests import Manifest, pod_group
+from tests.support.objects.contests import contests
+from tests.support.objects.facts import served
+from tests.support.objects.strategies import LABELS, worlds
+from tests.support.objects.worlds import NOW, World, feed
+from tests.support.scenario.manifests import Manifest, pod_group
 
 EXAMPLES = 80
 

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from bench.decision import problem
+from benchmarks.timings.decision import problem
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy

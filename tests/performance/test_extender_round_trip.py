@@ -20,8 +20,7 @@ import uvicorn
 from bireme_extender.app import BodyReader, ExtenderApp
 from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
-from controlplane.ports import free_ports
-from extendercalls import (
+from tests.support.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,
@@ -30,6 +29,7 @@ from extendercalls import (
     a_state,
     make_metrics,
 )
+from tools.controlplane.ports import free_ports
 
 NODES = [f"node-{number:05}.cluster.example" for number in range(5000)]
 CALLS = 200

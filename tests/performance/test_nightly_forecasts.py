@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bench.cases import Run
-from bench.nightly import measure_nightly
+from benchmarks.timings.cases import Run
+from benchmarks.timings.nightly import measure_nightly
 
 
 async def test_a_pool_takes_its_part_of_two_minutes_and_the_job_its_memory(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from bireme.core.reasons import Reason
-from clustersim.cluster import SimulatedCluster
-from clustersim.simulation import run
-from clustersim.storms import Storms
-from clustersim.tenants import Tenants
-from clustersim.virtual import VirtualLoop
-from clustersim.words import story
+from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.simulation import run
+from tests.support.simcluster.storms import Storms
+from tests.support.simcluster.tenants import Tenants
+from tests.support.simcluster.virtual import VirtualLoop
+from tests.support.simcluster.words import story
 
 FIRST, _, LAST = os.environ.get("BIREME_SIMULATED_SEEDS", "0:80").partition(":")
 SEEDS = range(int(FIRST), int(LAST or int(FIRST) + 1))
@@ -25,7 +25,7 @@ CHUNKS = 10
 """Tests that share the seeds, so that a failure is reported before all are simulated."""
 ONCE_FAILED = (384, 1054, 2052, 2060)
 """A resumed job started again from its last plan; a gang undone by a cache that was behind."""
-TOOLS = Path(__file__).parents[2] / "tools"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -33,7 +33,7 @@ def test_every_promise_holds_whatever_goes_wrong(chunk: int) -> None:
     failed = {seed: broken for seed in SEEDS[chunk::CHUNKS] if (broken := run(seed).violations)}
     report = "\n".join(
         f"seed {seed}: {broken[0]} (and {len(broken) - 1} more)\n"
-        f"  PYTHONPATH=tools python -m clustersim --seeds {seed} --story"
+        f"  python -m tests.support.simcluster --seeds {seed} --story"
         for seed, broken in failed.items()
     )
     assert not failed, report
@@ -73,7 +73,7 @@ def test_a_seed_tells_the_same_story_in_another_process_with_other_hashes() -> N
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(TOOLS), "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             check=True,
             text=True,

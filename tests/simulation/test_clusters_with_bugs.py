@@ -2,8 +2,8 @@
 
 import pytest
 
-from clustersim.bugs import BUGS
-from clustersim.simulation import run
+from tests.support.simcluster.bugs import BUGS
+from tests.support.simcluster.simulation import run
 
 MOST_SEEDS = 40
 CALM_SECONDS = 200.0

@@ -1,18 +1,14 @@
-"""The house rules that no linter checks: where files may lie, how long they are, what is banned."""
+"""The layout rules that no linter checks: where files may lie, and what shipped code may not do."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("operator", "extender", "policies")
-CODE = (*SHIPPED, "tools")
-MOST_LINES_PER_FILE = 300
-MOST_LINES_PER_FUNCTION = 40
-USUAL_LINES_PER_FUNCTION = 10
+CODE = (*SHIPPED, "benchmarks", "tools", "tests/support")
 
 BANNED_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 BANNED_CALLS = {
@@ -20,20 +16,12 @@ BANNED_CALLS = {
     *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"),
     *("torch.load", "numpy.load", "np.load", "os.system", "os.popen"),
 }
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sources(*folders: str) -> list[Path]:
     """Python files below ``folders``, without what tools and builds leave there."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
     return sorted(p for p in found if not {"vendor", "node_modules"} & set(p.parts))
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and length of every function in a file, nested ones included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, Function):
-            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def shown(path: Path) -> str:
@@ -46,26 +34,18 @@ def test_packages_lie_below_their_folder_never_in_it() -> None:
 
 
 def test_tests_are_no_package() -> None:
-    assert [shown(p) for p in (ROOT / "tests").rglob("__init__.py")] == []
+    """Under importlib mode equal names are fine; only what they share is a package."""
+    packages = (ROOT / "tests").rglob("__init__.py")
+    assert [shown(p) for p in packages if "support" not in p.parts] == []
 
 
-def test_no_module_of_ours_hides_one_of_a_test() -> None:
-    """Under importlib mode equal names are fine, but a helper module would not be found."""
-    helpers = [p for p in sources("tests") if not p.name.startswith(("test_", "conftest"))]
-    assert [shown(p) for p in helpers] == [], "put support code into tools/ or bireme.testing"
-
-
-@pytest.mark.parametrize("folder", [*CODE, "tests"])
-def test_files_are_short(folder: str) -> None:
-    lengths = {shown(p): len(p.read_text(encoding="utf-8").splitlines()) for p in sources(folder)}
-    assert {name: n for name, n in lengths.items() if n > MOST_LINES_PER_FILE} == {}
-
-
-@pytest.mark.parametrize("folder", CODE)
-def test_functions_are_short(folder: str) -> None:
-    lengths = [(shown(p), name, n) for p in sources(folder) for name, n in functions(p)]
-    assert [entry for entry in lengths if entry[2] > MOST_LINES_PER_FUNCTION] == []
-    assert median(n for _, _, n in lengths) <= USUAL_LINES_PER_FUNCTION
+def test_what_tests_share_lies_in_their_support_package() -> None:
+    loose = [
+        p
+        for p in sources("tests")
+        if "support" not in p.parts and not p.name.startswith(("test_", "conftest"))
+    ]
+    assert [shown(p) for p in loose] == [], "move it to tests/support or bireme.testing"
 
 
 @pytest.mark.parametrize("folder", CODE)

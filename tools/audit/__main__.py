@@ -1,4 +1,5 @@
-"""``python -m audit``: fail if a pinned package has a known flaw; ``--daily``: look once a day."""
+"""``python -m tools.audit``: fail if a pinned package has a known flaw; ``--daily``: look once a
+day."""
 
 import argparse
 import sys
@@ -6,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from audit import Audit, Unavailable, audit, is_fresh
+from tools.audit import Audit, Unavailable, audit, is_fresh
 
 CONSTRAINTS: Final = Path(__file__).parents[2] / "constraints.txt"
 

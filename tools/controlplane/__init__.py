@@ -4,5 +4,5 @@
 cache. ``Cluster`` starts them on free loopback ports in seconds, with fake nodes that behave as
 ``manifests/kwok/stages.yaml`` says. ``BiremeStack`` runs Bireme's own three programs against it.
 Where Linux and root allow it, ``realnode`` adds a node whose pods are real.
-On the command line: ``PYTHONPATH=tools python -m controlplane build|up|down|list``.
+On the command line: ``python -m tools.controlplane build|up|down|list``.
 """

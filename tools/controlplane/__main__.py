@@ -1,9 +1,9 @@
 """Command line: build the binaries, start and stop named clusters.
 
-PYTHONPATH=tools python -m controlplane build [--karpenter] [--kubeflow] [--node] [--where-possible]
-PYTHONPATH=tools python -m controlplane up NAME [--nodes 16] [--node]
-PYTHONPATH=tools python -m controlplane down NAME
-PYTHONPATH=tools python -m controlplane list
+python -m tools.controlplane build [--karpenter] [--kubeflow] [--node] [--where-possible]
+python -m tools.controlplane up NAME [--nodes 16] [--node]
+python -m tools.controlplane down NAME
+python -m tools.controlplane list
 """
 
 import argparse
@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from controlplane.binaries import CONTROL_PLANE, KARPENTER, KUBEFLOW, NODE, Bundle, build
-from controlplane.cluster import Cluster, known_clusters, stop_orphans
-from controlplane.errors import ControlPlaneError
-from controlplane.nodes import fake_nodes, nodes_manifest
-from controlplane.realnode.obstacle import obstacle
+from tools.controlplane.binaries import CONTROL_PLANE, KARPENTER, KUBEFLOW, NODE, Bundle, build
+from tools.controlplane.cluster import Cluster, known_clusters, stop_orphans
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.nodes import fake_nodes, nodes_manifest
+from tools.controlplane.realnode.obstacle import obstacle
 
 
 def main(arguments: list[str] | None = None) -> int:

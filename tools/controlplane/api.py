@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from controlplane.errors import ControlPlaneError
+from tools.controlplane.errors import ControlPlaneError
 
 Manifest = dict[str, Any]
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from controlplane.commands import output
-from controlplane.errors import ControlPlaneError
-from controlplane.packages import require
-from controlplane.toolchain import find_go, go_environment
+from tools.controlplane.commands import output
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.packages import require
+from tools.controlplane.toolchain import find_go, go_environment
 
 MODULES: Final = Path(__file__).parent / "go"
 BUILD_TIMEOUT_SECONDS: Final = 3600.0

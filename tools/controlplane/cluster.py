@@ -19,18 +19,18 @@ from typing import Any, Final, Self
 
 import yaml
 
-from controlplane.api import Api, Manifest
-from controlplane.binaries import KUBERNETES_VERSION, build, cache_root
-from controlplane.component import Component, kill_from
-from controlplane.errors import ControlPlaneError, tail
-from controlplane.etcd import compact
-from controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
-from controlplane.nodes import repelling
-from controlplane.ownership import OWNER_FILE, claim, is_orphan, release
-from controlplane.ports import free_ports
-from controlplane.realnode.node import RealNode
-from controlplane.registration import register
-from controlplane.waiting import wait_until
+from tools.controlplane.api import Api, Manifest
+from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root
+from tools.controlplane.component import Component, kill_from
+from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.etcd import compact
+from tools.controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from tools.controlplane.nodes import repelling
+from tools.controlplane.ownership import OWNER_FILE, claim, is_orphan, release
+from tools.controlplane.ports import free_ports
+from tools.controlplane.realnode.node import RealNode
+from tools.controlplane.registration import register
+from tools.controlplane.waiting import wait_until
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 START_TIMEOUT_SECONDS: Final = 180.0
@@ -241,7 +241,7 @@ class Cluster:
             self._folder.mkdir()
         except FileExistsError:
             raise ControlPlaneError(
-                f"cluster {self.name!r} exists: python -m controlplane down {self.name}"
+                f"cluster {self.name!r} exists: python -m tools.controlplane down {self.name}"
             ) from None
         if not detached:
             claim(self._folder)

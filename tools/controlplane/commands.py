@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.errors import ControlPlaneError, tail
 
 
 def output(

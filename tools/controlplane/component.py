@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from controlplane.errors import ControlPlaneError, tail
-from controlplane.process import answers, command_line, ended, processes_from
-from controlplane.waiting import wait_until
+from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.process import answers, command_line, ended, processes_from
+from tools.controlplane.waiting import wait_until
 
 STOP_TIMEOUT_SECONDS: Final = 30.0
 

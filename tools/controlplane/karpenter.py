@@ -2,7 +2,8 @@
 
 Karpenter's kwok provider creates a Node for every NodeClaim; the cluster's own kwok then plays its
 kubelet, so such nodes become Ready and run pods like the others. Its one instance type is the
-machine of :func:`controlplane.nodes.fake_nodes`. Its health and metrics ports are open on every
+machine of :func:`tools.controlplane.nodes.fake_nodes`. Its health and metrics ports are open on
+every
 address of the machine, for as long as it runs: it has no option for that.
 """
 
@@ -12,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from controlplane.api import Manifest
-from controlplane.binaries import KARPENTER, build
-from controlplane.cluster import Cluster
-from controlplane.nodes import ZONE, fake_nodes
-from controlplane.ports import free_ports
-from controlplane.process import Process
+from tools.controlplane.api import Manifest
+from tools.controlplane.binaries import KARPENTER, build
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.nodes import ZONE, fake_nodes
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 INSTANCE_TYPE: Final = "gpu-8"
 NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane.binaries import KUBEFLOW, build
-from controlplane.cluster import Cluster
-from controlplane.ports import free_ports
-from controlplane.process import Process
+from tools.controlplane.binaries import KUBEFLOW, build
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 
 @contextmanager

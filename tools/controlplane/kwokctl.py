@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from controlplane.nodes import KWOK_ANNOTATION
-from controlplane.realnode.network import Network
+from tools.controlplane.nodes import KWOK_ANNOTATION
+from tools.controlplane.realnode.network import Network
 
 API_VERSION: Final = "config.kwok.x-k8s.io/v1alpha1"
 STAGES: Final = Path(__file__).parents[2] / "manifests" / "kwok" / "stages.yaml"

@@ -71,7 +71,7 @@ def nodes_manifest() -> str:
     """The demo's machines, 16 nodes of 8 GPUs in 4 racks, as the text of a manifest file."""
     heading = (
         "# 16 fake nodes of 8 GPUs in 4 racks. Generated, do not edit:\n"
-        "#   PYTHONPATH=tools python -m controlplane nodes > manifests/kwok/nodes.yaml\n"
+        "#   python -m tools.controlplane nodes > manifests/kwok/nodes.yaml\n"
     )
     return heading + yaml.safe_dump_all(fake_nodes(16), sort_keys=False)
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from typing import Final
 
-from controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.errors import ControlPlaneError, tail
 
 INSTALL_TIMEOUT_SECONDS: Final = 600.0
 LOCK_TIMEOUT_SECONDS: Final = 300  # for another apt at work

@@ -8,7 +8,7 @@ import random
 import socket
 from typing import Final
 
-from controlplane.errors import ControlPlaneError
+from tools.controlplane.errors import ControlPlaneError
 
 FIRST: Final = 20000
 LAST: Final = 31999
@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
             return list(found)
     raise ControlPlaneError(
         f"found {len(found)} of {count} free ports in {FIRST}-{LAST}: stop unused clusters "
-        "(python -m controlplane list)"
+        "(python -m tools.controlplane list)"
     )
 
 

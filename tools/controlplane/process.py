@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from controlplane.errors import ControlPlaneError, tail
-from controlplane.waiting import wait_until
+from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.waiting import wait_until
 
 PR_SET_PDEATHSIG: Final = 1
 HEALTH_TIMEOUT_SECONDS: Final = 2.0

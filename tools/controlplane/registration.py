@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from controlplane.api import Api, Manifest
-from controlplane.nodes import FAKE_TAINT
-from controlplane.waiting import wait_until
+from tools.controlplane.api import Api, Manifest
+from tools.controlplane.nodes import FAKE_TAINT
+from tools.controlplane.waiting import wait_until
 
 
 def register(api: Api, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:

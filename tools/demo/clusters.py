@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from bireme.kube import crd
-from controlplane.cluster import Cluster, clusters_folder
-from controlplane.errors import ControlPlaneError, tail
-from controlplane.nodes import fake_nodes
-from controlplane.process import command_line, ended
-from controlplane.stack import BiremeStack
-from controlplane.waiting import wait_until
+from tools.controlplane.cluster import Cluster, clusters_folder
+from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.nodes import fake_nodes
+from tools.controlplane.process import command_line, ended
+from tools.controlplane.stack import BiremeStack
+from tools.controlplane.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
@@ -120,11 +120,11 @@ def _start_keeper(name: str) -> None:
     log_path = clusters_folder() / name / "keeper.log"
     with log_path.open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "demo", "keep", f"--name={name}"],
+            [sys.executable, "-m", "tools.demo", "keep", f"--name={name}"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             start_new_session=True,
         )
     _pid_path(name).write_text(str(child.pid))
@@ -142,7 +142,7 @@ def _keeper(name: str) -> int | None:
     if not _pid_path(name).exists():
         return None
     pid = int(_pid_path(name).read_text())
-    return pid if command_line(pid)[1:4] == ["-m", "demo", "keep"] else None
+    return pid if command_line(pid)[1:4] == ["-m", "tools.demo", "keep"] else None
 
 
 def _pid_path(name: str) -> Path:

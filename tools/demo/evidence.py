@@ -9,10 +9,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
-from demo.workload import NAMESPACE
-from history.amounts import Amounts, request_of, total
-from history.records import Key, Manifest, Record, in_order
-from history.world import World
+from tests.support.history.amounts import Amounts, request_of, total
+from tests.support.history.records import Key, Manifest, Record, in_order
+from tests.support.history.world import World
+from tools.demo.workload import NAMESPACE
 
 Room = dict[str, Amounts]
 """What is free on every node."""

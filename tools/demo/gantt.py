@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from matplotlib.figure import Figure
 
-from demo.colours import QUEUES, Palette
-from demo.moments import Moment
-from demo.timeline import JobStory, Run, Timeline
+from tools.demo.colours import QUEUES, Palette
+from tools.demo.moments import Moment
+from tools.demo.timeline import JobStory, Run, Timeline
 
 Window = tuple[float, float]
 """When the first job came, by the recorder's clock, and how many seconds later the last ended."""

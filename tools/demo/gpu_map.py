@@ -4,9 +4,9 @@ Kubernetes counts GPUs and does not number them; a replica is shown on the lowes
 node and keeps them until it ends.
 """
 
-from history.amounts import GPU
-from history.records import Key
-from history.world import World
+from tests.support.history.amounts import GPU
+from tests.support.history.records import Key
+from tests.support.history.world import World
 
 
 class GpuMap:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from history.records import Key, Record
+from tests.support.history.records import Key, Record
 
 _COMMON: Final = ("reserved", "held back", "backfilled")
 _KEPT: Final = re.compile(r"kept for it: [^;]*")

@@ -11,19 +11,19 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from controlplane.cluster import Cluster
-from demo import clusters, gantt, summary
-from demo.colours import Palette
-from demo.plain import Plain
-from demo.promises import judge
-from demo.report import Report, report_of
-from demo.screen import Screen
-from demo.submission import Submitter
-from demo.timeline import Timeline
-from demo.workload import Workload
-from history.amounts import GPU
-from history.recorder import COLLECTIONS, Recorder
-from history.world import ENDED
+from tests.support.history.amounts import GPU
+from tests.support.history.recorder import COLLECTIONS, Recorder
+from tests.support.history.world import ENDED
+from tools.controlplane.cluster import Cluster
+from tools.demo import clusters, gantt, summary
+from tools.demo.colours import Palette
+from tools.demo.plain import Plain
+from tools.demo.promises import judge
+from tools.demo.report import Report, report_of
+from tools.demo.screen import Screen
+from tools.demo.submission import Submitter
+from tools.demo.timeline import Timeline
+from tools.demo.workload import Workload
 
 TIME_LIMIT_SECONDS: Final = 150.0
 REFRESH_SECONDS: Final = 0.25
@@ -57,7 +57,7 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
         console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {line}", highlight=False)
 
     with _cluster(workload, options, say) as cluster:
-        history = clusters.RUN / "history.jsonl"
+        history = clusters.RUN / "tests.support.history.jsonl"
         with Recorder(cluster.kubeconfig, history, WATCHED) as recorder:
             timeline = Timeline()
             palette = Palette(job.name for job in workload.submissions)

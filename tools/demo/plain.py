@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from demo.timeline import Timeline
-from demo.words import about
-from history.records import Key, Record
-from history.world import ENDED
+from tests.support.history.records import Key, Record
+from tests.support.history.world import ENDED
+from tools.demo.timeline import Timeline
+from tools.demo.words import about
 
 TOTALS_SECONDS: Final = 5.0
 _UNSEEN: Final = ("backfilled", "grown", "shrunk")

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from demo.evidence import Evidence, Promise, verdict
-from demo.rails import backfill, reservation, resize
-from demo.stops import preemption
-from demo.timeline import JobStory, Timeline
-from demo.workload import NAMESPACE, Workload
-from history.amounts import GPU
-from history.check import INVARIANTS, check
-from history.records import Record
+from tests.support.history.amounts import GPU
+from tests.support.history.check import INVARIANTS, check
+from tests.support.history.records import Record
+from tools.demo.evidence import Evidence, Promise, verdict
+from tools.demo.rails import backfill, reservation, resize
+from tools.demo.stops import preemption
+from tools.demo.timeline import JobStory, Timeline
+from tools.demo.workload import NAMESPACE, Workload
 
 
 def judge(records: list[Record], timeline: Timeline, workload: Workload) -> list[Promise]:

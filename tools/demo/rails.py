@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from demo.evidence import Evidence, Promise, plan_of, status_of, verdict
-from demo.moments import admission
-from demo.workload import NAMESPACE, Manifest, Workload
-from history.records import Record
-from history.world import planned_nodes
+from tests.support.history.records import Record
+from tests.support.history.world import planned_nodes
+from tools.demo.evidence import Evidence, Promise, plan_of, status_of, verdict
+from tools.demo.moments import admission
+from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 GRACE_SECONDS: Final = 5.0
 _RESERVED: Final = re.compile(r"kept for it: (?:\d+ nodes|node) .+, expected free at ([^\s;]+)")

@@ -20,8 +20,8 @@ from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
 
-from demo.evidence import Promise
-from demo.timeline import JobStory, Timeline, mean_busy
+from tools.demo.evidence import Promise
+from tools.demo.timeline import JobStory, Timeline, mean_busy
 
 Report = dict[str, Any]
 

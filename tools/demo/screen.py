@@ -11,12 +11,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.nodes import RACK
-from demo.colours import QUEUES, Palette
-from demo.gpu_map import GpuMap
-from demo.timeline import JobStory, Timeline
-from demo.words import about, shortened
-from history.world import ENDED
+from tests.support.history.world import ENDED
+from tools.controlplane.nodes import RACK
+from tools.demo.colours import QUEUES, Palette
+from tools.demo.gpu_map import GpuMap
+from tools.demo.timeline import JobStory, Timeline
+from tools.demo.words import about, shortened
 
 SPARKS: Final = " ▁▂▃▄▅▆▇█"
 PHASES: Final = {

@@ -7,8 +7,10 @@ does not depend on how the policy weighs them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from demo.clusters import MIN_RUNTIME_SECONDS
-from demo.evidence import (
+from tests.support.history.records import Key, Record
+from tests.support.history.world import World
+from tools.demo.clusters import MIN_RUNTIME_SECONDS
+from tools.demo.evidence import (
     Evidence,
     Promise,
     fits,
@@ -18,9 +20,7 @@ from demo.evidence import (
     status_of,
     verdict,
 )
-from demo.workload import NAMESPACE, Manifest, Workload
-from history.records import Key, Record
-from history.world import World
+from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 TEXT = "an urgent gang stops as few lower gangs as possible, the latest start first; they run again"
 

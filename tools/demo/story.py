@@ -19,8 +19,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controlplane.nodes import HOSTNAME_LABEL, RACK
-from demo.workload import (
+from tools.controlplane.nodes import HOSTNAME_LABEL, RACK
+from tools.demo.workload import (
     Cue,
     Submission,
     Workload,

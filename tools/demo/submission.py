@@ -9,9 +9,9 @@ from typing import Final, Self
 
 import yaml
 
-from controlplane.cluster import Cluster
-from controlplane.errors import ControlPlaneError
-from demo.workload import NAMESPACE, Cue, Submission, Workload
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.errors import ControlPlaneError
+from tools.demo.workload import NAMESPACE, Cue, Submission, Workload
 
 _POLL_SECONDS: Final = 0.05
 _TOGETHER_SECONDS: Final = 0.5

@@ -5,8 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from demo.report import Report
-from demo.words import shortened
+from tools.demo.report import Report
+from tools.demo.words import shortened
 
 
 def show(report: Report, console: Console) -> None:

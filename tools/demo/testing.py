@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from controlplane.nodes import HOSTNAME_LABEL, RACK
-from demo.workload import NAMESPACE, Manifest, Workload
-from history.amounts import GPU
-from history.records import Change
-from history.testing import Story, meta, pod
+from tests.support.history.amounts import GPU
+from tests.support.history.records import Change
+from tests.support.history.testing import Story, meta, pod
+from tools.controlplane.nodes import HOSTNAME_LABEL, RACK
+from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 MIDNIGHT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 """POSIX time at the recorder's zero."""

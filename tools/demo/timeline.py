@@ -7,11 +7,11 @@ never tell different tales. Times are seconds of the recorder's clock.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from demo.moments import Moments
-from demo.workload import NAMESPACE
-from history.amounts import GPU
-from history.records import Key, Manifest, Record
-from history.world import ENDED, World, phase_of, planned_nodes
+from tests.support.history.amounts import GPU
+from tests.support.history.records import Key, Manifest, Record
+from tests.support.history.world import ENDED, World, phase_of, planned_nodes
+from tools.demo.moments import Moments
+from tools.demo.workload import NAMESPACE
 
 
 @dataclass(slots=True)

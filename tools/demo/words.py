@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from demo.timeline import JobStory
+from tools.demo.timeline import JobStory
 
 _KEPT: Final = "kept for it: "
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z")

@@ -1,13 +1,13 @@
 """Command line: build the images, and say how large they are.
 
-PYTHONPATH=tools python -m images [--sizes] [--where-possible]
+python -m tools.images [--sizes] [--where-possible]
 """
 
 import argparse
 import sys
 
-from controlplane.errors import ControlPlaneError
-from images import build, obstacle, sizes
+from tools.controlplane.errors import ControlPlaneError
+from tools.images import build, obstacle, sizes
 
 
 def main(arguments: list[str] | None = None) -> int:

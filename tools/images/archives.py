@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import yaml
 
-from controlplane import binaries, packages
-from controlplane.binaries import KUBERNETES_VERSION, Report
-from controlplane.errors import ControlPlaneError
-from images import debian, materials
-from images.tool import Buildah, pip_configuration
+from tools.controlplane import binaries, packages
+from tools.controlplane.binaries import KUBERNETES_VERSION, Report
+from tools.controlplane.errors import ControlPlaneError
+from tools.images import debian, materials
+from tools.images.tool import Buildah, pip_configuration
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 TOOLS: Final = Path(__file__).parent

@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from controlplane.errors import ControlPlaneError
-from images.tool import Buildah, run
+from tools.controlplane.errors import ControlPlaneError
+from tools.images.tool import Buildah, run
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = ("ca-certificates", "python3", "python3-pip")

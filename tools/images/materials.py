@@ -15,7 +15,7 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-from images.tool import run
+from tools.images.tool import run
 
 _DEBIAN_FIELDS: Final = "${Package} ${Version} ${Architecture}\\n"
 

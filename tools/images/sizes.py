@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Any, Final
 
-from images.archives import Archive, Images
+from tools.images.archives import Archive, Images
 
 LARGEST: Final = 10
 CONTENTS: Final = (

@@ -132,7 +132,7 @@ async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise PrometheusError(
             f"Prometheus cannot be asked: {error or type(error).__name__}; check "
-            "history.prometheus.url and whether the network allows it"
+            "tests.support.history.prometheus.url and whether the network allows it"
         ) from error
 
 

@@ -10,7 +10,7 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import COUNT_CEILING, FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import IntArray
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task
-from scheduling import oracles, strategies
+from tests.support.model import oracles, strategies
 
 LEVELS = ("kubernetes.io/hostname",)
 

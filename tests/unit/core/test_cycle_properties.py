@@ -19,8 +19,8 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_orderer, make_policy
 from bireme.testing import a_gang, a_snapshot
-from scheduling import oracles, strategies
-from scheduling.strategies import Case
+from tests.support.model import oracles, strategies
+from tests.support.model.strategies import Case
 
 thorough = settings(max_examples=200, deadline=None)
 

@@ -14,7 +14,7 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import CORDON, Node, NodeTable, feasible
 from bireme.testing import a_node
-from scheduling import oracles, strategies
+from tests.support.model import oracles, strategies
 
 LEVELS = ("kubernetes.io/hostname",)
 LABELLED = [

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from bireme.core.gangs import Gang, Role, RoleAffinity, Task
 from bireme.testing import GIB, GPU, a_gang, a_task
-from scheduling import strategies
+from tests.support.model import strategies
 
 
 def sizes(gang: Gang) -> dict[str, int]:

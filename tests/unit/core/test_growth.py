@@ -10,8 +10,8 @@ from bireme.testing import (
     a_task,
     racks,
 )
-from scheduling.answers import hold_of
-from scheduling.growing import after, asked
+from tests.support.model.answers import hold_of
+from tests.support.model.growing import after, asked
 
 
 def test_a_gang_that_fits_nowhere_asks_for_the_nodes_it_lacks_and_says_so() -> None:

@@ -3,8 +3,16 @@
 from hypothesis import given, settings
 
 from bireme.testing import GPU
-from scheduling.growing_world import BOUNDS, GrowingWorld
-from scheduling.workloads import COMBINED, ELASTIC, KINDS, PATIENT, QUEUES, Arrival, arrivals
+from tests.support.model.growing_world import BOUNDS, GrowingWorld
+from tests.support.model.workloads import (
+    COMBINED,
+    ELASTIC,
+    KINDS,
+    PATIENT,
+    QUEUES,
+    Arrival,
+    arrivals,
+)
 
 MOST_MOMENTS = 500
 """Until a world that nobody disturbs has come to rest."""

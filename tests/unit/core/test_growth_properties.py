@@ -14,8 +14,8 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from scheduling import oracles, strategies
-from scheduling.strategies import Case
+from tests.support.model import oracles, strategies
+from tests.support.model.strategies import Case
 
 thorough = settings(max_examples=100, deadline=None)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")

@@ -35,8 +35,8 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from scheduling.answers import hold_of
-from scheduling.growing import FIFO, after, asked
+from tests.support.model.answers import hold_of
+from tests.support.model.growing import FIFO, after, asked
 
 RACK = "topology.bireme.dev/rack"
 

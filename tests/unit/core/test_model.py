@@ -1,7 +1,8 @@
 """The core against a plain truth: whatever happens to a cluster, no decision breaks an invariant.
 
-What happens is drawn by :mod:`scheduling.machine`, what must hold is in
-:mod:`scheduling.invariants`; that these see anything is shown in ``test_model_finds_bugs.py``.
+What happens is drawn by :mod:`tests.support.model.machine`, what must hold is in
+:mod:`tests.support.model.invariants`; that these see anything is shown in
+``test_model_finds_bugs.py``.
 More of it, as long as it takes::
 
     BIREME_MODEL_RUNS=2000 .venv/bin/python -m pytest tests/unit/core/test_model.py
@@ -12,7 +13,7 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from scheduling.machine import STEPS, Machine
+from tests.support.model.machine import STEPS, Machine
 
 RUNS = int(os.environ.get("BIREME_MODEL_RUNS", "200"))
 

@@ -28,7 +28,7 @@ from bireme.core.queues import Queue
 from bireme.core.reservations import Ledger
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from scheduling.machine import STEPS, Machine
+from tests.support.model.machine import STEPS, Machine
 
 MOST_RUNS = 200
 Function = Callable[..., Any]

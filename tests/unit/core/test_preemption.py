@@ -11,8 +11,8 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_task
-from scheduling.answers import hold_of
-from scheduling.preempting import (
+from tests.support.model.answers import hold_of
+from tests.support.model.preempting import (
     AT_ONCE,
     NODES,
     InOrder,

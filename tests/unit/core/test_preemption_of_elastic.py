@@ -12,9 +12,9 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
-from scheduling.answers import hold_of
-from scheduling.elastic import elastic
-from scheduling.preempting import (
+from tests.support.model.answers import hold_of
+from tests.support.model.elastic import elastic
+from tests.support.model.preempting import (
     AT_ONCE,
     NODES,
     InOrder,

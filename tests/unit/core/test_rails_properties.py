@@ -16,7 +16,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from scheduling.workloads import (
+from tests.support.model.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,
@@ -27,7 +27,7 @@ from scheduling.workloads import (
     Arrival,
     arrivals,
 )
-from scheduling.world import World
+from tests.support.model.world import World
 
 
 def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:

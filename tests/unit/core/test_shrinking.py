@@ -14,7 +14,16 @@ from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_running, a_task
-from scheduling.elastic import NODES, Counts, a_world, elastic, places, resizes, runs, sizes
+from tests.support.model.elastic import (
+    NODES,
+    Counts,
+    a_world,
+    elastic,
+    places,
+    resizes,
+    runs,
+    sizes,
+)
 
 
 class Wants:

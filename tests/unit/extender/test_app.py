@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from bireme_extender.app import VERSION, BodyReader, ExtenderApp
 from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
-from extendercalls import (
+from tests.support.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,

@@ -14,7 +14,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_extender import scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from bireme_extender.scoring import Choice, choice_for
-from extendercalls import a_group, a_node, a_pod, a_state
+from tests.support.extender_calls import a_group, a_node, a_pod, a_state
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
 NODES = [a_node(f"n{number}", rack=f"r{number // 2}") for number in range(6)]

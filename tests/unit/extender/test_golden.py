@@ -13,7 +13,14 @@ import pytest
 
 from bireme_extender.membership import PlanWaits
 from bireme_extender.verbs import Verbs
-from extendercalls import FixedFreshness, a_group, a_node, a_pod, a_state, make_metrics
+from tests.support.extender_calls import (
+    FixedFreshness,
+    a_group,
+    a_node,
+    a_pod,
+    a_state,
+    make_metrics,
+)
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender"
 REQUESTS = sorted(FOLDER.glob("*/*.request.json"))

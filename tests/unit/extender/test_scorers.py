@@ -11,10 +11,10 @@ from bireme.heuristics.scoring import BestFit
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.rl.components import LearnedScorer
 from bireme_extender.scoring import Scorers, scorer_of
-from extendercalls import make_metrics
-from kubeobjects.policies import delete, facts_of, put, settled
-from kubeobjects.policy_terms import train
-from smallnets import encoders
+from tests.support.extender_calls import make_metrics
+from tests.support.networks import encoders
+from tests.support.objects.policies import delete, facts_of, put, settled
+from tests.support.objects.policy_terms import train
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from bireme_extender import protocol
 from bireme_extender.membership import PlanWaits
 from bireme_extender.metrics import Metrics
 from bireme_extender.verbs import CacheBehind, Verbs
-from extendercalls import (
+from tests.support.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,

@@ -17,8 +17,8 @@ from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing, pack_by_level
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task, racks
-from scheduling import oracles, strategies
-from scheduling.strategies import BLOCK, HOST, RACK
+from tests.support.model import oracles, strategies
+from tests.support.model.strategies import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = SchedulingSettings().topology_levels

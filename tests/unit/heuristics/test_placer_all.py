@@ -12,8 +12,8 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task
-from scheduling import oracles, strategies
-from scheduling.strategies import Case
+from tests.support.model import oracles, strategies
+from tests.support.model.strategies import Case
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
 several = settings(max_examples=60, deadline=None)

@@ -17,8 +17,8 @@ from bireme.heuristics.malo import Malo
 from bireme.heuristics.mosa import Mosa
 from bireme.heuristics.rifling import Rifling, RiflingState
 from bireme.testing import a_gang, a_node, a_snapshot
-from scheduling.answers import uids
-from scheduling.workloads import timed
+from tests.support.model.answers import uids
+from tests.support.model.workloads import timed
 
 SEARCHES = [Malo, Mosa]
 ALL = [Malo, Mosa, Rifling]

@@ -8,9 +8,9 @@ import pytest
 from bireme.kube import wire
 from bireme.kube.allocations import Promise
 from bireme.kube.plans import Member, PlanFacts
-from kubeobjects.facts import CREATED, gated_pod, through_the_wire
-from kubeobjects.fed import PLAN, Cluster, gpus, own_pod
-from scenario.manifests import GPU
+from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
+from tests.support.objects.fed import PLAN, Cluster, gpus, own_pod
+from tests.support.scenario.manifests import GPU
 
 # --- nodes and pods ---------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from bireme.core.progress_reports import MOST_SHIFT, believed
 from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
 from bireme.kube.api.training_job import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
 from bireme.kube.training_jobs import MOST_STEPS, Report, Run, Told, told_by, with_report
-from kubeobjects.facts import CREATED, a_job
-from kubeobjects.fed import PLAN, Cluster
+from tests.support.objects.facts import CREATED, a_job
+from tests.support.objects.fed import PLAN, Cluster
 
 NOW = "2026-01-01T00:00:00Z"
 RUN = Run(replicas=4, started=CREATED, since=CREATED, attained_seconds=0.0)

@@ -17,7 +17,7 @@ from bireme.kube import plans
 from bireme.kube.api.pod_group import Plan
 from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import a_gang, a_node, a_task
-from scenario.manifests import GPU
+from tests.support.scenario.manifests import GPU
 
 AMOUNTS = st.one_of(st.integers(1, 10**6), st.sampled_from((2**40, 2**46, 2**53, 10**15 + 1)))
 REQUESTS = st.dictionaries(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
 from bireme.kube import pods, quantities, wire
-from kubeobjects.facts import gated_pod, served, through_the_wire
-from scenario.manifests import GPU, Manifest, pod
+from tests.support.objects.facts import gated_pod, served, through_the_wire
+from tests.support.scenario.manifests import GPU, Manifest, pod
 
 
 def container(always: bool = False, **requests: str) -> Manifest:

@@ -13,9 +13,9 @@ from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import quantities
 from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
-from kubeobjects.facts import CREATED, a_job, gated_pod
-from kubeobjects.fed import PLAN, Cluster
-from scenario.manifests import GPU, Manifest, annotations, pod_spec, task
+from tests.support.objects.facts import CREATED, a_job, gated_pod
+from tests.support.objects.fed import PLAN, Cluster
+from tests.support.scenario.manifests import GPU, Manifest, annotations, pod_spec, task
 
 HOUR = 3600.0
 

@@ -9,8 +9,8 @@ from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.kube import nodes, wire
 from bireme.kube.tenancy import Standing
-from kubeobjects.facts import through_the_wire
-from scenario.manifests import GPU, priority_class, queue
+from tests.support.objects.facts import through_the_wire
+from tests.support.scenario.manifests import GPU, priority_class, queue
 
 
 class Told:

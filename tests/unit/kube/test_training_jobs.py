@@ -10,8 +10,8 @@ from bireme.core.gangs import AffinityMode, Role
 from bireme.core.reasons import Reason
 from bireme.kube import quantities, training_jobs, wire
 from bireme.kube.training_jobs import JobFacts
-from kubeobjects.facts import CREATED, a_job, through_the_wire
-from scenario.manifests import GPU, pod_spec, task
+from tests.support.objects.facts import CREATED, a_job, through_the_wire
+from tests.support.scenario.manifests import GPU, pod_spec, task
 
 
 def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import quantities, wire
-from kubeobjects.facts import CREATED, gated_pod, through_the_wire
-from kubeobjects.fed import PLAN, Cluster, own_pod
-from scenario.manifests import Manifest, priority_class
+from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
+from tests.support.objects.fed import PLAN, Cluster, own_pod
+from tests.support.scenario.manifests import Manifest, priority_class
 
 
 def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:

@@ -8,7 +8,7 @@ from bireme.core.reasons import Reason
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from kubeobjects.facts import CREATED, a_job, a_plan, a_view
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_view
 
 NODES = a_snapshot(racks(1, 2), now=CREATED).nodes
 

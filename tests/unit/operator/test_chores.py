@@ -11,8 +11,8 @@ from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import EVICTING_SECONDS, Chore, chore
-from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
-from scenario.manifests import task
+from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
+from tests.support.scenario.manifests import task
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 

@@ -14,9 +14,9 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Situation, transition
-from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from kubeobjects.lives import situation
-from scenario.manifests import task
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from tests.support.objects.lives import situation
+from tests.support.scenario.manifests import task
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 EVICTED = {

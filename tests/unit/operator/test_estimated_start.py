@@ -10,7 +10,7 @@ from bireme.kube.api import TrainingJobStatus
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from kubeobjects.facts import CREATED, a_job, a_plan, a_view
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_view
 
 NOW = CREATED
 SOON = NOW + 600

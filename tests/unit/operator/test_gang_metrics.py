@@ -27,8 +27,8 @@ from bireme_operator.metrics import (
     partial_ages,
     show,
 )
-from kubeobjects.facts import CREATED, a_group, a_job, a_plan, a_view, running
-from scenario.manifests import task
+from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_view, running
+from tests.support.scenario.manifests import task
 
 HOSTILE = [f"q{number:04d}" for number in range(1000)]
 

@@ -5,8 +5,8 @@ from bireme.kube import nodes, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.testing import ManualClock, a_node
 from bireme_operator.loop import NodeHealth
-from kubeobjects.facts import through_the_wire
-from scenario.manifests import pod
+from tests.support.objects.facts import through_the_wire
+from tests.support.scenario.manifests import pod
 
 
 class World:

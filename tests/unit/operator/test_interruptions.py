@@ -12,9 +12,19 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition, transition
-from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from kubeobjects.lives import Pods, ended, failed, gang, moved, none, situation, unbound, without
-from scenario.manifests import task
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from tests.support.objects.lives import (
+    Pods,
+    ended,
+    failed,
+    gang,
+    moved,
+    none,
+    situation,
+    unbound,
+    without,
+)
+from tests.support.scenario.manifests import task
 
 # --- interruptions ----------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import Transition, transition
-from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from kubeobjects.lives import (
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from tests.support.objects.lives import (
     TRAINING,
     WORKERS,
     ended,
@@ -22,7 +22,7 @@ from kubeobjects.lives import (
     situation,
     without,
 )
-from scenario.manifests import task
+from tests.support.scenario.manifests import task
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 

@@ -15,7 +15,7 @@ from bireme.replay.record import Source
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import GOOD_CYCLES, Decider, Policies, Tally
-from kubeobjects.policies import delete, put, settled
+from tests.support.objects.policies import delete, put, settled
 
 RULES = Policy(Fifo(), Packing())
 WRONG = Decision(fallback="the orderer failed: nan")

@@ -15,7 +15,7 @@ from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
 from bireme.replay.record import Source
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Decider, Policies
-from kubeobjects.policies import delete, put, settled
+from tests.support.objects.policies import delete, put, settled
 
 AGES = {"old": 60.0, "middle": 30.0, "young": 0.0}
 

@@ -15,8 +15,8 @@ from bireme.rl.shadow import Difference
 from bireme_operator.metrics import Metrics
 from bireme_operator.object_status import PolicyReports, is_news, policy_status
 from bireme_operator.policies import Decider, Policies
-from kubeobjects.facts import CREATED
-from kubeobjects.policies import put, settled
+from tests.support.objects.facts import CREATED
+from tests.support.objects.policies import put, settled
 
 DIGEST = "ab" * 32
 

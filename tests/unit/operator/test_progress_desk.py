@@ -9,9 +9,9 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts, Report
 from bireme.testing import ManualClock
 from bireme_operator.progress_auth import ProgressDesk, Refused, Tokens, claimed
-from fakeapi.tokens import token_of
-from kubeobjects.facts import CREATED, a_job, a_plan, a_view, running
-from scenario.manifests import task
+from tests.support.fakeapi.tokens import token_of
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
+from tests.support.scenario.manifests import task
 
 
 class Desk:

@@ -14,8 +14,8 @@ from bireme.replay.writer import RecordWriter
 from bireme.testing import ManualClock, a_node, a_snapshot
 from bireme_operator.metrics import Metrics
 from bireme_operator.recording import Recording
-from kubeobjects.policies import settled
-from scheduling.recorded import a_writer
+from tests.support.model.recorded import a_writer
+from tests.support.objects.policies import settled
 
 
 def moments() -> Iterator[ClusterSnapshot]:

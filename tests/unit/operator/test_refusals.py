@@ -7,8 +7,8 @@ import pytest
 from bireme.core.reasons import Reason
 from bireme.testing import ManualClock
 from bireme_operator.actuator import GangRefused, Refusals
-from kubeobjects.facts import a_job
-from scenario.manifests import task
+from tests.support.objects.facts import a_job
+from tests.support.scenario.manifests import task
 
 INVALID = GangRefused(Reason.TEMPLATE_INVALID, "bad image")
 REFUSED = GangRefused(Reason.PODS_REFUSED, "over quota")

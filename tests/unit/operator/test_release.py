@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
 from bireme_operator.pod_groups import release
-from kubeobjects.facts import gated_pod, through_the_wire
+from tests.support.objects.facts import gated_pod, through_the_wire
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -19,7 +19,7 @@ from bireme.replay.record import Source
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import Metrics
 from bireme_operator.policies import Decider, Policies, Shadows
-from kubeobjects.policies import settled
+from tests.support.objects.policies import settled
 
 ACTIVE = Policy(Fifo(), Packing())
 SNAPSHOT = a_snapshot(

@@ -19,8 +19,8 @@ from bireme.testing import a_gang, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from bireme_operator.status import Urgency
-from kubeobjects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from scenario.manifests import task
+from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from tests.support.scenario.manifests import task
 
 NODES = NodeTable(racks(2, 4), SchedulingSettings().topology_levels)
 LATER = CREATED + 100

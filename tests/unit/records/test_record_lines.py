@@ -32,9 +32,9 @@ from bireme.testing import (
     a_task,
     with_running,
 )
-from scheduling.recorded import told
-from scheduling.strategies import Case, cases, pools
-from scheduling.workloads import (
+from tests.support.model.recorded import told
+from tests.support.model.strategies import Case, cases, pools
+from tests.support.model.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,
@@ -44,7 +44,7 @@ from scheduling.workloads import (
     Arrival,
     arrivals,
 )
-from scheduling.world import World
+from tests.support.model.world import World
 
 POLICY = Policy(CombinedPriority(), Packing())
 

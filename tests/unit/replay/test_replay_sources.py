@@ -14,8 +14,8 @@ from bireme.registry import make_policy
 from bireme.replay.record import SETTINGS, Source
 from bireme.rl.builtin import policy_of
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from scheduling.recorded import a_writer
-from smallnets import checkpoints, encoders
+from tests.support.model.recorded import a_writer
+from tests.support.networks import checkpoints, encoders
 
 PLAIN = SchedulingSettings()
 FEWEST_FIRST = Source("small", checkpoint="fewest-first")

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from smallnets import encoders
+from tests.support.networks import encoders
 
 
 @pytest.fixture(autouse=True)
 def small_encoders() -> Iterator[None]:
-    """Checkpoints may name the encoders of :mod:`smallnets`."""
+    """Checkpoints may name the encoders of :mod:`tests.support.networks`."""
     with encoders.known():
         yield

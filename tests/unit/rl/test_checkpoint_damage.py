@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from bireme.onnx.checkpoints import SCORES, load, read_card
 from bireme.onnx.errors import CheckpointError
-from smallnets import checkpoints, graphs
-from smallnets.encoders import GangFacts
+from tests.support.networks import checkpoints, graphs
+from tests.support.networks.encoders import GangFacts
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from bireme.onnx import cards
 from bireme.onnx.checkpoints import load, read_card
 from bireme.onnx.errors import CheckpointError
-from smallnets import checkpoints
-from smallnets.encoders import GangFacts
+from tests.support.networks import checkpoints
+from tests.support.networks.encoders import GangFacts
 
 SHAPES = GangFacts.inputs
 

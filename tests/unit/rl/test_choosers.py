@@ -24,8 +24,8 @@ from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl.components import Chooser, ChosenOrderer, ChosenPlacer, LearnedSizer
 from bireme.rl.protocols import Ask, Choices
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from smallnets import checkpoints
-from smallnets.encoders import CHOICE_FACTS, ChoiceFacts
+from tests.support.networks import checkpoints
+from tests.support.networks.encoders import CHOICE_FACTS, ChoiceFacts
 
 BY_PRIORITY = (0, 0, 1)
 LABEL = SchedulingSettings().node_pool_label

@@ -22,8 +22,8 @@ from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Session
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from smallnets import checkpoints, graphs
-from smallnets.encoders import GangFacts
+from tests.support.networks import checkpoints, graphs
+from tests.support.networks.encoders import GangFacts
 
 BY_PRIORITY = (0, 0, 1)
 

@@ -20,8 +20,8 @@ from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme_extender.scoring import Choice, scores_for
-from smallnets import checkpoints
-from smallnets.encoders import NodeFacts
+from tests.support.networks import checkpoints
+from tests.support.networks.encoders import NodeFacts
 
 LAST_BY_NAME = (0, 1, 0)
 NODES = [a_node(f"n{number}", 4) for number in range(5)]

@@ -21,8 +21,8 @@ from bireme.onnx.sessions import Session
 from bireme.rl.components import LearnedSizer
 from bireme.rl.protocols import Ask
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from smallnets import checkpoints, graphs
-from smallnets.encoders import SizeFacts
+from tests.support.networks import checkpoints, graphs
+from tests.support.networks.encoders import SizeFacts
 
 LARGE = (1, 0, 0)
 SMALL = (-1, 0, 0)

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bireme.onnx.checkpoints import SCORES, load
 from bireme.onnx.errors import CheckpointError
-from smallnets import checkpoints, graphs
-from smallnets.encoders import GangFacts
+from tests.support.networks import checkpoints, graphs
+from tests.support.networks.encoders import GangFacts
 
 
 def node(kind: str, *inputs: str, to: str = "scores", **attributes: Any) -> onnx.NodeProto:

@@ -11,8 +11,8 @@ from bireme.registry import make_policy
 from bireme.replay.record import Source
 from bireme.rl import builtin
 from bireme.rl.components import ChosenOrderer, ChosenPlacer, LearnedSizer
-from smallnets import checkpoints
-from smallnets.encoders import CHOICE_FACTS
+from tests.support.networks import checkpoints
+from tests.support.networks.encoders import CHOICE_FACTS
 
 
 @pytest.fixture

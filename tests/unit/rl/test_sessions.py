@@ -12,7 +12,7 @@ from bireme.onnx.checkpoints import SCORES
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Session
 from bireme.rl.protocols import Array, Shape
-from smallnets import graphs
+from tests.support.networks import graphs
 
 INPUTS: Mapping[str, Shape] = {"facts": ("gangs", 3)}
 PATIENT = 60.0

@@ -14,8 +14,8 @@ from bireme.heuristics.plain_sizers import Maximum, Minimum
 from bireme.heuristics.shortest import ShortestJob
 from bireme.rl.shadow import Difference, compare
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from scheduling import strategies
-from scheduling.strategies import Case
+from tests.support.model import strategies
+from tests.support.model.strategies import Case
 
 FIFO = Policy(Fifo(), Packing())
 SHORTEST = Policy(ShortestJob(), Packing())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import audit
-from audit import Unavailable
+from tools import audit
+from tools.audit import Unavailable
 
 KNOWN = {"name": "alpha", "version": "1.0", "vulns": []}
 UNKNOWN = {"name": "beta", "skip_reason": "not found"}

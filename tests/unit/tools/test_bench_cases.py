@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import CASES, main
-from bench.admission_writes import writes_of_api_server, writes_of_operator
-from bench.cases import Run, Skipped
-from bench.decision import problem
-from bench.learned import queue
-from bench.simulation import DATA_VARIABLE, TRACE, trace_file
-from bench.workloads import plain_pods, replica_names, training_job
+from benchmarks.timings.__main__ import CASES, main
+from benchmarks.timings.admission_writes import writes_of_api_server, writes_of_operator
+from benchmarks.timings.cases import Run, Skipped
+from benchmarks.timings.decision import problem
+from benchmarks.timings.learned import queue
+from benchmarks.timings.simulation import DATA_VARIABLE, TRACE, trace_file
+from benchmarks.timings.workloads import plain_pods, replica_names, training_job
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.allocations import pod_name

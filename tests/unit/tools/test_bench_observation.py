@@ -2,7 +2,14 @@
 
 import pytest
 
-from bench.observation import Meta, ObservationError, Observed, Observer, PodSpec, Status
+from benchmarks.timings.observation import (
+    Meta,
+    ObservationError,
+    Observed,
+    Observer,
+    PodSpec,
+    Status,
+)
 
 
 def a_pod(node: str | None = None, **status: object) -> Observed:

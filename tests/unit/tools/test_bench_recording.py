@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bench.recording import main
+from benchmarks.timings.recording import main
 
 
 def test_cycle_in_which_little_changed_is_far_shorter_than_the_first(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.measurements import Result, Row, Sample, Table, at_most
-from bench.report import Report, markdown, write
+from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
+from benchmarks.timings.report import Report, markdown, write
 from bireme.simulator.reports.terminal import number
 
 MACHINE = {"machine": "2 cores", "versions": "Python 3"}
@@ -18,7 +18,7 @@ def a_report(case: str, *rows: Row, failure: str = "") -> Report:
     return Report(
         case=case,
         question=f"What about {case}?",
-        command=f"python -m bench {case}",
+        command=f"python -m benchmarks.timings {case}",
         date="2030-01-01 00:00 UTC",
         took_seconds=12.0,
         repetitions=3,
@@ -38,7 +38,7 @@ def test_a_comparison_shows_both_sides_the_ratio_and_the_aim() -> None:
     text = markdown(a_report("gangs", a_row(3.0, 2.0, 1.1)))
     assert "| time | s | 3.00 |  | 2.00 |  | 1.50 | <= 1.1x | **no** |" in text
     assert "| etcd | 0.500 |" in text
-    assert "`python -m bench gangs`" in text
+    assert "`python -m benchmarks.timings gangs`" in text
 
 
 def test_without_a_baseline_there_are_no_empty_columns_for_one() -> None:

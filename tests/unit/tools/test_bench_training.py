@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.training import read_curve
+from benchmarks.timings.training import read_curve
 
 HEAD = "stage,step,seconds,validation_slowdown\n"
 

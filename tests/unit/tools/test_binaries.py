@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import binaries
-from controlplane.binaries import (
+from tools.controlplane import binaries
+from tools.controlplane.binaries import (
     CONTROL_PLANE,
     KARPENTER,
     KUBEFLOW,
@@ -22,7 +22,7 @@ from controlplane.binaries import (
     is_built,
     module_version,
 )
-from controlplane.errors import ControlPlaneError
+from tools.controlplane.errors import ControlPlaneError
 
 BINARIES = CONTROL_PLANE.binaries
 

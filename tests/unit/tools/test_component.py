@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controlplane.ports import free_ports
+from tools.controlplane.ports import free_ports
 
-TOOLS = Path(__file__).parents[3] / "tools"
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
-from controlplane.cluster import Cluster, clusters_folder
-from controlplane.component import Component
+from tools.controlplane.cluster import Cluster, clusters_folder
+from tools.controlplane.component import Component
 
 folder = clusters_folder() / "mine"
 (folder / "bin").mkdir(parents=True)
@@ -31,7 +31,7 @@ def test_interpreter_that_stopped_its_cluster_ends_without_a_word(tmp_path: Path
     (port,) = free_ports(1)
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", PROGRAM, str(port)],
-        env={"PYTHONPATH": str(TOOLS), "BIREME_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "BIREME_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,

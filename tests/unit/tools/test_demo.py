@@ -9,20 +9,20 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from demo.__main__ import main
-from demo.colours import Palette
-from demo.gantt import draw
-from demo.plain import Plain
-from demo.promises import judge
-from demo.report import report_of
-from demo.screen import Screen
-from demo.story import small_workload
-from demo.summary import show
-from demo.testing import Told, tell_all
-from demo.timeline import Timeline, mean_busy
-from demo.words import shortened
-from demo.workload import NAMESPACE, Workload
-from history.records import Record
+from tests.support.history.records import Record
+from tools.demo.__main__ import main
+from tools.demo.colours import Palette
+from tools.demo.gantt import draw
+from tools.demo.plain import Plain
+from tools.demo.promises import judge
+from tools.demo.report import report_of
+from tools.demo.screen import Screen
+from tools.demo.story import small_workload
+from tools.demo.summary import show
+from tools.demo.testing import Told, tell_all
+from tools.demo.timeline import Timeline, mean_busy
+from tools.demo.words import shortened
+from tools.demo.workload import NAMESPACE, Workload
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from demo.promises import judge
-from demo.report import report_of
-from demo.story import small_workload
-from demo.testing import Told, tell_all
-from demo.timeline import Timeline
-from demo.workload import NAMESPACE, Manifest, Workload
-from history.records import Record
+from tests.support.history.records import Record
+from tools.demo.promises import judge
+from tools.demo.report import report_of
+from tools.demo.story import small_workload
+from tools.demo.testing import Told, tell_all
+from tools.demo.timeline import Timeline
+from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 LATER_SECONDS = 60.0
 

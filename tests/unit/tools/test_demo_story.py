@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from demo.story import full_workload, small_workload
-from demo.submission import Submitter
-from demo.workload import Cue, Manifest, Part, Submission, Workload, single
+from tools.demo.story import full_workload, small_workload
+from tools.demo.submission import Submitter
+from tools.demo.workload import Cue, Manifest, Part, Submission, Workload, single
 
 SEEDS = range(40)
 Maker = Callable[[int], Workload]

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.nodes import fake_nodes
-from differential.comparison import differences, tied_starts
-from differential.deeds import Course, Deed, of_history
-from differential.runner import Seen
-from differential.scenarios import Scenario, Submission
-from differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
-from differential.verdicts import verdict_on
-from history.testing import Story
-from scenario.manifests import annotations, queue, task, training_job
+from benchmarks.differential.comparison import differences, tied_starts
+from benchmarks.differential.deeds import Course, Deed, of_history
+from benchmarks.differential.runner import Seen
+from benchmarks.differential.scenarios import Scenario, Submission
+from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
+from benchmarks.differential.verdicts import verdict_on
+from tests.support.history.testing import Story
+from tests.support.scenario.manifests import annotations, queue, task, training_job
+from tools.controlplane.nodes import fake_nodes
 
 Mutation = Callable[[list[Deed]], list[Deed]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsite.hooks import linked, page_of, rewritten, uri_of
+from tools.docs.site.hooks import linked, page_of, rewritten, uri_of
 
 
 @pytest.mark.parametrize(

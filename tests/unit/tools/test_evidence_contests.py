@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulations import contests, placers, rails, windows
+from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING, Contest
+from benchmarks.simulations.store import Store
 from bireme import registry
 from bireme.simulator.loads import Window, made
-from evidence import contests, placers, rails, windows
-from evidence.contests import DEFAULT, KNOWN, SEARCHING, Contest
-from evidence.store import Store
-from scheduling.simulations import a_job, a_trace
+from tests.support.model.simulations import a_job, a_trace
 
 ALL = contests.contenders()
 NAMES = [DEFAULT, "smallest-first", "sjf" + KNOWN]

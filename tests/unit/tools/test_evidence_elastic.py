@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evidence import elastic
+from benchmarks.simulations import elastic
 
 ROWS = {
     "ours": {"1.0": np.array([10.0, 20.0]), "2.0": np.array([40.0, 40.0])},

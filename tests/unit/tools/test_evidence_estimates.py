@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
+from benchmarks.simulations.estimates import Found, Kept, Told, in_place
 from bireme.core.eta import StartRange, StartRanges
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.simulator.outcome import Outcome
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from evidence.estimates import Found, Kept, Told, in_place
 
 
 def kept(

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.simulations import liars
+from benchmarks.simulations.__main__ import RESULTS
+from benchmarks.simulations.store import Run, run_of
 from bireme.core.resources import FloatArray
-from evidence import liars
-from evidence.__main__ import RESULTS
-from evidence.store import Run, run_of
 
 MOST_GAIN = 0.1
 """What docs/progress.md says that a lie gains, or costs the others, at most: of the mean JCT."""

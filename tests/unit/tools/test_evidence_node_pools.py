@@ -5,7 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.measurements import Table
+from benchmarks.simulations import node_pools, node_series, pool_workload
+from benchmarks.simulations.pool_workload import BEFORE, DAYS, draw, offered_gpus
+from benchmarks.simulations.store import Store
+from benchmarks.simulations.weekly import Weekly
+from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import Model
@@ -14,11 +18,7 @@ from bireme.forecasting.series import Series
 from bireme.simulator.loads import DAY
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.workload import Trace
-from evidence import node_pools, node_series, pool_workload
-from evidence.pool_workload import BEFORE, DAYS, draw, offered_gpus
-from evidence.store import Store
-from evidence.weekly import Weekly
-from scheduling.simulations import a_job, a_trace
+from tests.support.model.simulations import a_job, a_trace
 
 HOUR = 3600.0
 WEEK_HOURS = 168

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from bench.measurements import Table
-from evidence.figures import tails
-from evidence.pages import Page, markdown, write
+from benchmarks.simulations.figures import tails
+from benchmarks.simulations.pages import Page, markdown, write
+from benchmarks.timings.measurements import Table
 
 PAGE = Page(
     name="rails",
@@ -22,7 +22,7 @@ PAGE = Page(
         ),
     ),
     revisions=("abc", "abd"),
-    command="python -m evidence rails",
+    command="python -m benchmarks.simulations rails",
     date="2030-01-01",
     figures={"rails.svg": "<svg/>"},
 )
@@ -34,7 +34,7 @@ def test_a_page_has_findings_tables_figures_and_the_command() -> None:
         "* The longest wait is halved.",
         "| all | 1.23 |",
         "![The rails](rails.svg)",
-        "Command: `python -m evidence rails`, 2030-01-01, revision abc and abd.",
+        "Command: `python -m benchmarks.simulations rails`, 2030-01-01, revision abc and abd.",
     ):
         assert part in text
 

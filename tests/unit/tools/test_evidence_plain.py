@@ -1,5 +1,6 @@
 """Schedulers without rails, worked out by hand on one node of 4 GPUs."""
 
+from benchmarks.simulations.plain import GREEDY, STRICT, LasByArrival, decide_anew
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
@@ -7,8 +8,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import Conduct, Decide, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
-from evidence.plain import GREEDY, STRICT, LasByArrival, decide_anew
-from scheduling.simulations import a_job, a_trace, lifetimes, record_of
+from tests.support.model.simulations import a_job, a_trace, lifetimes, record_of
 
 FIFO = Policy(Fifo(), Packing())
 BLOCKED = (

@@ -5,10 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence.beside import ratio
-from evidence.elastic import STRETCH
-from evidence.pollux import ARCHIVE, CONTENDERS, ELASTIC, Contender, carry_out, published
-from evidence.store import run_of
+from benchmarks.simulations.beside import ratio
+from benchmarks.simulations.elastic import STRETCH
+from benchmarks.simulations.pollux import (
+    ARCHIVE,
+    CONTENDERS,
+    ELASTIC,
+    Contender,
+    carry_out,
+    published,
+)
+from benchmarks.simulations.store import run_of
 
 DATA = Path(__file__).parents[4] / "shared/data"
 pytestmark = pytest.mark.skipif(

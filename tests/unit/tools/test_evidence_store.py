@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulations.store import Key, Store, run_of
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
-from evidence.store import Key, Store, run_of
-from scheduling.simulations import a_job, a_trace
+from tests.support.model.simulations import a_job, a_trace
 
 KEY = Key("table", "contender-0.9", 2)
 

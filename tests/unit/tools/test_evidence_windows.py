@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulations import windows
 from bireme.simulator.errors import TraceError
 from bireme.simulator.loads import gpus, made, offered_gpus, stretch
 from bireme.simulator.workload import knowing
 from bireme.testing import a_node
-from evidence import windows
-from scheduling.simulations import a_job, a_trace
+from tests.support.model.simulations import a_job, a_trace
 
 DATA = Path(__file__).parents[4] / "shared/data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the public traces, not shipped")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.forecasts import __main__ as forecasts
+from benchmarks.forecasts.trials import PAGES, Trial
 from bireme import cli
 from bireme.cli import forecast
-from forecasts import __main__ as forecasts
-from forecasts.trials import PAGES, Trial
 
 TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trials.items()]
 

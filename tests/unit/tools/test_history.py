@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from history.amounts import amount, request_of, shown
-from history.check import INVARIANTS, check
-from history.records import Manifest, in_order, read, to_line
-from history.testing import Story, meta, pod
+from tests.support.history.amounts import amount, request_of, shown
+from tests.support.history.check import INVARIANTS, check
+from tests.support.history.records import Manifest, in_order, read, to_line
+from tests.support.history.testing import Story, meta, pod
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_file_gives_back_what_was_recorded_but_a_line_cut_short(
     story: Story, tmp_path: Path
 ) -> None:
     story.gang("n0", "n1")
-    path = tmp_path / "history.jsonl"
+    path = tmp_path / "tests.support.history.jsonl"
     path.write_text("".join(map(to_line, story.records)) + '{"seconds": 1')
     assert read(path) == story.records
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from controlplane.errors import ControlPlaneError
-from images import archives, debian, materials, sizes, tool
-from images.tool import pip_configuration
+from tools.controlplane.errors import ControlPlaneError
+from tools.images import archives, debian, materials, sizes, tool
+from tools.images.tool import pip_configuration
 
 REPOSITORY = Path(__file__).parents[3]
 PIN = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]*)? \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from images import installed
+from tools.images import installed
 
 SITE = "lib/python3.13/site-packages"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
-from controlplane.realnode.network import Network
+from tools.controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
+from tools.controlplane.realnode.network import Network
 
 PORTS = Ports(1, 2, 3, 4, 5, 6)
 

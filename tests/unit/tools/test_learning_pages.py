@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.learning.bars import BARS, Bar, measured
+from benchmarks.learning.page import joined, page
 from bireme.training.das.evaluation import rivals
 from bireme.training.judgement import Judgement
-from learning.bars import BARS, Bar, measured
-from learning.page import joined, page
 
 RIVALS = ("slow", "fast")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from monitoring.grafana import Panel, coloured, laid_out, red_below
-from monitoring.preview import colour_of, legend_of, worded
-from monitoring.rehearsal import SECONDS, _submissions
+from tools.docs.monitoring.grafana import Panel, coloured, laid_out, red_below
+from tools.docs.monitoring.preview import colour_of, legend_of, worded
+from tools.docs.monitoring.rehearsal import SECONDS, _submissions
 
 
 def panel(width: int, height: int = 8) -> Panel:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.kwokctl import STAGES
-from controlplane.nodes import (
+from tools.controlplane.kwokctl import STAGES
+from tools.controlplane.nodes import (
     BLOCK,
     GPU,
     GPU_PRODUCT,
@@ -17,7 +17,7 @@ from controlplane.nodes import (
     nodes_manifest,
     repelling,
 )
-from controlplane.registration import is_usable
+from tools.controlplane.registration import is_usable
 
 
 def test_nodes_fill_racks_blocks_and_zones_in_equal_shares() -> None:

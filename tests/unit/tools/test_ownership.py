@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controlplane.ownership import OWNER_FILE, claim, is_orphan, release
+from tools.controlplane.ownership import OWNER_FILE, claim, is_orphan, release
 
 
 def test_claimed_folder_is_no_orphan_and_a_released_one_is(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import packages
-from controlplane.errors import ControlPlaneError
+from tools.controlplane import packages
+from tools.controlplane.errors import ControlPlaneError
 
 
 class Machine:

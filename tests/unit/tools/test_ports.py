@@ -2,7 +2,7 @@
 
 import socket
 
-from controlplane.ports import FIRST, LAST, free_ports, is_free
+from tools.controlplane.ports import FIRST, LAST, free_ports, is_free
 
 
 def test_ports_are_different_and_below_the_range_of_outgoing_connections() -> None:

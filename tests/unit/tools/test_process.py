@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.errors import ControlPlaneError
-from controlplane.ports import free_ports
-from controlplane.process import Process, answers, command_line, ended, processes_from
-from controlplane.waiting import wait_until
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process, answers, command_line, ended, processes_from
+from tools.controlplane.waiting import wait_until
 
-TOOLS = Path(__file__).parents[3] / "tools"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_program_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "print(p.pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", parent, str(tmp_path / "log")]
-    environment = {"PYTHONPATH": str(TOOLS), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as started:
         try:
             assert started.stdout is not None

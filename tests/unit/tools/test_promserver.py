@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from promserver import programs
-from promserver.programs import Programs, Unavailable, find_programs
+from tests.support.prometheus import programs
+from tests.support.prometheus.programs import Programs, Unavailable, find_programs
 
 
 def on_path(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

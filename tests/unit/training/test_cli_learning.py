@@ -9,9 +9,9 @@ import pytest
 
 from bireme.cli import main
 from bireme.onnx.checkpoints import read_card
-from smallnets.checkpoints import write
+from tests.support.networks.checkpoints import write
 
-ECHO = "toyworlds.recipe:EchoRecipe"
+ECHO = "tests.support.toys.recipe:EchoRecipe"
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from bireme.training.distributions import DiagonalGaussian, JointDistribution, M
 from bireme.training.networks import predict
 from bireme.training.rollouts import play
 from bireme.training.worlds import Observation
-from toyworlds.notes import Notes
-from toyworlds.policies import Aiming, Echoing, Paired
-from toyworlds.worlds import CHOICES, Echo, Pair, Target
+from tests.support.toys.notes import Notes
+from tests.support.toys.policies import Aiming, Echoing, Paired
+from tests.support.toys.worlds import CHOICES, Echo, Pair, Target
 
 
 def told(observation: Observation) -> Any:

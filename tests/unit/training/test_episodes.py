@@ -8,9 +8,9 @@ from bireme.core.errors import SettingError
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import Episodes, Rollout, collect, play
 from bireme.training.worlds import Observation
-from toyworlds.cartpole import Balancing, CartPole
-from toyworlds.policies import Echoing, Paired
-from toyworlds.worlds import Echo, Late, Pair
+from tests.support.toys.cartpole import Balancing, CartPole
+from tests.support.toys.policies import Echoing, Paired
+from tests.support.toys.worlds import Echo, Late, Pair
 
 ALWAYS_2 = np.full(8, 2)
 

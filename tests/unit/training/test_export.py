@@ -11,8 +11,8 @@ from bireme.onnx.cards import Parts
 from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.errors import CheckpointError
 from bireme.training.export import Trained, export
-from smallnets import checkpoints, encoders
-from smallnets.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
+from tests.support.networks import checkpoints, encoders
+from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
 
 
 class Attentive(torch.nn.Module):

@@ -16,9 +16,9 @@ from bireme.training.networks import ActorCritic, predict
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
 from bireme.training.rollouts import play
 from bireme.training.worlds import Actions, World
-from toyworlds.cartpole import LONGEST, Balancing, CartPole
-from toyworlds.policies import Aiming, Echoing, Paired
-from toyworlds.worlds import Echo, Late, Pair, Target
+from tests.support.toys.cartpole import LONGEST, Balancing, CartPole
+from tests.support.toys.policies import Aiming, Echoing, Paired
+from tests.support.toys.worlds import Echo, Late, Pair, Target
 
 Maker = Callable[[ActorCritic, World, int], Algorithm[Any]]
 

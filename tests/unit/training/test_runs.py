@@ -14,8 +14,8 @@ from bireme.training import distributed
 from bireme.training.algorithm import Callback, Progress
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.runs import SECONDS_BETWEEN_SAVES, EarlyStopping, TrainingRun
-from toyworlds.policies import Echoing
-from toyworlds.worlds import Echo
+from tests.support.toys.policies import Echoing
+from tests.support.toys.worlds import Echo
 
 STEPS = 16
 """Of one update."""

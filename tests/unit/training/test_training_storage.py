@@ -15,8 +15,8 @@ from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
-from toyworlds.policies import Echoing, Paired
-from toyworlds.worlds import Echo, Pair
+from tests.support.toys.policies import Echoing, Paired
+from tests.support.toys.worlds import Echo, Pair
 
 Maker = Callable[[], Algorithm[Any]]
 

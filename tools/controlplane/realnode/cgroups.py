@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from controlplane.waiting import wait_until
+from tools.controlplane.waiting import wait_until
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CONTROLLERS: Final = CGROUPS / "cgroup.controllers"  # only version 2 has it

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final, Self
 
-from controlplane.errors import ControlPlaneError
+from tools.controlplane.errors import ControlPlaneError
 
 NUMBERS: Final = 256
 COMMAND_TIMEOUT_SECONDS: Final = 30.0

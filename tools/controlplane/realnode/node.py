@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from controlplane.api import Api
-from controlplane.binaries import NODE, build
-from controlplane.errors import ControlPlaneError, tail
-from controlplane.packages import require
-from controlplane.process import Process
-from controlplane.realnode import cgroups, settings
-from controlplane.realnode.credentials import Authority
-from controlplane.realnode.network import Network
-from controlplane.realnode.obstacle import PACKAGES, obstacle
-from controlplane.realnode.pause import write_image
-from controlplane.realnode.sandbox import Sandbox
-from controlplane.registration import is_usable
-from controlplane.waiting import wait_until
+from tools.controlplane.api import Api
+from tools.controlplane.binaries import NODE, build
+from tools.controlplane.errors import ControlPlaneError, tail
+from tools.controlplane.packages import require
+from tools.controlplane.process import Process
+from tools.controlplane.realnode import cgroups, settings
+from tools.controlplane.realnode.credentials import Authority
+from tools.controlplane.realnode.network import Network
+from tools.controlplane.realnode.obstacle import PACKAGES, obstacle
+from tools.controlplane.realnode.pause import write_image
+from tools.controlplane.realnode.sandbox import Sandbox
+from tools.controlplane.registration import is_usable
+from tools.controlplane.waiting import wait_until
 
 READY_TIMEOUT_SECONDS: Final = 90.0
 IMPORT_TIMEOUT_SECONDS: Final = 300.0

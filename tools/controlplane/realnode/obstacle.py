@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from controlplane import packages
-from controlplane.binaries import NODE, cache_root, is_built
-from controlplane.realnode.cgroups import CGROUPS
-from controlplane.realnode.sandbox import COVERED
+from tools.controlplane import packages
+from tools.controlplane.binaries import NODE, cache_root, is_built
+from tools.controlplane.realnode.cgroups import CGROUPS
+from tools.controlplane.realnode.sandbox import COVERED
 
 PACKAGES: Final = ("iproute2", "iptables", "openssl", "util-linux")
 """What a node needs of the machine when it runs."""

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from controlplane.commands import output
-from controlplane.errors import ControlPlaneError
-from controlplane.process import Process, ended, processes
-from controlplane.waiting import wait_until
+from tools.controlplane.commands import output
+from tools.controlplane.errors import ControlPlaneError
+from tools.controlplane.process import Process, ended, processes
+from tools.controlplane.waiting import wait_until
 
 COVERED: Final = (Path("/run"), Path("/var/lib"), Path("/var/log"))
 START_TIMEOUT_SECONDS: Final = 20.0

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from controlplane.realnode.network import Network
+from tools.controlplane.realnode.network import Network
 
 PAUSE: Final = "localhost/pause:1"
 CLUSTER_DOMAIN: Final = "cluster.local"

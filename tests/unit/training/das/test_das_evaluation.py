@@ -23,7 +23,7 @@ from bireme.training.das.evaluation import (
     rivals,
     start_now,
 )
-from smallnets import checkpoints, encoders
+from tests.support.networks import checkpoints, encoders
 
 JOBS = 25
 FEW = {"jobs": str(JOBS), "only": "sjf/first-fit,fifo/first-fit"}

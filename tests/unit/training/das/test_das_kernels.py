@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from benchmarks.learning.kernels import graph_kernel, walk_kernel
 from bireme.core.resources import FloatArray
 from bireme.rl.encoders.das_inputs import similarity, walk_precision
-from learning.kernels import graph_kernel, walk_kernel
 
 DECAY = 0.5
 

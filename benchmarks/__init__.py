@@ -1,0 +1,1 @@
+"""Measurements, simulations and experiments; each writes the pages below docs/results."""

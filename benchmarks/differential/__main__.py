@@ -1,0 +1,96 @@
+"""Command line: seed after seed, a line for each, and the results page.
+
+python -m benchmarks.differential                 seeds 0:50, results in docs/results
+python -m benchmarks.differential --seeds 7       one seed; histories in .run/differential
+python -m benchmarks.differential --out FOLDER    results elsewhere
+
+The exit status is 1 when a seed differs.
+"""
+
+import argparse
+import datetime
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.differential.drawing import scenario_of
+from benchmarks.differential.report import line_of, result_of
+from benchmarks.differential.runner import carry_out, ground
+from benchmarks.differential.verdicts import Verdict, verdict_on
+from benchmarks.timings import machine, report
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+RESULTS: Final = _REPOSITORY / "docs" / "results"
+SCRATCH: Final = _REPOSITORY / ".run" / "differential"
+QUESTION: Final = "The simulator against the real control plane"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare what was asked for; the exit status."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, _leave)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    folder = options.out or (RESULTS if len(options.seeds) > 1 else SCRATCH)
+    began = time.monotonic()
+    verdicts: list[Verdict] = []
+    for verdict in _verdicts(options.seeds):
+        verdicts.append(verdict)  # a run that is broken off keeps what it has found
+        page = _page(verdicts, time.monotonic() - began)
+        report.write(folder, page)
+        print(line_of(verdict), flush=True)
+    print("\n".join(report.summary(page)), f"results in {folder}", sep="\n")
+    return int(any(verdict.word == "differs" for verdict in verdicts))
+
+
+def _page(verdicts: Sequence[Verdict], took_seconds: float) -> report.Report:
+    first, last = verdicts[0].seed, verdicts[-1].seed
+    return report.Report(
+        case="differential",
+        question=QUESTION,
+        command=f"python -m benchmarks.differential --seeds {first}:{last + 1}",
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: TID251  # the date of the run
+        took_seconds=took_seconds,
+        repetitions=1,
+        machine=machine.facts(),
+        result=result_of(verdicts),
+    )
+
+
+def _verdicts(seeds: range) -> Iterator[Verdict]:
+    """One after another on one cluster. Scenarios are drawn ahead, by processes of their own."""
+    with multiprocessing.Pool(2, os.nice, (2,)) as drawer, ground(SCRATCH) as stack:
+        for scenario in drawer.imap(scenario_of, seeds):
+            yield verdict_on(scenario, carry_out(scenario, stack, SCRATCH))
+
+
+def _leave(_signal: int, _frame: object) -> None:
+    sys.exit(1)  # by way of every block that has something to clear away
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="differential", description=QUESTION)
+    parser.add_argument(
+        "--seeds", type=_seeds, default=range(50), metavar="A:B", help="from A, without B; or one"
+    )
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    return parser.parse_args(arguments)
+
+
+def _seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    try:
+        seeds = range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
+    except ValueError:
+        seeds = range(0)
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; write 0:50, or 7")
+    return seeds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""What was done to gangs and when, read off a simulation and off a recorded history alike.
+
+A deed is a start, a stop or a change of size, with the places the gang holds from then on. Ends of
+gangs are no deeds: nobody decided them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from bireme.simulator.outcome import JobRecord, Outcome
+from tests.support.history.records import Key, Record, in_order
+from tests.support.history.world import ENDED, World, phase_of, planned_nodes
+
+Kind = Literal["start", "stop", "resize"]
+Places = Mapping[tuple[str, str], int]
+"""(task, node) to the number of replicas there."""
+TOLD_SECONDS: Final = 0.2
+STOPPED: Final = ("preempted", "node lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing done to ``gang``; ``places`` are what it holds then, none after a stop."""
+
+    seconds: float
+    kind: Kind
+    gang: str
+    places: Places
+
+    def __str__(self) -> str:
+        nodes: Counter[str] = Counter()
+        for (_, node), replicas in self.places.items():
+            nodes[node] += replicas
+        where = ", ".join(f"{count} on {node}" for node, count in sorted(nodes.items()))
+        return f"{self.kind} of {self.gang}" + (f" ({where})" if where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Everything that happened in one run, in seconds after the first moment of the scenario.
+
+    Attributes:
+        deeds: In the order in which they were done.
+        arrivals, ends: Of each gang: when it was there, and when all its replicas had ended.
+        stoppings: From when to when replicas of a gang that gave up places were still there.
+        endings: From the end of a gang's first replica to that of its last.
+    """
+
+    deeds: tuple[Deed, ...]
+    arrivals: Mapping[str, float]
+    ends: Mapping[str, float]
+    stoppings: tuple[tuple[float, float], ...] = ()
+    endings: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether anything fell into what a simulation takes for a moment.
+
+        That is a gang that came or ended while another was still giving up its places, or a deed
+        while one was ending replica by replica. A deed is told up to ``TOLD_SECONDS`` after it was
+        decided.
+        """
+        events = (*self.arrivals.values(), *self.ends.values())
+        if any(began < event < ended for began, ended in self.stoppings for event in events):
+            return True
+        told = [deed.seconds for deed in self.deeds]
+        return any(
+            began < min(ended, at) and at - TOLD_SECONDS < ended
+            for began, ended in self.endings
+            for at in told
+        )
+
+    @property
+    def starts(self) -> list[Deed]:
+        """The starts among the deeds."""
+        return [deed for deed in self.deeds if deed.kind == "start"]
+
+    def count(self, kind: Kind) -> int:
+        """How many deeds of one kind there are."""
+        return sum(deed.kind == kind for deed in self.deeds)
+
+
+def of_outcome(outcome: Outcome) -> Course:
+    """What a simulation did."""
+    deeds = [deed for record in outcome.jobs for deed in _of_record(record)]
+    return Course(
+        tuple(sorted(deeds, key=lambda deed: deed.seconds)),
+        {record.job.name: record.job.submitted for record in outcome.jobs},
+        {r.job.name: r.finished for r in outcome.jobs if r.finished is not None},
+    )
+
+
+def _of_record(record: JobRecord) -> Iterable[Deed]:
+    is_resized = False
+    for span in record.spans:
+        places = {(task, node): count for task, node, count in span.places}
+        yield Deed(span.began, "resize" if is_resized else "start", record.job.name, places)
+        is_resized = span.ended_by == "resized"
+        if span.ended_by in STOPPED:
+            yield Deed(span.ended, "stop", record.job.name, {})
+
+
+def of_history(records: Sequence[Record], namespace: str, began: float) -> Course:
+    """What the operator did in ``namespace``; ``began`` is the recorder's time of the first moment.
+
+    A start is the first plan of an attempt, a resize a plan of the same attempt with other places,
+    a stop the word on the job that it starts again.
+    """
+    reader = _Reader(namespace, began)
+    for record in in_order(r for r in records if r.change != "GAP"):
+        reader.read(record)
+    return Course(
+        tuple(reader.deeds),
+        reader.arrivals,
+        reader.ends,
+        tuple(reader.stoppings),
+        tuple((reader.first_ends[name], end) for name, end in reader.ends.items()),
+    )
+
+
+class _Reader:
+    """Follows a history revision by revision."""
+
+    def __init__(self, namespace: str, began: float) -> None:
+        self.deeds: list[Deed] = []
+        self.arrivals: dict[str, float] = {}
+        self.ends: dict[str, float] = {}
+        self.first_ends: dict[str, float] = {}
+        self.stoppings: list[tuple[float, float]] = []
+        self._namespace = namespace
+        self._began = began
+        self._world = World()
+        self._phases: dict[str, str] = {}
+        self._held: dict[str, tuple[int, Places]] = {}
+        self._stopping: dict[str, tuple[float, int]] = {}
+        """Since when a gang has more replicas than it should, and how many it should have."""
+
+    def read(self, record: Record) -> None:
+        """The next revision."""
+        self._world.apply(record)
+        if record.key[0] != self._namespace:
+            return
+        seconds, name = round(record.seconds - self._began, 3), record.key[1]
+        if record.change == "DELETED":
+            self._see_who_left(seconds)
+            return
+        if record.kind == "TrainingJob":
+            self.arrivals.setdefault(name, seconds)
+            phase = phase_of(record.manifest)
+            if phase == "Restarting" != self._phases.get(name):
+                self.deeds.append(Deed(seconds, "stop", name, {}))
+                self._stopping[name] = (seconds, 0)
+            self._phases[name] = phase
+        elif record.kind == "PodGroup":
+            self._read_plan(record.key, seconds)
+        elif record.kind == "Pod":
+            gang = self._world.pods[record.key].gang
+            if self._world.pods[record.key].phase == ENDED[0]:
+                self.first_ends.setdefault(gang[1], seconds)
+            if self._has_ended(gang):
+                self.ends.setdefault(gang[1], seconds)
+
+    def _read_plan(self, key: Key, seconds: float) -> None:
+        plan = self._world.plan(key)
+        if plan is None:
+            return
+        nodes = planned_nodes(plan)
+        places = dict(Counter((task, node) for (task, _), node in nodes.items()))
+        attempt, before = int(plan["attempt"]), self._held.get(key[1])
+        if before != (attempt, places):
+            again = before is not None and before[0] == attempt
+            self.deeds.append(Deed(seconds, "resize" if again else "start", key[1], places))
+            if before is not None and again and sum(places.values()) < sum(before[1].values()):
+                self._stopping[key[1]] = (seconds, sum(places.values()))
+        self._held[key[1]] = (attempt, places)
+
+    def _see_who_left(self, seconds: float) -> None:
+        for name, (since, size) in list(self._stopping.items()):
+            if len(list(self._world.members((self._namespace, name)))) <= size:
+                self.stoppings.append((since, seconds))
+                del self._stopping[name]
+
+    def _has_ended(self, gang: Key) -> bool:
+        """Whether all its replicas have ended well; a stopped one's are Failed."""
+        pods = list(self._world.members(gang))
+        held = sum(self._held.get(gang[1], (0, {}))[1].values())
+        return len(pods) == held and all(pod.phase == ENDED[0] for pod in pods)

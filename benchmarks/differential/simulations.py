@@ -1,0 +1,213 @@
+"""A scenario in the simulator: as it was planned, as the cluster saw it, and a little disturbed.
+
+The trace is read off the manifests by the operator's own readers, so a scenario has one meaning.
+What a fake kubelet adds is modelled: a pod that was stopped starts from the beginning (there are
+no checkpoints), and an elastic gang, whose pods run until the end, is as fast at any size.
+
+A machine under load is late, and then the same rules may rightly decide otherwise. So the decisions
+can be judged once more :func:`as_seen`: jobs come and gangs end when they did in the cluster, and
+what follows from that is the simulator's.
+"""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from benchmarks.differential.comparison import differences
+from benchmarks.differential.deeds import Course, of_outcome
+from benchmarks.differential.scenarios import (
+    CLASSES,
+    DEBOUNCE_SECONDS,
+    ENVIRONMENT,
+    Scenario,
+    Submission,
+)
+from bireme import settings_source
+from bireme.core.nodes import Node
+from bireme.core.queues import Queue
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import nodes, queues, training_jobs, wire
+from bireme.registry import make_policy
+from bireme.simulator.arrivals import job_of
+from bireme.simulator.physics import Physics
+from bireme.simulator.physics.laws import ConstantSpeed
+from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.workload import Trace, TraceJob
+from tests.support.objects.facts import served, through_the_wire
+
+UNENDING_SECONDS: Final = 1e6
+"""The run time of pods without one: beyond every horizon."""
+SETTINGS: Final = settings_source.read(SchedulingSettings, ENVIRONMENT, {})
+PHYSICS: Final = Physics(checkpoint_interval_seconds=math.inf)
+MOST_ROUNDS: Final = 50
+QUIET_SECONDS: Final = 2.5
+"""So long nothing comes or ends after stops and resizes, which take no time in the simulation."""
+DISTURBANCES: Final = 3
+SLACK_SECONDS: Final = 0.3
+"""How late every event may be."""
+LATE_SECONDS: Final = (0.0, 0.0, 0.0, 0.0, 1.0)
+"""How much later a gang may end beside: pods that do not start in their second end a second later.
+"""
+
+
+def as_planned(scenario: Scenario) -> Course:
+    """What the simulator makes of a scenario whose events come exactly when they should."""
+    return _course(scenario, trace_of(scenario), scenario.until_seconds)
+
+
+def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
+    """What the simulator makes of it when jobs come and gangs end as in ``seen``.
+
+    A run time says when a gang ends only once it is known when it starts, which depends on the ends
+    before. So run times are corrected, first ends first, until nothing moves.
+    """
+    seen = _gathered(seen)
+    planned = trace_of(scenario)
+    jobs = [
+        replace(job, submitted=seen.arrivals.get(job.name, job.submitted)) for job in planned.jobs
+    ]
+    course = Course((), {}, {})
+    run_seconds: Mapping[str, float] = {}
+    for _ in range(MOST_ROUNDS):
+        timed = [
+            replace(job, duration_seconds=run_seconds.get(job.name, job.duration_seconds))
+            for job in jobs
+        ]
+        course = _course(scenario, _with_jobs(planned, timed), until_seconds)
+        wanted = _run_seconds(course, seen)
+        if wanted == run_seconds:
+            break
+        run_seconds = wanted
+    return course
+
+
+def _gathered(seen: Course) -> Course:
+    """``seen`` with what one cycle of the operator hears of together at one moment, the last."""
+    moments: dict[float, float] = {}
+    group: list[float] = []
+    for moment in [*sorted({*seen.arrivals.values(), *seen.ends.values()}), math.inf]:
+        if group and moment - group[0] > DEBOUNCE_SECONDS:
+            moments |= dict.fromkeys(group, group[-1])
+            group = []
+        group.append(moment)
+    return replace(
+        seen,
+        arrivals={name: moments[moment] for name, moment in seen.arrivals.items()},
+        ends={name: moments[moment] for name, moment in seen.ends.items()},
+    )
+
+
+def is_unambiguous(scenario: Scenario) -> bool:
+    """Whether the same is done when events come as late as they may in a cluster.
+
+    The names of the jobs, which decide among equals where a cluster has random uids, are shuffled
+    too.
+    """
+    planned = as_planned(scenario)
+    if _is_crowded(planned):
+        return False
+    if differences(planned, _impatient(scenario), math.inf):
+        return False
+    chance = random.Random(scenario.seed)  # noqa: S311  # reproducible, not a secret
+    for _ in range(DISTURBANCES):
+        disturbed = _disturbed(scenario, chance)
+        if differences(planned, disturbed, math.inf):
+            return False
+    return True
+
+
+def _is_crowded(course: Course) -> bool:
+    """Whether a gang comes or ends soon after another was stopped or has changed its size."""
+    events = {*course.arrivals.values(), *course.ends.values()}
+    moments = {deed.seconds for deed in course.deeds if deed.kind != "start"}
+    return any(0 < event - moment < QUIET_SECONDS for moment in moments for event in events)
+
+
+def trace_of(scenario: Scenario) -> Trace:
+    """The workload as the simulator takes it."""
+    jobs = tuple(_trace_job(submission) for submission in scenario.submissions)
+    return Trace(f"seed {scenario.seed}", jobs, queues=queues_of(scenario))
+
+
+def nodes_of(scenario: Scenario) -> tuple[Node, ...]:
+    """The machines, which kwok makes ready."""
+    read = (nodes.from_manifest(through_the_wire(m, wire.Node)) for m in scenario.nodes)
+    return tuple(replace(node, is_ready=True) for node in read)
+
+
+def queues_of(scenario: Scenario) -> tuple[Queue, ...]:
+    """The queues, open to every namespace."""
+    return tuple(
+        queues.from_manifest(through_the_wire(manifest, wire.Custom), {})
+        for manifest in scenario.queues
+    )
+
+
+def _trace_job(submission: Submission) -> TraceJob:
+    manifest = served(submission.manifest, submission.name)
+    facts = training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+    gang = facts.gang(CLASSES.get(manifest["spec"].get("priorityClassName", ""), 0))
+    if gang.fault or gang.flaw:
+        raise ValueError(f"job {gang.name} makes no sense: {gang.fault or gang.flaw}")
+    seconds = submission.run_seconds or UNENDING_SECONDS
+    gang = replace(gang, uid=gang.name)
+    job = job_of(gang, submission.seconds, seconds)
+    return replace(job, speed=ConstantSpeed(1.0), steps=seconds) if gang.is_elastic else job
+
+
+def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
+    outcome = simulate(
+        trace,
+        nodes_of(scenario),
+        make_policy(SETTINGS),
+        SETTINGS,
+        physics=PHYSICS,
+        conduct=Conduct(round_seconds=DEBOUNCE_SECONDS, until_seconds=until_seconds, verifies=True),
+    )
+    return of_outcome(outcome)
+
+
+def _run_seconds(course: Course, seen: Course) -> Mapping[str, float]:
+    """How long each gang runs from its last start in ``course`` to its end in ``seen``."""
+    last = {deed.gang: deed.seconds for deed in course.starts}
+    found = {name: round(end - last[name], 6) for name, end in seen.ends.items() if name in last}
+    return {name: seconds for name, seconds in found.items() if seconds > 0}
+
+
+def _with_jobs(trace: Trace, jobs: list[TraceJob]) -> Trace:
+    return replace(trace, jobs=tuple(sorted(jobs, key=lambda job: job.submitted)))
+
+
+def _impatient(scenario: Scenario) -> Course:
+    """With wait bounds a second shorter: as little may hang on the very moment they pass."""
+    queues = tuple(
+        queue
+        if queue.wait_bound_seconds is None
+        else replace(queue, wait_bound_seconds=queue.wait_bound_seconds - 1)
+        for queue in queues_of(scenario)
+    )
+    return _course(scenario, replace(trace_of(scenario), queues=queues), scenario.until_seconds)
+
+
+def _disturbed(scenario: Scenario, chance: random.Random) -> Course:
+    trace = trace_of(scenario)
+    names = [job.name for job in trace.jobs]
+    alias = dict(zip(names, chance.sample(names, len(names)), strict=True))
+    jobs = [
+        replace(
+            job,
+            name=alias[job.name],
+            submitted=job.submitted + chance.uniform(0, SLACK_SECONDS),
+            duration_seconds=job.duration_seconds
+            + chance.choice(LATE_SECONDS)
+            + chance.uniform(0, SLACK_SECONDS),
+        )
+        for job in trace.jobs
+    ]
+    course = _course(scenario, _with_jobs(trace, jobs), scenario.until_seconds)
+    true = {shuffled: name for name, shuffled in alias.items()}
+    return replace(
+        course, deeds=tuple(replace(deed, gang=true[deed.gang]) for deed in course.deeds)
+    )

@@ -1,0 +1,70 @@
+"""One seed from beginning to end, and what is to be said about it.
+
+*   **same**: what the cluster did is what the simulator does with the scenario as planned; later
+    maybe, as every second that pods lose on their way is added to all that follows.
+*   **late**: it is not, but it is what the simulator does when jobs come and gangs end when they
+    did in the cluster: the machine was slow, and the same rules decided on what there was.
+*   **overtaken**: nor that, but a gang came or ended while another was being stopped, or something
+    was decided while one was ending replica by replica. In the simulation these take no time, so
+    it says nothing about what is decided meanwhile.
+*   **differs**: none of these. One of the two is wrong.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from benchmarks.differential.comparison import differences, pairs_of_starts, tied_starts
+from benchmarks.differential.deeds import Course
+from benchmarks.differential.runner import Seen
+from benchmarks.differential.scenarios import Scenario
+from benchmarks.differential.simulations import as_planned, as_seen
+
+Word = Literal["same", "late", "overtaken", "differs"]
+TOLERANCE_SECONDS: Final = 2.0
+"""How far a start may be from its moment in the simulation of what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one seed.
+
+    Attributes:
+        expected: What the simulator does with arrivals and ends as seen; as planned where only
+            that is the same.
+        lines: The differences from ``expected``, or for a late one from what was planned.
+    """
+
+    seed: int
+    word: Word
+    expected: Course
+    seen: Course
+    lines: Sequence[str]
+
+    @property
+    def delays(self) -> list[float]:
+        """Of every start, how many seconds after the simulator's it came."""
+        pairs = pairs_of_starts(self.expected, self.seen)
+        return [found.seconds - wanted.seconds for wanted, found in pairs]
+
+    @property
+    def ties(self) -> int:
+        """How many starts had another one at their moment."""
+        return tied_starts(self.expected)
+
+
+def verdict_on(scenario: Scenario, seen: Seen) -> Verdict:
+    """The comparison of both sides."""
+    word: Word
+    planned = as_planned(scenario)
+    followed = as_seen(scenario, seen.course, seen.until_seconds)
+    unplanned = differences(planned, seen.course, math.inf)
+    unfollowed = differences(followed, seen.course, TOLERANCE_SECONDS)
+    if not unfollowed:
+        word = "late" if unplanned else "same"
+        return Verdict(scenario.seed, word, followed, seen.course, unplanned)
+    if not differences(planned, seen.course, TOLERANCE_SECONDS):
+        return Verdict(scenario.seed, "same", planned, seen.course, ())
+    word = "overtaken" if seen.course.is_overtaken else "differs"
+    return Verdict(scenario.seed, word, followed, seen.course, unfollowed)

@@ -1,0 +1,139 @@
+"""``python -m benchmarks.forecasts [NAME...]``: run trials, or pages of them, and write the pages.
+
+A trial leaves its numbers and its picture in the folder of the results, and pages are written from
+those alone. Without a name nothing is run.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.forecasts.trials import PAGES, Page, Trial
+from bireme.cli import main as bireme
+from bireme.simulator.reports.terminal import duration, markdown_table, share
+from bireme.training.forecasts.report import cells, head
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+DATA: Final = _REPOSITORY.parent / "shared" / "data"
+FOLDER: Final = _REPOSITORY / "docs" / "results" / "forecasting"
+_PROSE: Final = Path(__file__).parent / "prose"
+_SHOWN: Final = ("persistence", "seasonal-naive", "holt-winters", "arima", "gru", "lsp")
+_NUMBER: Final = re.compile(r"\{([a-z0-9-]+)/([a-z-]+)\}")
+_TRIALS: Final = {name: trial for page in PAGES.values() for name, trial in page.trials.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and write; the exit status."""
+    options = _options(arguments)
+    for name in options.names:
+        for one in PAGES[name].trials if name in PAGES else [name]:
+            if status := _run(one, options.data):
+                return status
+    complete = {
+        name: page
+        for name, page in PAGES.items()
+        if all((FOLDER / f"{one}.json").exists() for one in page.trials)
+    }
+    for name, page in complete.items():
+        (FOLDER / f"{name}.md").write_text(_page(name, page), encoding="utf-8")
+    (FOLDER / "README.md").write_text(_index(complete), encoding="utf-8")
+    return 0
+
+
+def _run(name: str, data: Path) -> int:
+    """One trial; ``$DATA`` in its arguments is the folder of the series."""
+    given = shlex.split(_TRIALS[name].arguments.replace("$DATA", shlex.quote(str(data))))
+    written = ["--json", str(FOLDER / f"{name}.json"), "--plot", str(FOLDER / f"{name}.png")]
+    sys.stdout.write(f"\n== {name}\n")
+    status = bireme(["forecast", *given, *written])
+    if not status:
+        told = _told(name) | {"command": _command(_TRIALS[name])}
+        (FOLDER / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return status
+
+
+def _command(trial: Trial) -> str:
+    return f"bireme forecast {trial.arguments} --plot forecast.png"
+
+
+def _page(name: str, page: Page) -> str:
+    prose = re.sub(_NUMBER, _number, (_PROSE / f"{name}.md").read_text(encoding="utf-8").strip())
+    lines = [
+        f"# {page.title}",
+        "",
+        f"Written by `python -m benchmarks.forecasts {name}`; do not edit.",
+        *("", prose, ""),
+    ]
+    for one, trial in page.trials.items():
+        lines += _section(one, trial)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _number(found: re.Match[str]) -> str:
+    """``{TRIAL/MODEL}`` in prose is the accuracy that the model had there."""
+    trial, model = found.groups()
+    return f"{100 * _told(trial)['models'][model]['accuracy_mape']:.2f} %"
+
+
+def _index(pages: Mapping[str, Page]) -> str:
+    """A line per trial: accuracies of the models, and the verdict."""
+    rows = [
+        [f"[{page.title}]({name}.md)", trial.title, *_accuracies(told), told["verdict"]]
+        for name, page in pages.items()
+        for one, trial in page.trials.items()
+        for told in [_told(one)]
+    ]
+    head = ["series", "", *_SHOWN, "verdict"]
+    prose = (_PROSE / "README.md").read_text(encoding="utf-8").strip()
+    return "\n".join(["# Forecasts", "", prose, "", *markdown_table(head, rows), ""])
+
+
+def _accuracies(told: Mapping[str, Any]) -> list[str]:
+    found = [told["models"].get(name, {}).get("accuracy_mape") for name in _SHOWN]
+    return ["" if value is None else share(value) for value in found]
+
+
+def _told(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return told
+
+
+def _section(name: str, trial: Trial) -> list[str]:
+    told = _told(name)
+    series, test, models = told["series"], told["test"], told["models"]
+    notes = "".join(f"; {note}" for note in series["notes"])
+    abouts = [f"`{model}`: {row['about']}." for model, row in models.items() if "about" in row]
+    faults = [f"`{model}`: {row['fault']}." for model, row in models.items() if "fault" in row]
+    rows = [cells(model, row) for model, row in models.items() if "fault" not in row]
+    asked = f"Forecast {test['horizon']} ahead from {test['origins']:,} origins."
+    step = duration(series["step_seconds"])
+    read = f"{series['intervals']:,} intervals of {step}{notes}."
+    return [
+        *(f"## {trial.title}", "", "```sh", _command(trial), "```", ""),
+        f"{read} {asked} Verdict: {told['verdict']}.",
+        *("", *markdown_table(head(test["quantile"]), rows), "", " ".join([*abouts, *faults]), ""),
+        *(f"![{trial.title}]({name}.png)", ""),
+    ]
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    known = [*PAGES, *_TRIALS]
+    parser = argparse.ArgumentParser(prog="forecasts", description="Run trials; write the pages.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with the public series")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in known:
+            parser.error(f"no page or trial {name!r}; there are {', '.join(known)}")
+    if options.names and not options.data.is_dir():
+        parser.error(f"--data {options.data}: there is no such folder; name that of the series")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""``python -m benchmarks.learning NAME RESULTS.json... [RUN/curves.csv...]``: write a page from
+results."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.learning.bars import BARS
+from benchmarks.learning.page import page
+from bireme.training.judgement import Judgement
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "results" / "learning"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page; exits with a message where an argument cannot be used."""
+    if len(arguments) < 2 or arguments[0] not in BARS:
+        sys.exit(
+            "usage: python -m benchmarks.learning NAME RESULTS.json... [RUN/curves.csv...]; "
+            f"NAME is one of {', '.join(BARS)}"
+        )
+    name, *files = arguments
+    told = [
+        json.loads(Path(file).read_text(encoding="utf-8"))
+        for file in files
+        if not file.endswith(".csv")
+    ]
+    judgements = [Judgement.from_json(found) for each in told for found in each["settings"]]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    figures = _figures([Path(file).parent for file in files if file.endswith(".csv")])
+    for file, drawing in figures.items():
+        (FOLDER / file).write_text(drawing, encoding="utf-8")
+    text = page(name, judgements, [each["command"] for each in told], list(figures))
+    (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def _figures(runs: Sequence[Path]) -> dict[str, str]:
+    """How policies were learned, by file name: those of DeepRM's world, or TapFinger's designs."""
+    if not runs:
+        return {}
+    recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]
+    if all(recipe.startswith("tapfinger") for recipe in recipes):
+        from benchmarks.learning import designs
+
+        return {"tapfinger-designs.svg": designs.drawn(dict(zip(recipes, runs, strict=True)))}
+    from benchmarks.learning.convergence import drawn
+
+    return {
+        f"{recipe}-convergence.svg": drawn(run / "curves.csv", recipe)
+        for recipe, run in zip(recipes, runs, strict=True)
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

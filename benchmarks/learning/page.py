@@ -1,0 +1,112 @@
+"""One page as Markdown: the bars, in words what was tried, a table per setting."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks.learning.bars import BARS, Reached, measured
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.reports.terminal import markdown_table, number
+from bireme.training.judgement import Judgement
+from bireme.training.recipes import Results
+
+_PROSE: Final = Path(__file__).parent / "prose"
+_SPLIT: Final = "\n---\n"
+_CONTENDERS: Final = ("only", "beside")
+"""Options that say who is judged, not how."""
+_ASIDE: Final = ("--json", "--markdown", "--jobs")
+
+
+def page(
+    name: str,
+    judgements: Sequence[Judgement],
+    commands: Sequence[str],
+    figures: Sequence[str] = (),
+) -> str:
+    """The page called ``name``; the first judgement of a setting is held to its bars.
+
+    Judgements that differ in their contenders alone become one (:func:`joined`). The file
+    ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and why; and
+    what was measured.
+    """
+    opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
+    judgements = joined(judgements)
+    held: dict[str, Judgement] = {}
+    for judgement in judgements:
+        held.setdefault(judgement.setting, judgement)
+    reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
+    lines = [opening.strip(), "", *_bars(reached), ""]
+    for figure in figures:
+        lines += [f"![{Path(figure).stem.replace('-', ' ')}]({figure})", ""]
+    for judgement in judgements:
+        lines += [f"## {_title(judgement)}", "", *markdown_table(*judgement.cells()), ""]
+    lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
+    told = dict.fromkeys(map(_measuring, commands))
+    return "\n".join([*lines, "```sh", *told, "```"]) + "\n"
+
+
+def _measuring(command: str) -> str:
+    """``command`` without what says where its results go and how many processes it takes."""
+    words = iter(shlex.split(command))
+    kept = []
+    for word in words:
+        if word in _ASIDE:
+            next(words, None)
+        elif word != "--into-card":
+            kept.append(word)
+    return shlex.join(kept)
+
+
+def joined(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """One judgement per setting and options, with the contenders of all, where seeds are equal.
+
+    Rivals do not change with the checkpoint beside them, so they may be judged apart. The first
+    judgement's checkpoint stays, those of later ones are left out.
+    """
+    found: dict[object, Judgement] = {}
+    for each in judgements:
+        how = {key: value for key, value in each.options.items() if key not in _CONTENDERS}
+        key = (each.recipe, each.setting, tuple(sorted(how.items())), each.seeds)
+        first = found.setdefault(key, replace(each, options=how))
+        runs = {seed: {**_rivals(each, seed), **first.runs[seed]} for seed in each.seeds}
+        found[key] = replace(first, runs=runs)
+    return list(found.values())
+
+
+def _rivals(judgement: Judgement, seed: int) -> Results:
+    results = judgement.runs[seed]
+    return {name: row for name, row in results.items() if name != judgement.checkpoint}
+
+
+def _bars(reached: Sequence[Reached]) -> Iterator[str]:
+    head = ("setting", "metric", "rival", "value", "95 % interval", "bar", "reached")
+    yield from markdown_table(head, [_cells(each) for each in reached])
+
+
+def _cells(each: Reached) -> list[str]:
+    bar = each.bar
+    metric = bar.metric.replace("_", " ")
+    metric = f"{bar.own}: {metric}" if bar.own else metric
+    return [
+        bar.setting,
+        f"{metric}, ratio to {bar.among}" if each.rival else metric,
+        each.rival,
+        number(each.found.mean),
+        _interval(each.found),
+        f"{'<=' if bar.is_less_better else '>='} {bar.limit}",
+        "yes" if each.is_reached else "**no**",
+    ]
+
+
+def _interval(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"[{number(found.low)}, {number(found.high)}]"
+
+
+def _title(judgement: Judgement) -> str:
+    options = ", ".join(f"{key} {value}" for key, value in judgement.options.items())
+    extra = f" ({options})" if options else ""
+    return f"{judgement.setting.capitalize()}{extra}: means over {len(judgement.runs)} seeds"

@@ -1,0 +1,87 @@
+"""Command line: build pages, and go on where a run was cut off.
+
+python -m benchmarks.simulations              all pages, in docs/results/simulations
+python -m benchmarks.simulations pollux       some of them
+python -m benchmarks.simulations --fresh      forget the runs that are kept
+"""
+
+import argparse
+import datetime
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.simulations import (
+    contests,
+    estimates,
+    liars,
+    node_pools,
+    pages,
+    placers,
+    pollux,
+    rails,
+)
+from benchmarks.simulations.store import Store
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+RESULTS: Final = _REPOSITORY / "docs" / "results" / "simulations"
+KEPT: Final = _REPOSITORY / ".run" / "evidence"
+DATA: Final = _REPOSITORY.parent / "shared" / "data"
+
+BUILDERS: Final[Mapping[str, Callable[[Path, Store], pages.Page]]] = {
+    "pollux": pollux.build,
+    "philly": contests.build_philly,
+    "muri": contests.build_muri,
+    "openb": contests.build_openb,
+    "placers": placers.build,
+    "rails": rails.build,
+    "liars": liars.build,
+    "estimates": estimates.build,
+    "node-pools": node_pools.build,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build what was asked for; the exit status."""
+    options = _options(arguments)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
+
+    for name in options.names or BUILDERS:
+        if options.fresh:
+            shutil.rmtree(KEPT / name, ignore_errors=True)
+        page = BUILDERS[name](options.data, Store(KEPT, say))
+        now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
+        command = f"python -m benchmarks.simulations {name}"
+        page = msgspec.structs.replace(page, command=command, date=f"{now:%Y-%m-%d}")
+        pages.write(options.out, page)
+        say(f"{name}: {page.summary}")
+    print(f"pages in {options.out}")
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="evidence", description="Simulate; write the tables.")
+    known = ", ".join(BUILDERS)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"pages: {known}")
+    parser.add_argument("--fresh", action="store_true", help="forget the runs that are kept")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with the public traces")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the pages")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in BUILDERS:
+            parser.error(f"no page {name!r}; there are {known}")
+    if not options.data.is_dir():
+        parser.error(f"--data {options.data}: there is no such folder; name the one of the traces")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""All orderers on windows of public traces, at three loads: one page per trace.
+
+Every orderer decides under all rails, with the default placement, and knows of run times what
+finished jobs of the same user and template tell. Those that order by run times, and the default,
+also run once with every run time known. Orderers that search take so long per decision that they
+get the first jobs of each window only, beside the default on the same jobs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.simulations import windows
+from benchmarks.simulations.pages import Page
+from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.windows import LOADS
+from benchmarks.timings.measurements import Table
+from bireme import registry
+from bireme.core.estimates import RuntimeHistory
+from bireme.core.settings import SchedulingSettings
+from bireme.simulator.comparison import Comparison, Estimate, Line, compare
+from bireme.simulator.loads import DAY, Window, gpus
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import simulate
+from bireme.simulator.workload import knowing
+
+DEFAULT: Final = SchedulingSettings().orderer
+KNOWN: Final = ", run times known"
+SEARCHING: Final = ("malo", "mosa", "rifling")
+_BY_RUN_TIME: Final = ("sjf", "srtf", "srsf")
+_ALIASES: Final = ("fcfs",)
+_SEARCHED_JOBS: Final = 60
+COLUMNS: Final = (
+    *("orderer", "mean wait, min", "p99 wait, min", "mean JCT, min", "mean slowdown"),
+    *("GPUs in use", "preemptions", "past the bound", "reservations kept"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """One trace: ``windows`` of it, from the folder with the data."""
+
+    name: str
+    title: str
+    windows: Callable[[Path], list[Window]]
+
+
+def contenders() -> list[str]:
+    """The default first, then all that are quick to ask, those that know run times last."""
+    others = set(registry.ORDERERS) - {DEFAULT, *SEARCHING, *_ALIASES}
+    return [DEFAULT, *sorted(others), *(name + KNOWN for name in (DEFAULT, *_BY_RUN_TIME))]
+
+
+def carry_out(window: Window, load: float, contender: str) -> Outcome:
+    """``contender`` on ``window``, on as many nodes as make ``load``."""
+    orderer = contender.removesuffix(KNOWN)
+    settings = SchedulingSettings(orderer=orderer)
+    knows = contender.endswith(KNOWN)
+    return simulate(
+        knowing(window.at(load)) if knows else window.at(load),
+        window.nodes(load),
+        registry.make_policy(settings),
+        settings,
+        estimator=None if knows else RuntimeHistory(),
+        conduct=windows.CONDUCT,
+    )
+
+
+def build(contest: Contest, data: Path, store: Store) -> Page:
+    """The page of one trace."""
+    whole = contest.windows(data)
+    short = [window.first(_SEARCHED_JOBS) for window in whole]
+    tables, findings, revisions = [], [], set[str]()
+    for chosen, names, what in (
+        (whole, contenders(), "whole windows"),
+        (short, [DEFAULT, "fifo", *SEARCHING], f"first {_SEARCHED_JOBS} jobs"),
+    ):
+        for load in LOADS:
+            runs = {name: _runs(contest.name, store, chosen, load, name, what) for name in names}
+            compared = compare([run.metrics for found in runs.values() for run in found])
+            tables.append(table(f"Load {load}, {what}", compared, runs))
+            findings.append(finding(load, what, compared))
+            revisions |= {run.revision for found in runs.values() for run in found}
+    return Page(
+        name=contest.name,
+        title=contest.title,
+        summary=findings[1],
+        findings=tuple(findings),
+        tables=(_windows(whole), *tables),
+        revisions=tuple(sorted(revisions)),
+    )
+
+
+def _runs(
+    name: str, store: Store, chosen: Sequence[Window], load: float, contender: str, what: str
+) -> list[Run]:
+    key = f"{contender}-{load}-{what}".replace(" ", "-").replace(",", "")
+    return [
+        store.run(
+            Key(name, key, window.number), contender, partial(carry_out, window, load, contender)
+        )
+        for window in chosen
+    ]
+
+
+def table(title: str, compared: Comparison, runs: dict[str, list[Run]]) -> Table:
+    """A row per contender, means over the windows."""
+    rows = tuple(_row(line, runs[line.policy]) for line in compared.lines)
+    return Table(title=title, columns=COLUMNS, rows=rows)
+
+
+def _row(line: Line, runs: Sequence[Run]) -> tuple[str, ...]:
+    means = line.means
+    in_use = sum(run.gpus_in_use for run in runs) / len(runs)
+    return (
+        line.policy,
+        minutes(means["mean_wait_seconds"]),
+        number(means["p99_wait_seconds"].mean / 60),
+        minutes(means["mean_jct_seconds"]),
+        number(means["mean_slowdown"].mean),
+        f"{100 * in_use:.0f} %",
+        number(means["preemptions"].mean),
+        number(means["wait_bound_violations"].mean),
+        kept(runs),
+    )
+
+
+def kept(runs: Sequence[Run]) -> str:
+    """How many of the promises that could be made were kept."""
+    honoured = sum(run.metrics.reservations_honoured for run in runs)
+    return f"{honoured} of {sum(run.metrics.reservations for run in runs)}"
+
+
+def minutes(estimate: Estimate) -> str:
+    """A mean in minutes, with its interval where there is one."""
+    mean = number(estimate.mean / 60)
+    if estimate.low is None or estimate.high is None:
+        return mean
+    return f"{mean} ({number(estimate.low / 60)} to {number(estimate.high / 60)})"
+
+
+def finding(load: float, what: str, compared: Comparison) -> str:
+    """Who waits least on the mean, and where the default stands, in words."""
+    honest = [line for line in compared.lines if not line.policy.endswith(KNOWN)]
+    by_wait, by_jct, by_tail = (
+        sorted(honest, key=lambda line: line.means[key].mean)
+        for key in ("mean_wait_seconds", "mean_jct_seconds", "p99_wait_seconds")
+    )
+    places = [
+        f"{1 + [line.policy for line in ranked].index(DEFAULT)} by {name}"
+        for ranked, name in ((by_wait, "mean wait"), (by_jct, "mean JCT"), (by_tail, "p99 wait"))
+    ]
+    least, tail = by_wait[0], by_tail[0]
+    return (
+        f"Load {load}, {what}: least mean wait {least.policy} "
+        f"({_against(least, 'mean_wait_seconds')} the default's), least mean JCT "
+        f"{by_jct[0].policy} ({_against(by_jct[0], 'mean_jct_seconds')}), least p99 wait "
+        f"{tail.policy} ({_against(tail, 'p99_wait_seconds')}); of {len(honest)} that do not know "
+        f"run times, {DEFAULT} is number {', '.join(places)}."
+    )
+
+
+def _against(line: Line, key: str) -> str:
+    return f"{line.ratios[key].mean:.2f} times" if key in line.ratios else "0 as"
+
+
+def _windows(chosen: Sequence[Window]) -> Table:
+    rows = tuple(
+        (
+            str(window.number),
+            str(len(window.trace.jobs)),
+            number(window.trace.jobs[-1].submitted / DAY),
+            number(window.offered_gpus),
+            f"{100 * _gangs(window):.0f} %",
+            ", ".join(str(len(window.nodes(load))) for load in LOADS),
+        )
+        for window in chosen
+    )
+    columns = ("window", "jobs", "days", "GPUs offered", "ask several GPUs", "nodes, by load")
+    return Table(title="The windows", columns=columns, rows=rows)
+
+
+def _gangs(window: Window) -> float:
+    """The share of jobs that ask for several GPUs."""
+    jobs = window.trace.jobs
+    return sum(gpus(job) > 1 for job in jobs) / len(jobs)
+
+
+def build_philly(data: Path, store: Store) -> Page:
+    """Philly: almost all jobs ask for one GPU."""
+    return build(Contest("philly", "Orderers on Philly", windows.philly), data, store)
+
+
+def build_muri(data: Path, store: Store) -> Page:
+    """Muri: most jobs are gangs."""
+    return build(Contest("muri", "Orderers on Muri's trace", windows.muri), data, store)
+
+
+def build_openb(data: Path, store: Store) -> Page:
+    """openb: single pods of several GPUs, on mixed nodes."""
+    return build(Contest("openb", "Orderers on openb's pods", windows.openb), data, store)

@@ -1,0 +1,235 @@
+"""What jobs gain that lie about their progress, and what that costs the others.
+
+Workloads in which every job reports, once with all of them honest, and once for every lie that a
+fifth of them tells. Owners state run times up to half again as long as true, as the bound on
+reports hangs on them; what a false statement of that kind gains is another question. Compared are
+the completion times of the very same jobs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.simulations.pages import Page
+from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.timings.measurements import Table
+from bireme.core import progress_reports
+from bireme.core.gangs import Task
+from bireme.core.nodes import Node
+from bireme.core.resources import FloatArray
+from bireme.core.settings import SchedulingSettings
+from bireme.core.speed import InverseQuadratic, LinearSpeed
+from bireme.registry import make_policy
+from bireme.simulator import comparison
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import simulate
+from bireme.simulator.traces.generators import poisson
+from bireme.simulator.workload import Reporting, Trace, TraceJob
+
+SEEDS: Final = 20
+JOBS: Final = 50
+_EVERY_SECONDS: Final = 60.0
+_SHARE: Final = 0.2
+_RESTART: Final = Physics(restart_seconds=30.0)
+_NODES: Final[Sequence[Node]] = parse_nodes("2x8")
+_FALLING: Final = InverseQuadratic(0.0, 1e-3, 1.0)
+_STEEP: Final = InverseQuadratic(0.0, 1e-6, 1e-2)
+"""A loss that still falls by a lot in every step, whatever has been done."""
+
+HONEST: Final = Reporting(loss=_FALLING, every_seconds=_EVERY_SECONDS)
+LIES: Final[Mapping[str, Reporting]] = {
+    "nearly done": replace(HONEST, honesty=1e-3),
+    "hardly begun": replace(HONEST, honesty=1e3),
+    "loss still falls": replace(HONEST, loss=_STEEP),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A policy, the lies it hears, how far it believes them, and whether its jobs are elastic."""
+
+    orderer: str
+    sizer: str = ""
+    lies: tuple[str, ...] = ("nearly done", "hardly begun")
+    most_shift: float = progress_reports.MOST_SHIFT
+
+    @property
+    def settings(self) -> SchedulingSettings:
+        """The defaults with this policy."""
+        return replace(SchedulingSettings(), orderer=self.orderer, sizer=self.sizer)
+
+
+CONTESTS: Final[Mapping[str, Contest]] = {
+    "combined-priority": Contest("combined-priority"),
+    "sjf": Contest("sjf"),
+    "srtf": Contest("srtf"),
+    "srtf, reports without a bound": Contest("srtf", lies=("nearly done",), most_shift=1e9),
+    "combined-priority, optimus": Contest("combined-priority", "optimus"),
+    "combined-priority, slaq": Contest("combined-priority", "slaq", ("loss still falls",)),
+}
+
+STATEMENTS: Final[Mapping[str, float]] = {"a tenth": 0.1, "a hundredth": 0.01}
+"""What liars state of the run time that they would state."""
+STATED_TO: Final = ("combined-priority", "sjf")
+
+
+def workload(seed: int, *, is_elastic: bool) -> Trace:
+    """Jobs of 1 to 8 GPUs, more than the cluster can run at once; all tell the truth."""
+    trace = poisson(
+        jobs=JOBS,
+        rate=22.0,
+        mean_seconds=1800.0,
+        spread=1.0,
+        sizes="1:0.5,2:0.25,4:0.15,8:0.1",
+        seed=seed,
+    )
+    said = np.random.default_rng(seed).uniform(1.0, 1.5, JOBS)
+    jobs = (
+        replace(job, estimated_seconds=job.duration_seconds * more, reporting=HONEST)
+        for job, more in zip(trace.jobs, said.tolist(), strict=True)
+    )
+    return replace(trace, jobs=tuple(map(_elastic, jobs) if is_elastic else jobs))
+
+
+def _elastic(job: TraceJob) -> TraceJob:
+    """The same job on half to twice its replicas, a tenth of every step serial."""
+    (task,) = job.tasks
+    law = LinearSpeed(1.0, 0.1)
+    most = Task(
+        *(task.name, task.replicas, task.request),
+        min_replicas=max(1, task.replicas // 2),
+        max_replicas=2 * task.replicas,
+    )
+    steps = job.duration_seconds * law.steps_per_second({task.name: task.replicas}, 1)
+    return replace(job, tasks=(most,), is_elastic=True, speed=law, steps=steps)
+
+
+def liars(seed: int) -> frozenset[str]:
+    """Who would lie, by name: a fifth of the jobs."""
+    chosen = np.random.default_rng([seed, 1]).random(JOBS) < _SHARE
+    return frozenset(f"job-{at + 1}" for at in np.flatnonzero(chosen).tolist())
+
+
+def lying(trace: Trace, names: frozenset[str], lie: Reporting) -> Trace:
+    """``trace`` in which the jobs of ``names`` tell ``lie``."""
+    jobs = (replace(job, reporting=lie) if job.name in names else job for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
+def carry_out(contest: Contest, seed: int, lie: Reporting) -> Outcome:
+    """One workload, a fifth of whose jobs tell ``lie``."""
+    trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
+    settings = contest.settings
+    with mock.patch.object(progress_reports, "MOST_SHIFT", contest.most_shift):
+        policy = make_policy(settings)
+        return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
+
+
+def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
+    """One workload without reports, a fifth of whose jobs state ``share`` of their run time."""
+    trace, told = workload(seed, is_elastic=False), liars(seed)
+    jobs = (
+        replace(
+            job,
+            reporting=None,
+            estimated_seconds=(job.estimated_seconds or 0.0) * (share if job.name in told else 1),
+        )
+        for job in trace.jobs
+    )
+    settings = CONTESTS[orderer].settings
+    policy = make_policy(settings)
+    stated = replace(trace, jobs=tuple(jobs))
+    return simulate(stated, _NODES, policy, settings, physics=_RESTART, seed=seed)
+
+
+def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, FloatArray]:
+    """Completion times of those who lie and of the others, both shape (seeds, 2), seconds.
+
+    The first column is with all of them honest, the second with the lie.
+    """
+    both: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
+    for true, lied in zip(honest, false, strict=True):
+        told = liars(true.metrics.seed)
+        for at, names in enumerate((told, true.completions.keys() - told)):
+            means = [
+                float(np.mean([run.completions[name] for name in sorted(names)]))
+                for run in (true, lied)
+            ]
+            both[at].append((means[0], means[1]))
+    return np.array(both[0]), np.array(both[1])
+
+
+def build(_: Path, store: Store) -> Page:
+    """The page over all policies and lies; it needs no trace."""
+    reported, stated, revisions = [], [], set[str]()
+    for name in CONTESTS:
+        honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))
+        for lie in CONTESTS[name].lies:
+            told = partial(carry_out, CONTESTS[name], lie=LIES[lie])
+            found = _runs(store, name, lie, told)
+            revisions |= {run.revision for run in (*honest, *found)}
+            reported.append((name, lie, *map(_shown, changes(honest, found))))
+    for name in STATED_TO:
+        honest = _runs(store, name, "states all", partial(carry_out_stated, name, share=1.0))
+        for lie, share in STATEMENTS.items():
+            told = partial(carry_out_stated, name, share=share)
+            found = _runs(store, name, f"states {lie}", told)
+            revisions |= {run.revision for run in (*honest, *found)}
+            stated.append((name, lie, *map(_shown, changes(honest, found))))
+    return Page(
+        name="liars",
+        title="False reports of progress, and false estimates",
+        summary=_summary(reported),
+        findings=(_summary(reported), _summary_of_statements(stated)),
+        tables=(
+            _table("Reports: mean JCT over that with everybody honest", "lie", reported),
+            _table("Stated run times: the same", "statement", stated),
+        ),
+        revisions=tuple(sorted(revisions)),
+    )
+
+
+def _table(title: str, what: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    columns = ("policy", f"{what} of a fifth of the jobs", "their mean JCT", "that of the honest")
+    return Table(title=title, columns=columns, rows=tuple(rows))
+
+
+def _runs(store: Store, contest: str, lie: str, one: Callable[..., Outcome]) -> list[Run]:
+    label = f"{contest}-{lie}".replace(" ", "_").replace(",", "")
+    return [
+        store.run(Key("liars", label, seed), lie, partial(one, seed=seed)) for seed in range(SEEDS)
+    ]
+
+
+def _shown(means: FloatArray) -> str:
+    drawn = comparison.draws(len(means))
+    (ratio,) = comparison.ratios(means[:, 1:], means[:, :1], drawn)
+    assert ratio is not None  # noqa: S101  # no mean is 0
+    return f"{ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _summary(rows: Sequence[tuple[str, ...]]) -> str:
+    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == progress_reports.MOST_SHIFT]
+    best = min(bounded, key=lambda row: float(row[2].split()[0]))
+    worst = max(bounded, key=lambda row: float(row[3].split()[0]))
+    return (
+        f"The lie that pays most is {best[1]!r} under {best[0]}: {best[2].split()[0]} of the "
+        f"liars' honest JCT; the one that costs the honest most {worst[1]!r} under {worst[0]}: "
+        f"{worst[3].split()[0]} of theirs."
+    )
+
+
+def _summary_of_statements(rows: Sequence[tuple[str, ...]]) -> str:
+    said = (
+        f"{row[2].split()[0]} of their honest JCT under {row[0]} (others {row[3].split()[0]})"
+        for row in rows
+        if row[1] == "a hundredth"
+    )
+    return f"Who states a hundredth of the run time has {' and '.join(said)}."

@@ -1,0 +1,182 @@
+"""What it saves and costs a node pool to look ahead: floors on Philly-like demand.
+
+The same sixty days for every floor: all nodes there, nodes only when jobs wait for them, floors of
+nightly forecasts, and the floor of one who knows what comes. Beside it the nodes that Philly had in
+use, minute by minute (:mod:`benchmarks.simulations.node_series`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.simulations import figures, node_series
+from benchmarks.simulations.pages import Page
+from benchmarks.simulations.pool_workload import BEFORE, DAYS, GPUS_PER_NODE, Demand, draw, philly
+from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.simulations.weekly import Weekly
+from benchmarks.timings.measurements import Table
+from bireme import registry
+from bireme.core.estimates import RuntimeHistory
+from bireme.core.node_floor import PoolBounds
+from bireme.core.resources import FloatArray
+from bireme.core.settings import SchedulingSettings
+from bireme.forecasting.forecasters import make
+from bireme.forecasting.pool_forecast import HORIZON_HOURS
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.loads import DAY
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.node_floors import FIXED, ORACLE, REACTIVE, learning, with_floor
+from bireme.simulator.node_pools import NodePool
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import Conduct, simulate
+
+SEEDS: Final = 10
+MOST: Final = 48
+FLOORS: Final[Mapping[str, str]] = {
+    FIXED: f"all {MOST} nodes there",
+    REACTIVE: "reactive only",
+    "lsp-0.9": "LSP, quantile 0.9",
+    ORACLE: "oracle",
+}
+_CONDUCT: Final = Conduct(heartbeat_seconds=3600.0, until_seconds=DAYS * DAY)
+_BARS: Final = (0.8, 1.05)
+"""Of what a floor should have of the reactive pool's: p95 wait, node-hours."""
+
+
+def carry_out(demand: Demand, floor: str) -> Outcome:
+    """The sixty days with one floor; forecasters are fitted once a week."""
+    bounds = PoolBounds(0, MOST, scale_in=True)
+    pool = NodePool(name="pool-0", bounds=bounds, history=demand.history)
+    run = partial(_simulated, demand)
+    name, _, quantile = floor.rpartition("-")
+    if not quantile.replace(".", "").isdigit():
+        return run(with_floor(floor, [pool], run))
+    candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS)]
+    return run([replace(pool, forecast=learning(candidates, pool, float(quantile)))])
+
+
+def _simulated(demand: Demand, pools: Sequence[NodePool]) -> Outcome:
+    settings = SchedulingSettings()
+    return simulate(
+        demand.trace,
+        parse_nodes(f"{MOST}x{GPUS_PER_NODE}"),
+        registry.make_policy(settings),
+        settings,
+        estimator=RuntimeHistory(),
+        conduct=_CONDUCT,
+        pools=pools,
+    )
+
+
+def build(data: Path, store: Store) -> Page:
+    """The page over all floors."""
+    runs = {floor: _runs(data, store, floor) for floor in FLOORS}
+    waits = {FLOORS[floor]: pooled(found) for floor, found in runs.items()}
+    series = node_series.table(data)
+    return Page(
+        name="node-pools",
+        title="Node pools that look ahead",
+        summary=finding("lsp-0.9", runs),
+        findings=(*(finding(f, runs) for f in FLOORS if f not in (FIXED, REACTIVE)), series.said),
+        tables=(_table(runs), series.table),
+        figures={"node-pools.svg": figures.tails("Waits by floor", waits)},
+        revisions=tuple(sorted({run.revision for found in runs.values() for run in found})),
+    )
+
+
+def _runs(data: Path, store: Store, floor: str) -> list[Run]:
+    return [
+        store.run(
+            Key("node-pools", floor, seed),
+            floor,
+            partial(_drawn, data, seed, floor),
+        )
+        for seed in range(SEEDS)
+    ]
+
+
+def _drawn(data: Path, seed: int, floor: str) -> Outcome:
+    return carry_out(draw(philly(data), seed), floor)
+
+
+def waits(run: Run) -> FloatArray:
+    """Waits in seconds of the jobs that came within the sixty days."""
+    return np.array([wait for name, wait in run.waits.items() if not name.startswith(BEFORE)])
+
+
+def pooled(runs: Sequence[Run]) -> FloatArray:
+    """The same of all seeds, ascending."""
+    return np.sort(np.concatenate([waits(run) for run in runs]))
+
+
+def measures(runs: Sequence[Run]) -> FloatArray:
+    """By seed: node-hours, mean, p50 and p95 wait in seconds, share of hours short."""
+    return np.array(
+        [
+            (
+                run.metrics.node_hours,
+                waits(run).mean(),
+                *np.percentile(waits(run), (50, 95)),
+                (run.metrics.short_hours or 0.0) / (24 * DAYS),
+            )
+            for run in runs
+        ]
+    )
+
+
+def ratios(floor: str, runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate, Estimate]:
+    """p95 wait and node-hours with ``floor``, over those of the reactive pool."""
+    drawn = comparison.draws(len(runs[floor]))
+    found = comparison.ratios(measures(runs[floor]), measures(runs[REACTIVE]), drawn)
+    hours, p95 = found[0], found[3]
+    assert hours is not None  # noqa: S101  # a pool without node-hours has no jobs
+    assert p95 is not None  # noqa: S101  # nor one in which nobody waits
+    return p95, hours
+
+
+def finding(floor: str, runs: Mapping[str, Sequence[Run]]) -> str:
+    """What ``floor`` saves and costs, against the aim."""
+    p95, hours = ratios(floor, runs)
+    saved, more = (bar >= found.mean for bar, found in zip(_BARS, (p95, hours), strict=True))
+    verdict = {
+        (True, True): "which is the aim",
+        (True, False): "which is dearer than the aim of 1.05",
+        (False, True): "which saves less than the aim of 0.80",
+        (False, False): "which misses the aim, 0.80 at 1.05, in both",
+    }[saved, more]
+    return (
+        f"{FLOORS[floor]}: p95 wait {_shown(p95)} times the reactive pool's at {_shown(hours)} "
+        f"times its node-hours, {verdict}."
+    )
+
+
+def _table(runs: Mapping[str, Sequence[Run]]) -> Table:
+    rows = []
+    for floor, found in runs.items():
+        hours, mean, p50, p95, short = measures(found).mean(axis=0).tolist()
+        against = ("1", "1") if floor == REACTIVE else map(_shown, reversed(ratios(floor, runs)))
+        in_use = sum(run.metrics.gpu_utilisation or 0.0 for run in found) / len(found)
+        rows.append(
+            (
+                *(FLOORS[floor], number(hours), *against),
+                *(number(seconds) for seconds in (mean, p50, p95)),
+                *(f"{100 * short:.2f} %", f"{100 * in_use:.0f} %"),
+            )
+        )
+    columns = (
+        *("floor", "node-hours", "over reactive", "p95 wait over reactive"),
+        *("mean wait, s", "p50", "p95", "hours short", "GPUs in use"),
+    )
+    return Table(title=f"{DAYS} days, {SEEDS} seeds", columns=columns, rows=tuple(rows))
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.mean:.2f}"
+    return f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"

@@ -1,0 +1,266 @@
+"""Tiresias, Optimus and goodput on the workloads of Pollux, beside what its authors published.
+
+Qiao et al., Pollux, OSDI 2021; petuum/adaptdl, branch osdi21-artifact: 16 nodes of 4 GPUs, rounds
+of 60 s, 30 s from every start and every change of size until work begins, no work lost. Their
+results (``results-jobload``) name the completion time of every job.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.simulations import elastic
+from benchmarks.simulations.beside import BOUND, by_application, by_workload, mean, ratio
+from benchmarks.simulations.pages import Page
+from benchmarks.simulations.plain import LasByArrival, decide_anew
+from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.timings.measurements import Table
+from bireme.core.policy import Policy
+from bireme.core.resources import FloatArray
+from bireme.core.settings import SchedulingSettings
+from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.goodput import Goodput
+from bireme.heuristics.optimus import Optimus
+from bireme.heuristics.packing import Packing
+from bireme.heuristics.tiresias import TiresiasLas
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.traces.pollux import read_pollux
+from bireme.simulator.traces.tables import unpacked
+from bireme.simulator.workload import Trace
+
+ARCHIVE: Final = "pollux/pollux_osdi21_traces.tar.gz"
+WORKLOADS: Final = tuple(range(1, 9))
+FOLDERS: Final = {
+    "0.5": "workloads-0.5",
+    "1.0": "workloads",
+    "1.5": "workloads-1.5",
+    "2.0": "workloads-2.0",
+}
+CALIBRATED: Final = ("0.5", "1.0")
+"""Loads at which the rules of others are held against their authors'."""
+_THRESHOLD_GPU_SECONDS: Final = 57_600.0
+
+_PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
+_ROUNDS: Final = Conduct(round_seconds=60.0)
+_SETTINGS: Final = SchedulingSettings(
+    min_runtime_seconds=0,
+    eviction_budget=10**6,
+    wait_bound_seconds=10**9,
+    resize_settle_seconds=0,
+)
+"""Without the rails that the published simulations have no counterpart of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to simulate what was published under ``published``; ``mode`` is the reader's."""
+
+    name: str
+    says: str
+    published: str
+    mode: str
+    policy: Callable[[], Policy]
+    conduct: Conduct = _ROUNDS
+    knows_run_times: bool = False
+    loads: tuple[str, ...] = CALIBRATED
+
+
+CONTENDERS: Final = (
+    Contender(
+        "tiresias-their-rule",
+        "Tiresias, the authors' rule",
+        "tiresias",
+        "rigid",
+        lambda: Policy(LasByArrival(_THRESHOLD_GPU_SECONDS), Packing()),
+        replace(_ROUNDS, decide=decide_anew, takes_shortcuts=False),
+    ),
+    Contender(
+        "tiresias-run-times-known",
+        "tiresias-las, run times known",
+        "tiresias",
+        "rigid",
+        lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
+        knows_run_times=True,
+    ),
+    Contender(
+        "tiresias-run-times-unknown",
+        "tiresias-las, run times unknown",
+        "tiresias",
+        "rigid",
+        lambda: Policy(TiresiasLas(_THRESHOLD_GPU_SECONDS), Packing()),
+        loads=tuple(FOLDERS),
+    ),
+    Contender(
+        "optimus",
+        "optimus",
+        "optimus",
+        "elastic",
+        lambda: Policy(Fifo(), Packing(), Optimus()),
+        loads=tuple(FOLDERS),
+    ),
+)
+ELASTIC: Final = Contender(
+    *("goodput", "goodput", "pollux", "adaptive"),
+    lambda: Policy(Fifo(), Packing(), Goodput()),
+    loads=tuple(FOLDERS),
+)
+RIVALS: Final = (CONTENDERS[2], CONTENDERS[3])
+"""Ours that :data:`ELASTIC` is to be below at every load."""
+
+
+def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> Outcome:
+    """One workload under one contender, on the authors' cluster."""
+    trace = _workload(archive, load, workload, contender)
+    return simulate(
+        trace,
+        parse_nodes("16x4"),
+        contender.policy(),
+        _SETTINGS,
+        physics=_PHYSICS,
+        conduct=contender.conduct,
+    )
+
+
+@cache
+def _workload(archive: Path, load: str, workload: int, contender: Contender) -> Trace:
+    """The workload with times as the authors count them, because their rounds do."""
+    path = archive / FOLDERS[load] / f"workload-{workload}.csv"
+    trace = read_pollux(path, mode=contender.mode)
+    jobs = (replace(job, submitted=_times(path)[job.name]) for job in trace.jobs)
+    if contender.knows_run_times:
+        jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
+def published(archive: Path, policy: str, load: str) -> dict[int, dict[str, float]]:
+    """Completion seconds by job, by workload, as the authors published them."""
+    with unpacked(archive / f"results-jobload/{policy}-{load}/summary.json") as path:
+        summary = json.loads(path.read_text(encoding="utf-8"))["jcts"]
+    return {number: summary[f"workload-{number}"] for number in WORKLOADS}
+
+
+def build(data: Path, store: Store) -> Page:
+    """The page over all contenders, loads and workloads."""
+    archive = data / ARCHIVE
+    tables: list[Table] = []
+    means: dict[tuple[Contender, str], float] = {}
+    runs: dict[tuple[Contender, str], dict[int, Run]] = {}
+    for contender in (*CONTENDERS, ELASTIC):
+        for load in contender.loads:
+            theirs = published(archive, contender.published, load)
+            ours = runs[contender, load] = _simulated(archive, store, contender, load)
+            title = f"{contender.says}, load {load}"
+            tables.append(by_workload(title, ours, theirs, _submitted(archive, load)))
+            if contender is not ELASTIC and load in CALIBRATED:
+                means[contender, load] = ratio(ours, theirs)
+    first = runs[CONTENDERS[0], "0.5"]
+    alone = by_application(first, published(archive, CONTENDERS[0].published, "0.5"))
+    rows, loads = _rows(archive, runs), tuple(FOLDERS)
+    over_pollux = ratio(runs[ELASTIC, "1.0"], published(archive, "pollux", "1.0"))
+    rivals, goal = [rival.says for rival in RIVALS], "published: pollux"
+    finding = elastic.finding(ELASTIC.says, rivals, goal, rows, loads)
+    return Page(
+        name="pollux",
+        title="Pollux' workloads: Tiresias, Optimus and goodput beside the published results",
+        summary=f"{_summary(means)}; goodput over Pollux {over_pollux:.3f}",
+        findings=(_findings(means), finding),
+        tables=(
+            _overview(means),
+            elastic.overview(rows, loads),
+            elastic.against(ELASTIC.says, rows, loads),
+            *(alone, *tables),
+        ),
+        revisions=tuple(sorted({run.revision for some in runs.values() for run in some.values()})),
+    )
+
+
+def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
+    """When each job came, by workload and job."""
+    return {
+        number: _times(archive / FOLDERS[load] / f"workload-{number}.csv") for number in WORKLOADS
+    }
+
+
+@cache
+def _times(path: Path) -> dict[str, float]:
+    """When each job of a workload came, as the authors count."""
+    with unpacked(path) as file, file.open(encoding="utf-8") as rows:
+        return {row["name"]: float(row["time"]) for row in csv.DictReader(rows)}
+
+
+def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> dict[int, Run]:
+    """All workloads of a load under ``contender``, by number."""
+    return {
+        number: store.run(
+            Key("pollux", f"{contender.name}-{load}", number),
+            contender.name,
+            partial(carry_out, archive, contender, load, number),
+        )
+        for number in WORKLOADS
+    }
+
+
+def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]) -> elastic.Means:
+    """Mean completion seconds of the workloads, ours and published, by row and load."""
+    rows: dict[str, dict[str, FloatArray]] = {
+        one.says: {
+            load: np.array([mean(run.completions) for run in runs[one, load].values()])
+            for load in FOLDERS
+        }
+        for one in (ELASTIC, *RIVALS)
+    }
+    for policy in ("pollux", "optimus", "tiresias"):
+        rows[f"published: {policy}"] = {
+            load: np.array([mean(found) for found in published(archive, policy, load).values()])
+            for load in FOLDERS
+        }
+    return rows
+
+
+_Means = Mapping[tuple[Contender, str], float]
+
+
+def _overview(means: _Means) -> Table:
+    rows = tuple(
+        (
+            contender.says,
+            *(f"{means[contender, load]:.3f}" for load in CALIBRATED),
+            *(_within(means[contender, load]) for load in CALIBRATED),
+        )
+        for contender in CONTENDERS
+    )
+    heads = [f"load {load}" for load in CALIBRATED]
+    columns = ("", *heads, *(f"within 5 %, {head}" for head in heads))
+    title = "Mean over eight workloads of our mean JCT over the published one"
+    return Table(title=title, columns=columns, rows=rows)
+
+
+def _within(ratio: float) -> str:
+    return "yes" if abs(ratio - 1) <= BOUND else "**no**"
+
+
+def _summary(means: _Means) -> str:
+    parts = (f"{c.says} {means[c, '1.0']:.3f}" for c in CONTENDERS)
+    return f"Mean JCT over the published one at load 1.0: {'; '.join(parts)}"
+
+
+def _findings(means: _Means) -> str:
+    misses = [
+        f"{contender.says} at load {load} ({value:.3f})"
+        for (contender, load), value in means.items()
+        if abs(value - 1) > BOUND
+    ]
+    reached = len(means) - len(misses)
+    return (
+        f"{reached} of {len(means)} rows are within 5 % of what the authors published. "
+        f"Not within: {'; '.join(misses) or 'none'}."
+    )

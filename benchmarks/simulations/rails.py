@@ -1,0 +1,163 @@
+"""What the rails do to the longest waits: the same orders with none of them, some, and all.
+
+Muri's trace, where most jobs are gangs, with every fifth job of a higher PriorityClass. Run times
+are known, so that every order and every reservation is as good as it can be.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.simulations import figures, plain, windows
+from benchmarks.simulations.contests import kept
+from benchmarks.simulations.pages import Page
+from benchmarks.simulations.store import Key, Run, Store
+from benchmarks.timings.measurements import Table
+from bireme import registry
+from bireme.core.resources import FloatArray
+from bireme.core.settings import SchedulingSettings
+from bireme.simulator.loads import DAY, Window
+from bireme.simulator.outcome import Outcome
+from bireme.simulator.reports.terminal import number
+from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.workload import Trace, knowing
+
+ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
+LOADS: Final = (1.0,)
+_HOUR: Final = 3600.0
+_URGENT: Final = 100
+_UNREACHED: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """Which rails there are; ``decide`` replaces the cycle where there are none."""
+
+    says: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    conduct: Conduct = windows.CONDUCT
+
+    @property
+    def settings(self) -> SchedulingSettings:
+        """The defaults, without what is switched off."""
+        return replace(SchedulingSettings(), **self.changes)  # type: ignore[arg-type]
+
+
+_NO_BOUND: Final[Mapping[str, object]] = {"wait_bound_seconds": _UNREACHED}
+_NO_STOPS: Final[Mapping[str, object]] = {"preemption": False}
+RAILS: Final[Mapping[str, Rails]] = {
+    "strict": Rails(
+        "none: nobody passes a blocked job",
+        conduct=Conduct(decide=plain.STRICT, takes_shortcuts=False),
+    ),
+    "greedy": Rails(
+        "none: whoever fits starts", conduct=Conduct(decide=plain.GREEDY, takes_shortcuts=False)
+    ),
+    "backfill": Rails("reservation and backfill", {**_NO_BOUND, **_NO_STOPS}),
+    "bound": Rails("reservation, backfill, wait bound of a day", _NO_STOPS),
+    "preemption": Rails("reservation, backfill, preemption", _NO_BOUND),
+    "all": Rails("all, wait bound of a day (default)"),
+    "all-week": Rails("all, wait bound of a week", {"wait_bound_seconds": 7 * int(DAY)}),
+}
+
+
+def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcome:
+    """One order under some rails."""
+    settings = replace(rails.settings, orderer=orderer)
+    return simulate(
+        with_urgent_jobs(knowing(window.at(load))),
+        window.nodes(load),
+        registry.make_policy(settings),
+        settings,
+        conduct=rails.conduct,
+    )
+
+
+def with_urgent_jobs(trace: Trace) -> Trace:
+    """Every fifth job with a PriorityClass of 100; the traces say nothing of priorities."""
+    jobs = (replace(job, priority=0 if at % 5 else _URGENT) for at, job in enumerate(trace.jobs))
+    return replace(trace, jobs=tuple(jobs))
+
+
+def build(data: Path, store: Store) -> Page:
+    """The page over all orders and rails."""
+    chosen = windows.muri(data)
+    tables, findings, revisions = [], [], set[str]()
+    drawings = {}
+    for load in LOADS:
+        for orderer in ORDERERS:
+            runs = {name: _runs(store, chosen, load, orderer, name) for name in RAILS}
+            tables.append(_table(load, orderer, runs))
+            findings.append(_finding(load, orderer, runs))
+            revisions |= {run.revision for found in runs.values() for run in found}
+            if load == max(LOADS):
+                waits = {RAILS[name].says: pooled(found) for name, found in runs.items()}
+                title = f"Waits under {orderer}, load {load}"
+                drawings[f"rails-{orderer}.svg"] = figures.tails(title, waits)
+    return Page(
+        name="rails",
+        title="The rails and the longest waits",
+        summary=findings[0],
+        findings=tuple(findings),
+        tables=tuple(tables),
+        figures=drawings,
+        revisions=tuple(sorted(revisions)),
+    )
+
+
+def _runs(
+    store: Store, chosen: Sequence[Window], load: float, orderer: str, rails: str
+) -> list[Run]:
+    return [
+        store.run(
+            Key("rails", f"{orderer}-{load}-{rails}", window.number),
+            rails,
+            partial(carry_out, window, load, orderer, RAILS[rails]),
+        )
+        for window in chosen
+    ]
+
+
+def pooled(runs: Sequence[Run]) -> FloatArray:
+    """The waits of all jobs of all windows, seconds, ascending."""
+    return np.sort([wait for run in runs for wait in run.waits.values()])
+
+
+def _table(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> Table:
+    rows = []
+    for name, found in runs.items():
+        waits = pooled(found)
+        p99, p999 = np.percentile(waits, (99, 99.9))
+        completions = [seconds for run in found for seconds in run.completions.values()]
+        hours = (waits.mean(), p99, p999, waits.max(), float(np.mean(completions)))
+        rows.append(
+            (
+                RAILS[name].says,
+                *(number(float(seconds) / _HOUR) for seconds in hours),
+                str(int((waits > DAY).sum())),
+                f"{100 * sum(run.gpus_in_use for run in found) / len(found):.0f} %",
+                str(sum(run.metrics.preemptions for run in found)),
+                kept(found),
+            )
+        )
+    columns = (
+        *("rails", "mean wait, h", "p99", "p99.9", "max", "mean JCT, h", "jobs past one day"),
+        *("GPUs in use", "preemptions", "reservations kept"),
+    )
+    return Table(title=f"{orderer}, load {load}", columns=columns, rows=tuple(rows))
+
+
+def _finding(load: float, orderer: str, runs: Mapping[str, Sequence[Run]]) -> str:
+    def waits(name: str) -> str:
+        found = pooled(runs[name]) / _HOUR
+        return f"mean {number(float(found.mean()))} h, longest {number(float(found.max()))} h"
+
+    return (
+        f"{orderer}, load {load}: where whoever fits starts, waits are {waits('greedy')}; with "
+        f"reservation and backfill {waits('backfill')}; with all rails and a bound of a day "
+        f"{waits('all')}, of a week {waits('all-week')}."
+    )

@@ -1,0 +1,90 @@
+"""Single runs as files: what a table needs of them, kept so that nothing is simulated twice.
+
+A run is known by its table, contender and window. Its file says at which revision it was made; a
+table shows the revisions of its runs, so that a mixture is seen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.timings import machine
+from bireme.simulator.metrics import Metrics, first_submission, mean_between, measure
+from bireme.simulator.outcome import Outcome
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One simulation.
+
+    Attributes:
+        waits, completions: By job, seconds from submission to the first start, or the finish.
+        gpus_in_use: Share of all GPUs in use, mean from the first to the last submission: what
+            comes after is the emptying of the cluster, which says little about a policy.
+    """
+
+    metrics: Metrics
+    waits: dict[str, float]
+    completions: dict[str, float]
+    gpus_in_use: float
+    revision: str
+    fragmentation: float | None = None
+    """Free GPUs on partly used nodes over all GPUs, mean over the same time; None without GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a run is known by; all of it is part of a file's path."""
+
+    table: str
+    contender: str
+    window: int
+
+
+class Store:
+    """Runs under ``folder``, one file each."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
+        self._folder = folder
+        self._say = say
+
+    def run(self, key: Key, name: str, simulate: Callable[[], Outcome]) -> Run:
+        """The run that is kept under ``key``, or that of ``simulate``, which is then kept.
+
+        Its policy is called ``name`` and its seed is the window, so that
+        :func:`bireme.simulator.comparison.compare` pairs windows.
+        """
+        path = self._folder / key.table / f"{key.contender}-{key.window}.json"
+        if path.is_file():
+            return msgspec.json.decode(path.read_bytes(), type=Run)
+        self._say(f"{key.table}: {key.contender}, window {key.window}")
+        run = run_of(replace(simulate(), policy=name, seed=key.window))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_bytes(msgspec.json.encode(run))
+        unfinished.rename(path)
+        return run
+
+
+def run_of(outcome: Outcome) -> Run:
+    """What is kept of ``outcome``; processor seconds are not, so that equal runs are equal."""
+    began = first_submission(outcome)
+    last = max(record.job.submitted for record in outcome.jobs)
+    series, gpus_in_use, fragmentation = outcome.series, 0.0, None
+    if last > began and outcome.total_gpus:
+        used = mean_between(series.times, series.used_gpus, began, last)
+        split = mean_between(series.times, series.fragmented_gpus, began, last)
+        gpus_in_use, fragmentation = used / outcome.total_gpus, split / outcome.total_gpus
+    return Run(
+        metrics=replace(measure(outcome), decision_seconds=0.0),
+        waits={
+            r.job.name: r.started - r.job.submitted for r in outcome.jobs if r.started is not None
+        },
+        completions={
+            r.job.name: r.finished - r.job.submitted for r in outcome.jobs if r.finished is not None
+        },
+        gpus_in_use=gpus_in_use,
+        fragmentation=fragmentation,
+        revision=machine.revision(),
+    )

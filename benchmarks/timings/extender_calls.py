@@ -1,0 +1,161 @@
+"""The extender's round trip, beside bare servers that return the same bytes.
+
+The extender is the real program with a full cache (from a fake API server); requests are what
+kube-scheduler sends. Servers run on one core, the client on the other, and they are asked in turn
+over kept connections.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.timings import round_trips
+from benchmarks.timings.cases import Run
+from benchmarks.timings.measurements import Pairs, Result, Row, Sample, at_most
+from benchmarks.timings.populated_api import PopulatedApi
+from benchmarks.timings.workloads import Manifest
+from tests.support.fakeapi import FakeApi
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
+
+_MODES: Final = ("Pinned", "Score")
+_VERBS: Final = ("filter", "prioritize")
+_SERVER_CORE: Final = 0
+_CLIENT_CORE: Final = 1
+_FASTEST: Final = "against uvloop and httptools alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: its verb, the kind of pod and how many nodes are asked about."""
+
+    verb: str
+    mode: str
+    names: int
+
+    @property
+    def text(self) -> str:
+        """How the table calls it."""
+        pod = "planned pod" if self.mode == "Pinned" else "pod in score mode"
+        return f"{self.verb}, {pod}, {self.names} names"
+
+
+async def measure_extender(run: Run) -> Result:
+    """Filter and prioritize at 1, 500 and 5000 names."""
+    nodes, gangs = run.pick(5000, 100), run.pick(500, 10)
+    sizes = [1, run.pick(500, 10), nodes]
+    questions = [Question(v, m, n) for m in _MODES for v in _VERBS for n in sizes]
+    async with FakeApi() as api:
+        cluster = PopulatedApi(api, nodes)
+        for number in range(gangs):
+            cluster.add_gang(f"gang-{number}", cluster.nodes[number::gangs][:8], 2)
+        pods = {
+            mode: cluster.plan_gang(mode.lower(), [cluster.nodes[0]], 1, mode)[0] for mode in _MODES
+        }
+        extender = extender_program(run.workdir, api.kubeconfig(run.workdir))
+        try:
+            await asyncio.to_thread(extender.start)
+            await asyncio.to_thread(extender.wait_ready, 60)
+            rows = [
+                row
+                for question in questions
+                for row in await _ask(run, extender, question, pods, cluster.nodes)
+            ]
+        finally:
+            await asyncio.to_thread(extender.terminate)
+    note = (
+        "The bare server is uvicorn, on which the extender runs, with a fixed answer; rows marked "
+        f"{_FASTEST!r} compare with uvloop and httptools alone, the least a Python server can do. "
+        "A pod in score mode is decided on against all nodes, a planned one is looked up."
+    )
+    return Result(baseline="bare uvicorn", rows=tuple(rows), notes=(note,))
+
+
+def extender_program(workdir: Path, kubeconfig: Path, name: str = "extender") -> Process:
+    """The extender, not yet started, against the API server that ``kubeconfig`` names."""
+    (port,) = free_ports(1)
+    return Process(
+        name,
+        [sys.executable, "-m", "bireme_extender"],
+        log_path=workdir / f"{name}.log",
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        env={"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port)},
+    )
+
+
+async def _ask(
+    run: Run, extender: Process, question: Question, pods: dict[str, Manifest], nodes: Sequence[str]
+) -> list[Row]:
+    body = {"Pod": pods[question.mode], "Nodes": None, "NodeNames": nodes[: question.names]}
+    sent = round_trips.request(f"/{question.verb}", msgspec.json.encode(body))
+    reply = await asyncio.to_thread(round_trips.reply_of, port_of(extender), sent)
+    rivals = [_bare_server(run.workdir, module, reply) for module in ("bare_asgi", "bare_server")]
+    uvicorn, fastest = Pairs(), Pairs()
+    try:
+        for rival in rivals:
+            await asyncio.to_thread(rival.start)
+            await asyncio.to_thread(rival.wait_ready, 20)
+        for _ in range(run.repetitions):
+            ours, *theirs = await asyncio.to_thread(_timed, run, [extender, *rivals], sent)
+            for pairs, seconds in zip((uvicorn, fastest), theirs, strict=True):
+                pairs.add("bireme", percentiles(ours))
+                pairs.add("bare server", percentiles(seconds))
+    finally:
+        for rival in rivals:
+            await asyncio.to_thread(rival.terminate)
+    # Reading bytes is compared with reading bytes; a decision in score mode has nothing beside it.
+    aim = at_most(1.3, "ratio") if question.mode == "Pinned" else None
+    middle = uvicorn.row("p50", "ms", aim)
+    run.say(f"{question.text}: {middle.bireme.median:.3f} ms, ratio {middle.ratio:.2f}")
+    return [
+        middle.titled(f"{question.text}: p50"),
+        fastest.row("p50", "ms").titled(f"{question.text}: p50, {_FASTEST}"),
+        uvicorn.row("p99", "ms", at_most(5.0)).titled(f"{question.text}: p99"),
+    ]
+
+
+def _bare_server(workdir: Path, module: str, reply: bytes) -> Process:
+    (port,) = free_ports(1)
+    path = workdir / "reply.json"
+    path.write_bytes(reply)
+    return Process(
+        module.replace("_", "-"),
+        [sys.executable, "-m", f"bench.{module}", str(port), str(path)],
+        log_path=workdir / f"{module}.log",
+        ready_url=f"http://127.0.0.1:{port}/",
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float]]:
+    extender, *rivals = servers
+    return timed(run, servers, [port_of(extender), *(int(r.command[-2]) for r in rivals)], sent)
+
+
+def port_of(extender: Process) -> int:
+    """Where ``extender`` listens."""
+    return int(extender.env["BIREME_EXTENDER_PORT"])
+
+
+def timed(
+    run: Run, servers: Sequence[Process], ports: Sequence[int], sent: bytes
+) -> list[list[float]]:
+    """Seconds per round trip by server; they share a core, and the client has another one."""
+    for process in servers:
+        round_trips.pin(process.pid, _SERVER_CORE)
+    round_trips.pin(0, _CLIENT_CORE)
+    try:
+        return round_trips.timed(ports, sent, rounds=run.pick(100, 5))
+    finally:
+        round_trips.free(0)
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds: the middle, and what one in a hundred exceeds."""
+    sample = Sample.of(1000 * value for value in seconds)
+    return {"p50": sample.percentile(50), "p99": sample.percentile(99)}

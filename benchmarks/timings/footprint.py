@@ -1,0 +1,86 @@
+"""Memory of operator and extender with a large cluster in their caches.
+
+The cluster is held by a fake API server: 5000 nodes, 1000 running gangs of 20 pods and 30000 pods
+of others, which would take a real one on a small machine longer than all other cases together.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.timings.cases import Run
+from benchmarks.timings.machine import CpuMeter, resident_mib
+from benchmarks.timings.measurements import Result, Row, Sample, at_most
+from benchmarks.timings.populated_api import PopulatedApi
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.discovery import DiscoverableApi
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
+
+_PROGRAMS: Final = {
+    "operator": ("bireme_operator", "BIREME_METRICS_PORT"),
+    "extender": ("bireme_extender", "BIREME_EXTENDER_PORT"),
+}
+_AIM_MIB: Final = 300.0
+_SETTLE_SECONDS: Final = 30
+
+
+async def measure_memory(run: Run) -> Result:
+    """Resident memory after everything was listed and swept a few times."""
+    nodes, gangs, others = run.pick(5000, 50), run.pick(1000, 10), run.pick(30_000, 300)
+    rows = []
+    async with DiscoverableApi() as api:
+        for name in _PROGRAMS:
+            empty = await _resident(run, api, name, "empty")
+            rows.append(Row(what=f"{name}, empty cluster", unit="MiB", bireme=Sample.of([empty])))
+        cluster = PopulatedApi(api, nodes)
+        for number in range(gangs):
+            places = [cluster.nodes[(20 * number + at) // 4 % nodes] for at in range(20)]
+            cluster.add_gang(f"gang-{number:04d}", places, 2)
+        cluster.add_others(others)
+        what = f"{nodes} nodes, {gangs} gangs, {20 * gangs + others} pods"
+        run.say(what)
+        for name in _PROGRAMS:
+            full = await _resident(run, api, name, "full")
+            aim = at_most(_AIM_MIB)
+            rows.append(Row(what=f"{name}, {what}", unit="MiB", bireme=Sample.of([full]), aim=aim))
+            run.say(f"{name}: {full:.0f} MiB")
+        cluster.add_gang("scored", cluster.nodes[:1], 2, "Score")
+        scored = await _resident(run, api, "extender", "scored")
+        what = "extender, the same and one gang in score mode"
+        rows.append(Row(what=what, unit="MiB", bireme=Sample.of([scored]), aim=at_most(_AIM_MIB)))
+    note = "One process each, from a fake API server. Each program is measured alone."
+    return Result(rows=tuple(rows), notes=(note,))
+
+
+async def _resident(run: Run, api: FakeApi, name: str, label: str) -> float:
+    process = _program(run.workdir, api.kubeconfig(run.workdir), name, label)
+    try:
+        await asyncio.to_thread(process.start)
+        await asyncio.to_thread(process.wait_ready, 180)
+        await _come_to_rest(process)
+        return resident_mib(process.pid)
+    finally:
+        await asyncio.to_thread(process.terminate)
+
+
+async def _come_to_rest(process: Process) -> None:
+    """Return when the program is idle between sweeps, or after a while."""
+    for _ in range(_SETTLE_SECONDS // 3):
+        meter = CpuMeter({process.name: process.pid})
+        await asyncio.sleep(3)
+        if meter.spent()[process.name] < 0.5:
+            return
+
+
+def _program(workdir: Path, kubeconfig: Path, name: str, label: str) -> Process:
+    module, port_setting = _PROGRAMS[name]
+    (port,) = free_ports(1)
+    return Process(
+        name,
+        [sys.executable, "-m", module],
+        log_path=workdir / f"{name}-{label}.log",
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        env={"KUBECONFIG": str(kubeconfig), port_setting: str(port)},
+    )

@@ -1,0 +1,136 @@
+"""Gangs against plain pods: the same pods, made by the operator or by an equally fast client.
+
+The clock runs from the first create request to the last bind. The rival is the stock scheduler
+alone, without any gang guarantee; its client does what a job controller would, with as many
+requests in flight as Bireme's operator.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.timings.arena import JOBS, PODS, Arena, arena
+from benchmarks.timings.cases import Run
+from benchmarks.timings.machine import CpuMeter, CpuTimes
+from benchmarks.timings.measurements import Pairs, Result, Row, Sample, at_least, at_most
+from benchmarks.timings.workloads import plain_pods, replica_names, training_job
+
+_TIMEOUT_SECONDS = 300.0
+_TOTAL = "first create to last bind"
+_RATE = "pods bound per second"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``gangs`` equal gangs."""
+
+    gangs: int
+    replicas: int
+    gpus: int
+
+    @property
+    def pods(self) -> int:
+        """How many pods that makes."""
+        return self.gangs * self.replicas
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the gangs, in the order of submission."""
+        return [f"gang-{number:04d}" for number in range(self.gangs)]
+
+
+async def measure_gang512(run: Run) -> Result:
+    """One large gang."""
+    work = Workload(1, run.pick(512, 64), 1)
+    pairs, cpu = await _measure(run, run.pick(500, 50), work)
+    rows = [pairs.row(_TOTAL, "s", at_most(1.1, "ratio")), pairs.row(_RATE, "pods/s")]
+    return Result(baseline="stock scheduler", rows=tuple(rows), tables=(cpu.table(),))
+
+
+async def measure_gangs500x4(run: Run) -> Result:
+    """Many small gangs that fill the cluster."""
+    work = Workload(run.pick(500, 50), 4, 2)
+    pairs, cpu = await _measure(run, run.pick(500, 50), work)
+    shares = [
+        mean / total for mean, total in zip(pairs.bireme["mean"], pairs.bireme[_TOTAL], strict=True)
+    ]
+    rows = [
+        pairs.row(_TOTAL, "s"),
+        pairs.row("gangs bound per second", "gangs/s", at_least(0.95, "ratio")),
+        pairs.row("mean", "s").titled("submit to whole, per gang: mean"),
+        pairs.row("p99", "s").titled("submit to whole, per gang: p99"),
+        Row(
+            what="mean per gang / first create to last bind",
+            unit="",
+            bireme=Sample.of(shares),
+            aim=at_most(0.5),
+        ),
+    ]
+    note = (
+        "Plain pods of a gang are created just before they are bound, so their time per gang is "
+        "short; all TrainingJobs are submitted at the start."
+    )
+    return Result(
+        baseline="stock scheduler", rows=tuple(rows), tables=(cpu.table(),), notes=(note,)
+    )
+
+
+async def measure_throughput(run: Run) -> Result:
+    """Pods per second on larger clusters."""
+    rows, tables = [], []
+    work = Workload(run.pick(100, 10), 30, 1)
+    for nodes in (run.pick(1000, 50), run.pick(5000, 100)):
+        run.say(f"{nodes} nodes")
+        pairs, cpu = await _measure(run, nodes, work)
+        name = f"{_RATE}, {nodes} nodes, {work.gangs} gangs of {work.replicas}"
+        rows.append(pairs.row(_RATE, "pods/s", at_least(1.3, "ratio")).titled(name))
+        tables.append(cpu.table(f"Processor seconds by process at {nodes} nodes, medians"))
+    return Result(baseline="stock scheduler", rows=tuple(rows), tables=tuple(tables))
+
+
+async def _measure(run: Run, nodes: int, work: Workload) -> tuple[Pairs, CpuTimes]:
+    """Both sides in alternation on one cluster."""
+    pairs, cpu = Pairs(), CpuTimes()
+    async with arena(nodes, run.workdir / f"nodes-{nodes}") as place:
+        for side in run.sides():
+            await place.prepare(side)
+            meter = CpuMeter({**place.pids(), "measuring client": os.getpid()})
+            found = await _once(place, side, work)
+            cpu.add(side, meter)
+            pairs.add(side, found)
+            run.say(f"{side}: {work.pods} pods bound in {found[_TOTAL]:.2f} s")
+            await place.clear()
+    return pairs, cpu
+
+
+async def _once(place: Arena, side: str, work: Workload) -> dict[str, float]:
+    bound = place.observer.bound
+    began = time.monotonic()
+    if side == "bireme":
+        jobs = [training_job(gang, work.replicas, work.gpus) for gang in work.names]
+        await place.create(JOBS, jobs)
+    else:
+        pods = [p for gang in work.names for p in plain_pods(gang, work.replicas, work.gpus)]
+        await place.create(PODS, pods)
+    await place.observer.until("all pods", lambda: len(bound) == work.pods, _TIMEOUT_SECONDS)
+    total = max(bound.values()) - began
+    per_gang = _seconds_per_gang(place, work)
+    return {
+        _TOTAL: total,
+        _RATE: work.pods / total,
+        "gangs bound per second": work.gangs / total,
+        "mean": statistics.mean(per_gang),
+        "p99": Sample.of(per_gang).percentile(99),
+    }
+
+
+def _seconds_per_gang(place: Arena, work: Workload) -> Sequence[float]:
+    """From handing over the gang's first create request to the bind of its last replica."""
+    seconds = []
+    for gang in work.names:
+        members = replica_names(gang, work.replicas)
+        submitted = place.submitted.get(gang) or min(place.submitted[name] for name in members)
+        seconds.append(max(place.observer.bound[name] for name in members) - submitted)
+    return seconds

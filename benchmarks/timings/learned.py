@@ -1,0 +1,192 @@
+"""Learned policies beside the rules: a cycle's order, sizes and places, and the extender's scores.
+
+Both sides are asked the same questions in alternation: cycles in this process, scores by round
+trips to two extenders.
+"""
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from benchmarks.timings import round_trips
+from benchmarks.timings.cases import Run, Skipped
+from benchmarks.timings.decision import problem
+from benchmarks.timings.extender_calls import extender_program, percentiles, port_of, timed
+from benchmarks.timings.measurements import Pairs, Result, Row, at_most
+from benchmarks.timings.populated_api import PopulatedApi
+from bireme.core.estimates import Progress
+from bireme.core.gangs import Gang, Role
+from bireme.core.placement import FreeCapacity
+from bireme.core.policy import PARTS, PartName, Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import names
+from bireme.registry import make_policy
+from bireme.rl import builtin
+from bireme.rl.components import ChosenPlacer, served
+from bireme.testing import a_gang, a_task
+from tests.support.fakeapi import FakeApi
+from tools.controlplane.process import Process
+
+PLACER: Final = "das"
+FILLS: Final = (97, 10)
+"""Percent of GPUs in use: a queue that waits, and one that starts at once."""
+_RULES: Final = SchedulingSettings()
+_MOST_MILLISECONDS: Final = 50.0
+_MOST_RATIO: Final = 2.0
+_LOADED_SECONDS: Final = 60.0
+
+
+async def measure_learned(run: Run) -> Result:
+    """256 waiting gangs on 500 nodes, and prioritize at 500 names."""
+    if not builtin.folder_of(PLACER).is_dir():
+        raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
+    nodes, gangs = run.pick(500, 40), run.pick(256, 12)
+    rows = []
+    for fill in FILLS:
+        snapshot = queue(nodes, gangs, fill)
+        for parts in _learned():
+            rows += _cycles(run, parts, snapshot, f"{gangs} gangs, {nodes} nodes, {fill} % in use")
+    rows += await _prioritize(run, nodes)
+    note = (
+        "Every gang is offered to the placer; where little is in use, all of them start. "
+        "prioritize is the round trip to two extenders over equal clusters."
+    )
+    return Result(baseline=f"{_RULES.orderer}/{_RULES.placer}", rows=tuple(rows), notes=(note,))
+
+
+def queue(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:
+    """Gangs of 1 to 8 replicas, every fifth with a parameter server; ``percent`` % are in use.
+
+    All of them can be resized, and tell how their training goes.
+    """
+    waiting = tuple(_gang(number) for number in range(gangs))
+    return replace(problem(nodes, 0, percent), waiting=waiting)
+
+
+def _gang(number: int) -> Gang:
+    workers = 2 ** (number % 4)
+    tasks = [
+        a_task(workers, (1, 2, 4)[number % 3], min_replicas=1, max_replicas=workers + number % 3)
+    ]
+    if number % 5 == 0:
+        tasks.append(a_task(1, 0, role=Role.PS, cpu_millis=4000))
+    hours = 1 + number % 7
+    arrived = float(number % 97)
+    gang = a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
+    told = Progress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
+    return replace(gang, is_elastic=True, progress=told)
+
+
+def _learned() -> Iterator[dict[PartName, str]]:
+    """Names by part: all that comes with Bireme as a checkpoint, a rule where that has no part.
+
+    An orderer that places nothing is timed with the learned placer.
+    """
+    for name in sorted(path.name for path in builtin.FOLDER.iterdir() if path.is_dir()):
+        parts = dict.fromkeys(served(builtin.checkpoint(name).card), name)
+        if "orderer" in parts:
+            yield {"placer": PLACER, **parts}
+        else:
+            yield {"orderer": _RULES.orderer, "placer": _RULES.placer, **parts}
+
+
+def _cycles(
+    run: Run, parts: dict[PartName, str], snapshot: ClusterSnapshot, where: str
+) -> list[Row]:
+    """The learned ``parts``, beside the default rules."""
+    settings = SchedulingSettings(**parts)  # type: ignore[arg-type]  # fields of text
+    policies = {"bireme": make_policy(settings), "rules": make_policy(_RULES)}
+    pairs, started = Pairs(), {}
+    for _ in range(1 + 5 * run.repetitions):
+        for side, policy in policies.items():
+            # Of one snapshot a chooser is asked once.
+            milliseconds, started[side] = _timed(policy, replace(snapshot))
+            pairs.add(side, milliseconds)
+    name = "/".join(parts.get(part, "") for part in PARTS).rstrip("/")
+    run.say(f"{name}, {where}: {started}")
+    what = "order, size and place" if "sizer" in parts else "order and place"
+    all_parts = pairs.row("all", "ms", at_most(_MOST_MILLISECONDS))
+    return [
+        pairs.row("order", "ms").titled(f"{parts['orderer']}: order {where}"),
+        all_parts.titled(f"{name}: {what} {where}"),
+    ]
+
+
+def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float], int]:
+    """Milliseconds to order all gangs, and to order, size and place; and how many were placed."""
+    capacity, placed = FreeCapacity(snapshot.nodes, snapshot.used), 0
+    given = policy.placer
+    placer = given.on(snapshot) if isinstance(given, ChosenPlacer) else given
+    began = time.perf_counter()
+    ranked = policy.orderer.order(snapshot.waiting, snapshot)
+    ordered = time.perf_counter()
+    sizes = policy.sizer.sizes(ranked, snapshot) if policy.sizer is not None else {}
+    for entry in ranked:
+        wanted = sizes.get(entry.gang.uid)
+        gang = entry.gang if wanted is None else entry.gang.resized(dict(wanted))
+        placement = placer.place(gang, capacity)
+        if placement is not None:
+            capacity.take(gang, placement)
+            placed += 1
+    whole = time.perf_counter() - began
+    return {"order": 1000 * (ordered - began), "all": 1000 * whole}, placed
+
+
+async def _prioritize(run: Run, nodes: int) -> list[Row]:
+    """Two extenders over equal clusters, one of them with the learned placer."""
+    async with FakeApi() as learned, FakeApi() as ruled:
+        programs, pods = [], []
+        for side, api in (("bireme", learned), ("rules", ruled)):
+            cluster = PopulatedApi(api, nodes)
+            for number in range(nodes // 10):
+                cluster.add_gang(f"gang-{number}", cluster.nodes[number :: nodes // 10][:8], 2)
+            pods += cluster.plan_gang("asked", [cluster.nodes[0]], 1, "Score")
+            workdir = run.workdir / side
+            workdir.mkdir()
+            programs.append(extender_program(workdir, api.kubeconfig(workdir), side))
+        if pods[0] != pods[1]:
+            raise RuntimeError("the two clusters are not equal, so one request cannot serve both")
+        spec = {"checkpoint": {"name": PLACER}}
+        learned.put(names.path("schedulingpolicies", name=PLACER), {"spec": spec})
+        body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
+        sent = round_trips.request("/prioritize", msgspec.json.encode(body))
+        try:
+            for program in programs:
+                await asyncio.to_thread(program.start)
+            for program in programs:
+                await asyncio.to_thread(program.wait_ready, 60)
+            await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
+            return await asyncio.to_thread(_asked, run, programs, sent, nodes)
+        finally:
+            for program in programs:
+                await asyncio.to_thread(program.terminate)
+
+
+def _wait_for_checkpoint(port: int, sent: bytes) -> None:
+    """Ask until the learned placer answers, which is loaded beside all else."""
+    until = time.monotonic() + _LOADED_SECONDS
+    while time.monotonic() < until:
+        round_trips.reply_of(port, sent)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            if b"\nbireme_extender_learned_scorer 1.0" in page.read():
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"no learned placer answered within {_LOADED_SECONDS:g} s; see its log")
+
+
+def _asked(run: Run, programs: list[Process], sent: bytes, nodes: int) -> list[Row]:
+    pairs = Pairs()
+    for _ in range(run.repetitions):
+        ours, theirs = timed(run, programs, [port_of(program) for program in programs], sent)
+        pairs.add("bireme", percentiles(ours))
+        pairs.add("rules", percentiles(theirs))
+    what = f"{PLACER}: prioritize, pod in score mode, {nodes} names"
+    middle = pairs.row("p50", "ms", at_most(_MOST_RATIO, "ratio")).titled(f"{what}: p50")
+    run.say(f"{middle.what}: ratio {middle.ratio:.2f}")
+    return [middle, pairs.row("p99", "ms").titled(f"{what}: p99")]

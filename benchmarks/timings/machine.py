@@ -1,0 +1,127 @@
+"""The machine that measures: what it is, and what each process spends on it."""
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.timings.measurements import Table, medians
+from tools.controlplane.binaries import KUBERNETES_VERSION
+
+MIB: Final = 2**20
+OTHERS: Final = "(other programs)"
+"""Not part of any sum: high numbers say that the machine was not quiet."""
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+_PACKAGES: Final = ("aiohttp", "numpy", "uvloop")
+
+
+def facts() -> dict[str, str]:
+    """Processor, memory and versions, for the head of every table."""
+    memory_gib = psutil.virtual_memory().total / 2**30
+    packages = " ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    return {
+        "machine": f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB memory",
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": f"Kubernetes {KUBERNETES_VERSION}, Python {platform.python_version()}, "
+        f"{packages}",
+        "revision": revision(),
+    }
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def revision() -> str:
+    """The commit that is measured, marked when files differ from it."""
+    if shutil.which("git") is None:
+        return "unknown (git is not installed)"
+    commit = _git("describe", "--always")
+    # What a measurement has written itself changes nothing that is measured.
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
+    return f"{commit}-dirty" if changed else commit or "unknown (no git checkout)"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_REPOSITORY), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return answer.stdout.strip()
+
+
+class CpuMeter:
+    """Processor seconds of processes, and of everything else on the machine, since it was made."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._before = self._now()
+        self._machine_before = _machine_seconds()
+
+    def spent(self) -> dict[str, float]:
+        """User and system seconds by name; processes that ended in between are left out.
+
+        ``OTHERS`` is what programs spent that were not asked about.
+        """
+        now = self._now()
+        spent = {name: now[name] - self._before[name] for name in now}
+        everything = _machine_seconds() - self._machine_before
+        return spent | {OTHERS: max(0.0, everything - sum(spent.values()))}
+
+    def _now(self) -> dict[str, float]:
+        seconds: dict[str, float] = {}
+        for name, process in self._processes.items():
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[name] = times.user + times.system
+        return seconds
+
+
+def _machine_seconds() -> float:
+    """Processor seconds that all programs together have used."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+class CpuTimes:
+    """Processor seconds by process, per repetition and side; the table shows medians."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, list[dict[str, float]]] = {}
+
+    def add(self, side: str, meter: CpuMeter) -> None:
+        """One repetition on one side, up to now."""
+        self._spent.setdefault(side, []).append(meter.spent())
+
+    def table(self, title: str = "Processor seconds by process, medians") -> Table:
+        """One row per process, one column per side."""
+        by_side = {side: medians(found) for side, found in self._spent.items()}
+        names = dict.fromkeys(name for found in by_side.values() for name in found)
+        sides = sorted(by_side, reverse=True)
+        rows: list[tuple[str | float, ...]] = [
+            (name, *(by_side[side].get(name, 0.0) for side in sides)) for name in names
+        ]
+        own = [sum(n for name, n in by_side[side].items() if name != OTHERS) for side in sides]
+        return Table(title=title, columns=("process", *sides), rows=(*rows, ("sum", *own)))
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process that is in use and present, in MiB."""
+    return float(psutil.Process(pid).memory_info().rss) / MIB
+
+
+def peak_mib() -> float:
+    """The most memory this process has ever had in use, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB elsewhere

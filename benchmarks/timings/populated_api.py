@@ -1,0 +1,103 @@
+"""A fake API server that holds a large, busy cluster: nodes, running gangs, pods of others.
+
+For what needs many objects and no scheduling: memory, and the extender's answers. The objects are
+made by the library's own functions, so the programs under test see what they would write.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.timings.workloads import NAMESPACE, Manifest, pod_spec, training_job
+from bireme.kube import names, plans, quantities, wire
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_builder import PodFactory, group_manifest
+from bireme.kube.training_jobs import from_manifest
+from tests.support.fakeapi import FakeApi
+from tools.controlplane.nodes import fake_nodes
+
+_STARTED: Final = quantities.format_timestamp(1_893_456_000.0)
+"""When the fake server says that everything was created."""
+
+
+class PopulatedApi:
+    """Puts a cluster of 8-GPU nodes into ``api``."""
+
+    def __init__(self, api: FakeApi, nodes: int) -> None:
+        self.api = api
+        self.nodes: list[str] = []
+        for manifest in fake_nodes(nodes, racks=max(1, nodes // 25)):
+            conditions = [{"type": "Ready", "status": "True"}]
+            status = {**manifest["status"], "conditions": conditions}
+            name = manifest["metadata"]["name"]
+            api.put(f"/api/v1/nodes/{name}", {**manifest, "status": status})
+            self.nodes.append(name)
+        api.put(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {}})
+        api.put(names.path("queues") + f"/{names.DEFAULT_QUEUE}", {"spec": {}})
+
+    def add_gang(self, name: str, places: list[str], gpus: int, mode: str = "Pinned") -> None:
+        """A TrainingJob with one running replica on each of ``places``, and its PodGroup."""
+        planned = self._add_group(name, places, gpus, mode)
+        for pod, node in zip(planned, places, strict=True):
+            self.add_pod(pod, node)
+
+    def plan_gang(self, name: str, places: list[str], gpus: int, mode: str) -> list[Manifest]:
+        """A gang whose pods are about to be bound; returns them as a scheduler would see them."""
+        return [
+            self.api.put(_pod_path(pod["metadata"]["name"]), pod)
+            for pod in self._add_group(name, places, gpus, mode)
+        ]
+
+    def add_pod(self, pod: Manifest, node: str) -> None:
+        """A pod that runs on ``node``."""
+        spec = {**pod["spec"], "nodeName": node}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        path = _pod_path(pod["metadata"]["name"])
+        self.api.put(path, {**pod, "spec": spec, "status": status})
+
+    def add_others(self, count: int) -> None:
+        """Pods without GPUs that some other controller made, spread over all nodes."""
+        spec = pod_spec(0) | {"schedulerName": "default-scheduler"}
+        for number in range(count):
+            pod = {"metadata": {"name": f"other-{number:05d}"}, "spec": spec}
+            self.add_pod(pod, self.nodes[number % len(self.nodes)])
+
+    def _add_group(self, name: str, places: list[str], gpus: int, mode: str) -> Iterator[Manifest]:
+        """The job and its PodGroup; yields the pods of its plan, which are not stored."""
+        job = training_job(name, len(places), gpus) | {"status": _running(len(places))}
+        stored = self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
+        facts = from_manifest(msgspec.convert(stored, wire.Custom))
+        (task,) = facts.tasks
+        members = tuple(Member(task.name, node, index) for index, node in enumerate(places))
+        plan = PlanFacts(
+            epoch=1,
+            attempt=0,
+            spec_hash=facts.spec_hash,
+            mode=mode,
+            planned=quantities.parse_timestamp(_STARTED) or 0.0,
+            requests={task.name: task.request},
+            roles={task.name: task.role.value},
+            members=members,
+        )
+        phase = {"phase": "Running", "reason": "GangRunning", "plan": plans.to_manifest(plan)}
+        group = group_manifest(facts) | {"status": phase}
+        self.api.put(names.path("podgroups", NAMESPACE, name), group)
+        factory = PodFactory(facts, plan)
+        return (factory.manifest(member) for member in members)
+
+
+def _running(replicas: int) -> dict[str, Any]:
+    return {
+        "phase": "Running",
+        "reason": "GangRunning",
+        "message": f"all {replicas} replicas run",
+        "observedGeneration": 1,
+        "attempt": 0,
+        "startTime": _STARTED,
+        "admittedTime": _STARTED,
+    }
+
+
+def _pod_path(name: str) -> str:
+    return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"

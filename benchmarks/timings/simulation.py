@@ -1,0 +1,140 @@
+"""The simulator on a whole trace: processor time and memory, each policy in its own process.
+
+``python -m benchmarks.timings.simulation TRACE NODES ORDERER JOBS`` prints one JSON line. The
+trace is that of
+Philly (64,483 jobs), which is no part of this repository: it is looked for in the folder that
+``BIREME_DATA`` names, else in ``shared/data`` beside the checkout, and without it the case is
+skipped. Processor seconds are those of the simulation alone; reading the trace comes on top.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.timings.cases import Run, Skipped
+from benchmarks.timings.machine import peak_mib
+from benchmarks.timings.measurements import Aim, Result, Row, Sample, at_most
+from bireme.core.settings import SchedulingSettings
+from bireme.registry import make_policy
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.simulation import simulate
+from bireme.simulator.traces.sources import read_trace
+from bireme.simulator.traces.windows import window
+
+DATA_VARIABLE: Final = "BIREME_DATA"
+TRACE: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"
+AIMS_SECONDS: Final = {"fifo": 60.0, "combined-priority": 180.0}
+"""Processor seconds on one core, by orderer."""
+AIM_MIB: Final = 1024.0
+_ROOT: Final = Path(__file__).parents[2]
+_LIMIT_SECONDS: Final = 1000.0
+_ALL_JOBS: Final = 1_000_000
+
+
+class Simulated(msgspec.Struct):
+    """What the child process found; memory is the most that was ever in use, in MiB."""
+
+    jobs: int
+    cycles: int
+    backfills: int
+    preemptions: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak_mib: float
+
+
+def trace_file() -> Path:
+    """Where the trace is.
+
+    Raises:
+        Skipped: it is not there.
+    """
+    beside = _ROOT.parent / "shared" / "data"
+    path = Path(os.environ.get(DATA_VARIABLE) or beside) / TRACE
+    if not path.is_file():
+        raise Skipped(f"there is no {path}; name the folder of {TRACE} in {DATA_VARIABLE}")
+    return path
+
+
+async def measure_simulation(run: Run) -> Result:
+    """FIFO, and combined priority with backfill and preemption, on 128 nodes of 8 GPUs."""
+    trace, jobs = trace_file(), run.pick(_ALL_JOBS, 300)
+    nodes = "16x8" if run.is_quick else "128x8"
+    rows: list[Row] = []
+    notes = ["Preemption is on, but in this trace no queue and no job ranks above another."]
+    for orderer, aim_seconds in AIMS_SECONDS.items():
+        found = await asyncio.to_thread(_in_child, trace, nodes, orderer, jobs)
+        what = f"{orderer}, {found.jobs} jobs on {nodes} GPUs"
+        run.say(f"{what}: {found.cpu_seconds:.1f} s of processor time")
+        rows += [
+            _row(f"{what}: processor time", "s", found.cpu_seconds, at_most(aim_seconds)),
+            _row(f"{what}: wall clock", "s", found.wall_seconds),
+            _row(f"{what}: peak memory", "MiB", found.peak_mib, at_most(AIM_MIB)),
+        ]
+        notes.append(
+            f"{orderer}: {found.cycles} cycles, {found.backfills} backfills, "
+            f"{found.preemptions} preemptions."
+        )
+    return Result(rows=tuple(rows), notes=tuple(notes))
+
+
+def _row(what: str, unit: str, value: float, aim: Aim | None = None) -> Row:
+    return Row(what=what, unit=unit, bireme=Sample.of([value]), aim=aim)
+
+
+def _in_child(trace: Path, nodes: str, orderer: str, jobs: int) -> Simulated:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.timings.simulation",
+        str(trace),
+        nodes,
+        orderer,
+        str(jobs),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=_ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=_LIMIT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.decode()[-2000:]}")
+    return msgspec.json.decode(done.stdout, type=Simulated)
+
+
+def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
+    """The first ``jobs`` of the Philly trace at ``path`` under ``orderer``, in this process."""
+    trace = window(read_trace(f"philly:{path}"), 0.0, jobs)
+    settings = SchedulingSettings(orderer=orderer)
+    machines, policy = parse_nodes(nodes), make_policy(settings)
+    wall_began, cpu_began = time.perf_counter(), time.process_time()
+    outcome = simulate(trace, machines, policy, settings)
+    cpu_seconds, wall_seconds = time.process_time() - cpu_began, time.perf_counter() - wall_began
+    return Simulated(
+        jobs=len(outcome.jobs),
+        cycles=outcome.counts["cycles"],
+        backfills=outcome.counts["backfills"],
+        preemptions=outcome.counts["preemptions"],
+        cpu_seconds=cpu_seconds,
+        wall_seconds=wall_seconds,
+        peak_mib=peak_mib(),
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Simulate once and print the finding."""
+    path, nodes, orderer, jobs = arguments
+    print(msgspec.json.encode(simulated(path, nodes, orderer, int(jobs))).decode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

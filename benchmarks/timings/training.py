@@ -1,0 +1,118 @@
+"""Training in two processes beside one: samples per second, and whether the curve is the same.
+
+Both train ``a2c`` for the same time on this machine, each with the same seeds; two processes are
+started by torchrun, and only one core each is theirs. The curve is the slowdown in the validation
+worlds at rate 0.7, which do not change from run to run, over the time since the start.
+"""
+
+import asyncio
+import csv
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.timings.cases import Run
+from benchmarks.timings.measurements import Pairs, Result, Sample, Table, at_least, at_most
+
+STAGE: Final = "ppo"
+SCORE: Final = "validation_slowdown"
+SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+"""Of the time, at which the curves are compared."""
+MOST_RATIO: Final = 1.03
+"""How much worse two processes may end than one: about what another seed does to one."""
+_SPARE_SECONDS: Final = 200.0
+_TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a run's table says of its stage: (seconds, samples) and (seconds, score) by row."""
+
+    samples: list[tuple[float, int]]
+    scores: list[tuple[float, float]]
+
+    @property
+    def samples_per_second(self) -> float:
+        """From the first row to the last."""
+        (began, first), (ended, last) = self.samples[0], self.samples[-1]
+        return (last - first) / (ended - began)
+
+    def score_at(self, share: float) -> float:
+        """The last score told by then; the first where none was."""
+        began, ended = self.samples[0][0], self.samples[-1][0]
+        until = began + share * (ended - began)
+        told = [score for seconds, score in self.scores if seconds <= until]
+        return told[-1] if told else self.scores[0][1]
+
+
+async def measure_training(run: Run) -> Result:
+    """One process and two, in alternation, a seed per pair."""
+    seconds = run.pick(60, 40)
+    pairs = Pairs()
+    curves: dict[str, list[Curve]] = {"stock": [], "bireme": []}
+    for number, side in enumerate(run.sides()):
+        folder = run.workdir / str(number)
+        curve = await asyncio.to_thread(_trained, side == "bireme", folder, number // 2, seconds)
+        curves[side].append(curve)
+        what = {"samples per second": curve.samples_per_second, "slowdown": curve.score_at(1.0)}
+        pairs.add(side, what)
+        run.say(f"{'two' if side == 'bireme' else 'one'}: {what}")
+    rows = (
+        pairs.row("samples per second", "samples/s", at_least(1.6, "ratio")),
+        pairs.row("slowdown", "", at_most(MOST_RATIO, "ratio")).titled(
+            f"slowdown in validation after {seconds} s"
+        ),
+    )
+    return Result(rows=rows, baseline="one process", tables=(_table(curves),), notes=(_NOTE,))
+
+
+_NOTE: Final = (
+    "Left two processes, right one. Each process has as many worlds as the one alone, so two see "
+    "twice as many samples per update."
+)
+
+
+def _table(curves: dict[str, list[Curve]]) -> Table:
+    rows = [
+        (f"{100 * share:.0f} %", _median(curves["bireme"], share), _median(curves["stock"], share))
+        for share in SHARES
+    ]
+    columns = ("of the time", "two processes", "one process")
+    return Table(title="Slowdown in validation, medians", columns=columns, rows=tuple(rows))
+
+
+def _median(curves: list[Curve], share: float) -> float:
+    return Sample.of(curve.score_at(share) for curve in curves).median
+
+
+def read_curve(file: Path) -> Curve:
+    """The stage's rows of a ``curves.csv``.
+
+    Raises:
+        RuntimeError: it has too few rows, or no score.
+    """
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["stage"] == STAGE]
+    samples = [(float(row["seconds"]), int(row["step"])) for row in rows]
+    scores = [(float(row["seconds"]), float(row[SCORE])) for row in rows if row.get(SCORE)]
+    if len(samples) < 2 or not scores:
+        raise RuntimeError(f"{file} has {len(samples)} rows of {STAGE}, {len(scores)} with {SCORE}")
+    return Curve(samples, scores)
+
+
+def _trained(is_double: bool, out: Path, seed: int, seconds: float) -> Curve:
+    program = [*(_TORCHRUN if is_double else ()), "-m", "bireme.training", "a2c"]
+    options = ["--out", str(out), "--seed", str(seed), "--minutes", str(seconds / 60)]
+    done = subprocess.run(
+        [sys.executable, *program, *options],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        timeout=seconds + _SPARE_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(program)} failed:\n{done.stderr.decode()[-2000:]}")
+    return read_curve(out / "curves.csv")

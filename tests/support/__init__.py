@@ -1,0 +1,2 @@
+"""What tests share: fakes of Kubernetes, simulated worlds, a reference model, observers of
+histories."""

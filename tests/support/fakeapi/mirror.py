@@ -1,0 +1,80 @@
+"""A reflector under observation: what its callbacks were told, in order."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from bireme.kube.client import ApiClient
+from bireme.kube.watch import Reflector, Timing
+from bireme.kube.wire import Pod
+from tests.support.fakeapi.server import FakeApi
+
+PODS = "/api/v1/pods"
+JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
+FAST = Timing(
+    page_size=3,
+    inactivity_seconds=0.3,
+    backoff_first_seconds=0.01,
+    backoff_limit_seconds=0.05,
+    missing_retry_seconds=0.05,
+)
+
+
+class Mirror:
+    """A reflector and the story its callbacks tell."""
+
+    def __init__(self, client: ApiClient, path: str = PODS, **options: Any) -> None:
+        self.story: list[str] = []
+        self.bad: list[tuple[tuple[str, str] | None, str]] = []
+        options = {"timing": FAST, "type_": Pod, **options}
+        self.reflector: Reflector[Any] = Reflector(
+            client,
+            path,
+            options.pop("type_"),
+            on_put=lambda key, _: self.story.append(f"put {key[1]}"),
+            on_delete=lambda key, _: self.story.append(f"delete {key[1]}"),
+            on_bad=lambda key, error: self.bad.append((key, str(error))),
+            **options,
+        )
+
+    @property
+    def names(self) -> set[str]:
+        return {name for _, name in self.reflector.objects}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Mirror"]:
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            await asyncio.wait_for(self.reflector.synced.wait(), 5)
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def until(condition: Callable[[], object], timeout_seconds: float = 30) -> None:
+    """Wait for a condition to come true.
+
+    Raises:
+        TimeoutError: it did not; the traceback shows which.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true in time")
+        await asyncio.sleep(0.005)
+
+
+def put(api: FakeApi, name: str, **content: object) -> dict[str, Any]:
+    return api.put(f"/api/v1/namespaces/team/pods/{name}", {"metadata": {"name": name}, **content})
+
+
+def drop(api: FakeApi, name: str, resource: str = PODS) -> None:
+    api.store.delete(resource, ("team", name), {})
+
+
+async def watching(api: FakeApi, resource: str = PODS) -> None:
+    await until(lambda: api.open_watches(resource) == 1)

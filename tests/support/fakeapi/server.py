@@ -1,0 +1,199 @@
+"""The HTTP side of the fake API server, on a free loopback port.
+
+``async with FakeApi() as api`` serves any resource below ``/api/v1`` and ``/apis/<group>/<v>``.
+Tests steer it directly: ``api.store`` holds the objects, ``api.faults`` the fault script,
+``api.requests`` what was asked, and the ``watch_*`` methods reach into open watches.
+"""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from tests.support.fakeapi.answers import Address, Answers, Call, address, replay, status_object
+from tests.support.fakeapi.faults import Fault, FaultScript
+from tests.support.fakeapi.kubeconfig import kubeconfig_of
+from tests.support.fakeapi.selection import Selector
+from tests.support.fakeapi.store import Object, Refusal, Store
+from tests.support.fakeapi.watching import Watch
+
+
+class FakeApi:
+    """See the module; every attribute may be changed while it serves."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.faults = FaultScript()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """Requests so far by (method or ``WATCH``, resource path)."""
+        self.removed: set[str] = set()
+        """Resource paths that answer 404, as when their CRD is gone; see :meth:`remove`."""
+        self.token: str | None = None
+        """When set, requests without this bearer token get 401."""
+        self.url = ""
+        self._watches: list[Watch] = []
+        self._answers = Answers(self.store)
+        self.documents = self._answers.documents
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 1024**2)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.watch_cut()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig for this server into ``folder``."""
+        path = folder / "kubeconfig"
+        path.write_bytes(msgspec.json.encode(kubeconfig_of(self.url, self.token)))
+        return path
+
+    def put(self, path: str, body: Object) -> Object:
+        """Create or replace an object, status included, without a request."""
+        at = address(path)
+        if at.key not in self.store.collection(at.resource).objects:
+            return self.store.create(at.resource, at.key, body)
+        updated = self.store.update(at.resource, at.key, body)
+        if "status" not in body:
+            return updated
+        return self.store.update(at.resource, at.key, {"status": body["status"]}, "status")
+
+    def remove(self, resource: str) -> None:
+        """Take a resource away with all its objects, as deleting its CRD does."""
+        collection = self.store.collection(resource)
+        for key in list(collection.objects):
+            self.store.delete(resource, key, {})
+        self.removed.add(resource)
+        self.watch_cut(resource)
+
+    def compact(self) -> None:
+        """Forget history: older watches and pages get 410."""
+        self.store.compact()
+        self._answers.forget_pages()
+
+    def watch_send(self, resource: str, line: bytes) -> None:
+        """Send a raw line (a newline is added) into every open watch of ``resource``."""
+        for watch in self._open(resource):
+            watch.send(line)
+
+    def watch_bookmark(self, resource: str) -> None:
+        """Tell every open watch of ``resource`` the newest version."""
+        for watch in self._open(resource):
+            watch.bookmark(self.store.version)
+
+    def watch_cut(self, resource: str | None = None, *, last: bytes = b"") -> None:
+        """Break open watches, after sending ``last`` (perhaps half a line) as it is."""
+        for watch in self._open(resource):
+            watch.cut(last)
+
+    def watch_end(self, resource: str | None = None) -> None:
+        """End open watches in good order, as the real server ends those that lag."""
+        for watch in self._open(resource):
+            watch.end()
+
+    def open_watches(self, resource: str) -> int:
+        """How many watches of ``resource`` are open."""
+        return len(self._open(resource))
+
+    def _open(self, resource: str | None) -> list[Watch]:
+        return [watch for watch in self._watches if resource in {None, watch.resource}]
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        watch = request.query.get("watch") in {"1", "true"}
+        if (document := self.documents.get(request.path.rstrip("/"))) is not None:
+            return json_answer(document)
+        try:
+            at = address(request.path)
+            self.requests["WATCH" if watch else request.method, at.resource] += 1
+            fault = self.faults.next(request.method, request.path, watch)
+            if fault is not None and (answer := await self._misbehave(request, fault)) is not None:
+                return answer
+            self._check_access(request, at)
+            if watch:
+                return await self._watch(request, at, silent=bool(fault and fault.silent))
+            answer = await self._answer(request, at)
+        except Refusal as refusal:
+            answer = status_answer(refusal.status, refusal.reason, refusal.message)
+        else:
+            if fault is not None and fault.drop_answer:
+                hang_up(request)
+        return answer
+
+    async def _misbehave(self, request: web.Request, fault: Fault) -> web.Response | None:
+        """The answer that the fault gives in place of the real one."""
+        await asyncio.sleep(fault.delay_seconds)
+        if fault.drop:
+            hang_up(request)
+            return web.Response()
+        if fault.status is None:
+            return None
+        return status_answer(
+            fault.status, fault.reason, "injected fault", fault.retry_after_seconds
+        )
+
+    def _check_access(self, request: web.Request, at: Address) -> None:
+        if self.token is not None:
+            given = request.headers.get("Authorization", "").partition(" ")[2]
+            if given != self.token:
+                raise Refusal(401, "Unauthorized", "Unauthorized")
+        if at.resource in self.removed:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+
+    async def _answer(self, request: web.Request, at: Address) -> web.Response:
+        body = await request.read() if request.can_read_body else b""
+        call = Call(request.method, at, request.query, request.content_type, body)
+        status, found = self._answers.answer(call)
+        return json_answer(found, status)
+
+    async def _watch(
+        self, request: web.Request, at: Address, *, silent: bool
+    ) -> web.StreamResponse:
+        collection = self.store.collection(at.resource)
+        since = int(request.query.get("resourceVersion", 0))
+        selector = Selector.from_query(request.query, at.namespace)
+        watch = Watch(at.resource, selector, request, silent=silent)
+        replay(collection, since, watch)
+        collection.subscribers.append(watch.change)
+        self._watches.append(watch)
+        try:
+            return await watch.run(float(request.query.get("timeoutSeconds", 3600)))
+        finally:
+            self._watches.remove(watch)
+            collection.subscribers.remove(watch.change)
+
+
+def json_answer(body: Object, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(body), status=status, content_type="application/json"
+    )
+
+
+def status_answer(
+    status: int, reason: str, message: str, retry_after_seconds: int | None = None
+) -> web.Response:
+    """A Status object, as every refusal of the real server is."""
+    answer = json_answer(status_object(status, reason, message), status)
+    if retry_after_seconds is not None:
+        answer.headers["Retry-After"] = str(retry_after_seconds)
+    return answer
+
+
+def hang_up(request: web.Request) -> None:
+    """Reset the connection under the request."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,185 @@
+"""The cluster at one revision, rebuilt record by record.
+
+Facts are read off manifests once, here, so that the checks speak of gangs and replicas. A gang is
+known by the key of its PodGroup, which is also that of its TrainingJob when it has one.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.history.amounts import Amounts, amounts, request_of
+from tests.support.history.records import Key, Manifest, Record
+
+ENDED: Final = ("Succeeded", "Failed")
+_LABEL: Final = "bireme.dev/"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One revision of a pod. A pod of no gang has a ``gang`` without name."""
+
+    name: str
+    uid: str
+    gang: Key
+    replica: tuple[str, str]
+    """Task and index; empty for pods that other controllers made."""
+    plan: str
+    """The plan it was made from, ``<epoch>.<attempt>``."""
+    role: str
+    node: str
+    phase: str
+    is_leaving: bool
+    is_ours: bool
+    """Whether Bireme's scheduler binds it."""
+    request: Amounts
+
+    @property
+    def holds_node(self) -> bool:
+        """Whether it takes room of its node: bound, and its containers have not ended."""
+        return bool(self.node) and self.phase not in ENDED
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds a node and is meant to go on."""
+        return self.holds_node and not self.is_leaving
+
+
+def pod_of(manifest: Manifest) -> Pod:
+    """The facts of one pod."""
+    meta, spec = manifest["metadata"], manifest.get("spec", {})
+    labels = meta.get("labels") or {}
+    return Pod(
+        name=meta["name"],
+        uid=meta["uid"],
+        gang=(meta.get("namespace", ""), labels.get(_LABEL + "pod-group", "")),
+        replica=(labels.get(_LABEL + "task", ""), labels.get(_LABEL + "index", "")),
+        plan=labels.get(_LABEL + "plan", ""),
+        role=labels.get(_LABEL + "role", ""),
+        node=spec.get("nodeName") or "",
+        phase=manifest.get("status", {}).get("phase") or "Pending",
+        is_leaving=bool(meta.get("deletionTimestamp")),
+        is_ours=spec.get("schedulerName") == "bireme",
+        request=request_of(spec),
+    )
+
+
+class World:
+    """Every object at the revision of the record last applied, and the one it replaced."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.objects: dict[str, dict[Key, Manifest]] = {}
+        self.pods: dict[Key, Pod] = {}
+        self.gangs: dict[Key, dict[Key, Pod]] = {}
+        """Gang to its pods."""
+        self.before: Manifest | None = None
+        """The object of the last record as it was before; None when it is new."""
+        self.pod_before: Pod | None = None
+
+    def apply(self, record: Record) -> None:
+        """Move on by one revision; a GAP is none."""
+        self.seconds = record.seconds
+        kind = self.objects.setdefault(record.kind, {})
+        self.before = kind.get(record.key)
+        if self.before is not None and not _is_same(self.before, record.manifest):
+            self.before = None  # deleted and made again: another object of that name
+        if record.change == "DELETED":
+            kind.pop(record.key, None)
+        else:
+            kind[record.key] = record.manifest
+        if record.kind == "Pod":
+            self._apply_pod(record)
+
+    def _apply_pod(self, record: Record) -> None:
+        pod = pod_of(record.manifest)
+        self.pod_before = self.pods.pop(record.key, None)
+        if self.pod_before is not None:
+            self.gangs[self.pod_before.gang].pop(record.key, None)
+            if self.pod_before.uid != pod.uid:
+                self.pod_before = None
+        if record.change != "DELETED":
+            self.pods[record.key] = pod
+            self.gangs.setdefault(pod.gang, {})[record.key] = pod
+
+    # --- questions -------------------------------------------------------------------------
+
+    def newly_bound(self, record: Record) -> Pod | None:
+        """The pod that got its node with this record, if it is such a record."""
+        if record.kind != "Pod" or record.change == "DELETED":
+            return None
+        pod = self.pods[record.key]
+        was_bound = self.pod_before is not None and bool(self.pod_before.node)
+        return pod if pod.node and not was_bound else None
+
+    def get(self, kind: str, key: Key) -> Manifest | None:
+        """An object, or None."""
+        return self.objects.get(kind, {}).get(key)
+
+    def job(self, gang: Key) -> Manifest | None:
+        """The TrainingJob of a gang."""
+        return self.get("TrainingJob", gang)
+
+    def plan(self, gang: Key) -> Manifest | None:
+        """The published plan of a gang."""
+        group = self.get("PodGroup", gang)
+        plan: Manifest | None = group.get("status", {}).get("plan") if group else None
+        return plan
+
+    def members(self, gang: Key) -> Iterable[Pod]:
+        """The pods of a gang."""
+        return self.gangs.get(gang, {}).values()
+
+    def node_labels(self, name: str) -> dict[str, str]:
+        """Labels of a node; none when it does not exist."""
+        node = self.get("Node", ("", name)) or {}
+        labels: dict[str, str] = node.get("metadata", {}).get("labels") or {}
+        return labels
+
+    def allocatable(self, node: str) -> Amounts | None:
+        """What a node offers; None when it does not exist."""
+        found = self.get("Node", ("", node))
+        return None if found is None else amounts(found["status"].get("allocatable"))
+
+    def queue_of(self, gang: Key) -> str:
+        """The queue a gang waits and runs in."""
+        group = self.get("PodGroup", gang) or {}
+        return str(group.get("spec", {}).get("queue") or "default")
+
+
+def phase_of(job: Manifest) -> str:
+    """``status.phase``, Pending before there is any."""
+    return str(job.get("status", {}).get("phase") or "Pending")
+
+
+def is_elastic(job: Manifest) -> bool:
+    """Whether its replicas may come and go while it runs: torchrun's, within a range."""
+    spec = job["spec"]
+    tasks = spec.get("tasks") or ()
+    ranges = [
+        (t.get("minReplicas", t["replicas"]), t.get("maxReplicas", t["replicas"])) for t in tasks
+    ]
+    return spec.get("rendezvous") == "torch" and any(least < most for least, most in ranges)
+
+
+def expand(indices: str) -> Iterator[str]:
+    """The numbers of a text such as ``0-3,7``, each as text."""
+    for part in indices.split(","):
+        first, _, last = part.partition("-")
+        yield from map(str, range(int(first), int(last or first) + 1))
+
+
+def planned_nodes(plan: Manifest) -> dict[Any, str]:
+    """(task, index) or UID of every planned member to its node."""
+    nodes: dict[Any, str] = {}
+    for placement in plan.get("placements") or ():
+        if placement.get("indices"):
+            for index in expand(placement["indices"]):
+                nodes[placement["task"], index] = placement["node"]
+        for uid in placement.get("pods") or ():
+            nodes[uid] = placement["node"]
+    return nodes
+
+
+def _is_same(one: Manifest, other: Manifest) -> bool:
+    return bool(one["metadata"].get("uid") == other.get("metadata", {}).get("uid"))

@@ -1,0 +1,269 @@
+"""Everything that may happen to a cluster, one step after another, and what must hold after each.
+
+Hypothesis draws the steps: users submit, edit and delete jobs, nodes come and go, queues change,
+clocks jump, gangs end and fail, caches lag, writes are refused, the program crashes in the middle
+of its work. The truth is a dictionary (:mod:`tests.support.model.truth`); the program decides on
+what it has
+heard of it (:mod:`tests.support.model.decider`) and every decision is checked against what it saw.
+Where it
+saw everything, the cluster must take all that was decided.
+"""
+
+import copy
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from bireme.core.cycle import run_cycle
+from tests.support.model.decider import Decider
+from tests.support.model.happenings import (
+    CHANGES,
+    FIRST_QUEUES,
+    JOBS,
+    QUEUES,
+    SETTINGS,
+    Submission,
+    submissions,
+)
+from tests.support.model.invariants import violations
+from tests.support.model.promises import Promises
+from tests.support.model.standing import Case
+from tests.support.model.truth import KINDS, Thing, Truth, a_job, a_node, a_queue
+from tests.support.model.views import Move, moves_of
+from tests.support.model.workloads import COMBINED
+
+FAULTS = ("NeverFits", "QueueNotFound", "QueueInvalid")
+STEPS = 50
+"""In one life."""
+MOST_JOBS = 12
+"""At once; more of them find nothing more, only later."""
+MOST_ROUNDS = 300
+"""Until a cluster that nobody disturbs has finished everything."""
+DISTURBANCES = (
+    *("delete", "edit", "add_node", "change_node", "change_queue", "jump"),
+    *("hear", "expire", "crash"),
+)
+index = st.integers(0, 11)
+
+
+class Machine(RuleBasedStateMachine):
+    """One life of a cluster; the problems of the last step are what it fails with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.truth = Truth()
+        self.promises = Promises()
+        self.is_sound, self.count = True, 0
+        for name, gpus in (("n0", 8), ("n1", 4), ("n2", 2)):
+            self.truth.put("node", name, a_node(gpus))
+        for name, given in FIRST_QUEUES.items():
+            self.truth.put("queue", name, a_queue(**given))
+
+    @initialize(backlog=st.lists(submissions, min_size=2, max_size=6))
+    def begin(self, backlog: list[Submission]) -> None:
+        """The program starts where some jobs wait already."""
+        self.program = Decider(self.truth, COMBINED, SETTINGS)
+        for submission in backlog:
+            self.submit_one(submission)
+
+    @rule(what=st.sampled_from(DISTURBANCES), at=index, how=index)
+    def disturb(self, what: str, at: int, how: int) -> None:
+        """Something that happens rarely."""
+        getattr(self, what)(at, how)
+
+    # --- users ----------------------------------------------------------------------------------
+
+    @rule(submission=submissions)
+    def submit(self, submission: Submission) -> None:
+        """A job arrives."""
+        self.submit_one(submission)
+
+    @rule(submission=submissions)
+    def submit_and_decide(self, submission: Submission) -> None:
+        """A job arrives and the program decides at once."""
+        self.submit_one(submission)
+        self.decide(2)
+
+    def submit_one(self, submission: Submission) -> None:
+        """A job arrives, unless there are many."""
+        if len(self.truth.things["job"]) < MOST_JOBS:
+            self.count += 1
+            kind, queue, priority, estimate = submission
+            given: Thing = {"queue": QUEUES[queue], "priority": priority, "estimate": estimate}
+            job = a_job(self.truth.now, **copy.deepcopy(JOBS[kind]), **given)
+            self.truth.put("job", f"j{self.count:02}", job)
+
+    def delete(self, at: int, _: int) -> None:
+        """A job is deleted; one that holds places leaves them later."""
+        if name := _pick(self.truth.jobs("waiting", "running"), at):
+            self.promises.void()
+            if self.truth.things["job"][name]["phase"] == "waiting":
+                self.truth.remove("job", name)
+            else:
+                self.truth.change("job", name, deleted=True, phase="leaving")
+
+    def edit(self, at: int, kind: int) -> None:
+        """The spec of a job asks for other sizes."""
+        if name := _pick(self.truth.jobs("waiting", "running"), at):
+            self.promises.void()
+            spec: dict[str, Any] = {"elastic": False, **copy.deepcopy(JOBS[kind])}
+            self.truth.change("job", name, **spec)
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    def add_node(self, at: int, _: int) -> None:
+        """A node joins."""
+        gpus = (1, 2, 8)[at % 3]
+        self.count += 1
+        if len(self.truth.things["node"]) < 6:
+            self.promises.void()
+            self.truth.put("node", f"m{self.count:02}", a_node(gpus))
+
+    def change_node(self, at: int, change: int) -> None:
+        """A node is removed, lost, closed, loses two devices, or is well again."""
+        how = ("gone", "lost", "cordoned", "smaller", "well", "well")[change % 6]
+        if name := _pick(sorted(self.truth.things["node"]), at):
+            self.promises.void()
+            if how == "gone":
+                self.truth.remove("node", name)
+            elif how == "smaller":
+                offers = self.truth.things["node"][name]["offers"]
+                fewer = {**offers, "gpu": max(0, offers["gpu"] - 2)}
+                self.truth.change("node", name, offers=fewer)
+            else:
+                health = {"ready": how != "lost", "cordoned": how == "cordoned"}
+                self.truth.change("node", name, **health)
+            if how in ("gone", "lost"):
+                self.truth.lose(name)
+
+    def change_queue(self, at: int, change: int) -> None:
+        """An administrator edits a queue, makes it, or deletes it."""
+        name = QUEUES[at % len(QUEUES)]
+        self.promises.void()
+        if name not in self.truth.things["queue"]:
+            self.truth.put("queue", name, a_queue(**CHANGES[change]))
+        elif change == 0 and name != "open":
+            self.truth.remove("queue", name)
+        else:
+            self.truth.change("queue", name, **CHANGES[change])
+
+    @rule(at=index, how=st.sampled_from(("finish", "finish", "fail")))
+    def end(self, at: int, how: str) -> None:
+        """A job is done, or a member of it fails and the gang has to start again."""
+        if name := _pick(self.truth.jobs("running"), at):
+            if how == "finish":
+                self.truth.remove("job", name)
+            else:
+                self.promises.void()
+                self.truth.requeue(name, interrupted=True)
+
+    @rule(at=index)
+    def leave(self, at: int) -> None:
+        """A job that was stopped has left."""
+        if name := _pick(self.truth.jobs("leaving"), at):
+            self.truth.leave(name)
+
+    @rule(seconds=st.sampled_from((1.0, 5.0, 20.0, 70.0)))
+    def tick(self, seconds: float) -> None:
+        """Time passes."""
+        self.truth.now += seconds
+
+    def jump(self, at: int, _: int) -> None:
+        """The clock is set."""
+        self.promises.void()
+        self.truth.now += (-100.0, -5.0, 1000.0)[at % 3]
+
+    # --- the program ------------------------------------------------------------------------------
+
+    def hear(self, kind: int, most: int) -> None:
+        """Some events arrive, and the program decides on what it has heard so far."""
+        self.program.listen(KINDS[kind % 3], most)
+        self.cycle()
+
+    def expire(self, kind: int, _: int) -> None:
+        """A watch ends with 410: the kind is listed anew."""
+        self.program.relist(KINDS[kind % 3])
+
+    @rule(cycles=st.sampled_from((1, 1, 2, 5)))
+    def decide(self, cycles: int) -> None:
+        """All events arrive, and the program decides."""
+        for _ in range(cycles):
+            self.program.catch_up()
+            self.cycle()
+
+    def crash(self, writes: int, _: int) -> None:
+        """The program decides, writes some of it, and starts again."""
+        moves = [move for move in self.checked() if move["do"] != "hold"]
+        self.promises.void()
+        self.program.carry_out(moves[: writes % 4])
+        self.program.crash()
+
+    def cycle(self) -> list[Move]:
+        """One decision, carried out: on all that is so, nothing of it is refused."""
+        is_fresh = self.program.is_up_to_date
+        moves = self.checked()
+        refused = self.program.carry_out(moves)
+        if is_fresh:
+            self.demand(f"the cluster refuses what was decided: {words}" for words in refused)
+        elif any(move["do"] != "hold" for move in moves):
+            self.promises.void()
+        return moves
+
+    def checked(self) -> list[Move]:
+        """A decision in which nothing is wrong."""
+        seen = copy.deepcopy(self.program.cache)
+        moves = self.program.decide()
+        case = Case(seen, moves, self.truth.now, SETTINGS)
+        self.demand(violations(case))
+        self.demand(self.differences(moves))
+        if self.program.is_up_to_date:
+            self.demand(f"a promise is broken: {words}" for words in self.promises.broken(case))
+        return moves
+
+    def differences(self, moves: list[Move]) -> Iterable[str]:
+        """I8, I9: a program that has just started decides alike, whatever it hears of first."""
+        snapshot, shuffle = self.program.snapshot(), random.Random(len(moves))  # noqa: S311
+        waiting, running = list(snapshot.waiting), list(snapshot.running)
+        shuffle.shuffle(waiting)
+        shuffle.shuffle(running)
+        table = self.program.fresh_table()
+        other = replace(snapshot, nodes=table, waiting=tuple(waiting), running=tuple(running))
+        again = moves_of(run_cycle(other, COMBINED, explain=False), table)
+        if again != moves:
+            yield f"equal snapshots are decided differently: {moves} and {again}"
+
+    def demand(self, problems: Iterable[str]) -> None:
+        """There must be none."""
+        found = list(problems)
+        self.is_sound = self.is_sound and not found
+        if found:
+            raise AssertionError("\n".join(found))
+
+    def teardown(self) -> None:
+        """I3, I5, I9: nobody disturbs any more, and in the end everything that can has run."""
+        if not self.is_sound or not hasattr(self, "program"):
+            return
+        for _ in range(MOST_ROUNDS):
+            self.truth.now += 10.0
+            self.program.catch_up()
+            moves = self.cycle()
+            leaving = self.truth.jobs("leaving")
+            for name in leaving:
+                self.truth.leave(name)
+            if leaving or any(move["do"] != "hold" for move in moves):
+                continue
+            if not (running := self.truth.jobs("running")):
+                break
+            self.truth.remove("job", running[0])
+        left = [f"{m['job']} is left and is told {m.get('why')}" for m in moves]
+        self.demand(words for words in left if not words.endswith(FAULTS))
+        self.demand(f"{name} still holds places" for name in self.truth.jobs("running", "leaving"))
+
+
+def _pick(names: list[str], at: int) -> str:
+    """One of ``names``, or "" where there is none."""
+    return names[at % len(names)] if names else ""

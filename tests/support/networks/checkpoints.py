@@ -1,0 +1,111 @@
+"""Folders that Bireme loads as checkpoints, with cards that state what lies in them."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import onnx
+
+from bireme.onnx import cards
+from bireme.onnx.cards import Card, PartCard, Parts
+from bireme.onnx.checkpoints import AFFINITIES, LOGITS, SCORES
+from bireme.rl import encoders
+from bireme.rl.protocols import Shape
+from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, GangFacts
+from tests.support.networks.graphs import weighted_sum
+
+ORDERER: Final = "orderer.onnx"
+PLACER: Final = "placer.onnx"
+SIZER: Final = "sizer.onnx"
+
+
+def write(
+    folder: Path,
+    *,
+    orderer: Sequence[float] = (),
+    placer: Sequence[float] = (),
+    sizer: Sequence[float] = (),
+    order_encoder: str = GANG_FACTS,
+    place_encoder: str = NODE_FACTS,
+    size_encoder: str = SIZE_FACTS,
+    stops_others: bool = False,
+    name: str = "small",
+) -> Path:
+    """A checkpoint whose parts weigh the features of their encoder; a part without weights is not.
+
+    Returns ``folder``.
+    """
+    parts: dict[str, PartCard] = {}
+    if orderer:
+        shapes = encoders.order_encoder(order_encoder).inputs
+        made = weighted_sum(shapes, SCORES, orderer)
+        part = write_part(folder / ORDERER, made, order_encoder, shapes, SCORES)
+        parts["orderer"] = msgspec.structs.replace(part, stops_others=stops_others)
+    if placer:
+        shapes = encoders.place_encoder(place_encoder).inputs
+        made = weighted_sum(shapes, AFFINITIES, placer)
+        parts["placer"] = write_part(folder / PLACER, made, place_encoder, shapes, AFFINITIES)
+    if sizer:
+        shapes = encoders.size_encoder(size_encoder).inputs
+        made = weighted_sum(shapes, LOGITS, sizer)
+        parts["sizer"] = write_part(folder / SIZER, made, size_encoder, shapes, LOGITS)
+    write_card(folder, card(name, Parts(**parts)))
+    return folder
+
+
+def write_part(
+    path: Path,
+    model: onnx.ModelProto | bytes,
+    encoder: str,
+    inputs: Mapping[str, Shape],
+    output: tuple[str, str],
+) -> PartCard:
+    """``model`` as a file, and what a card says of it."""
+    written = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(written)
+    return PartCard(
+        file=path.name,
+        sha256=sha256(written).hexdigest(),
+        bytes=len(written),
+        opset=20 if isinstance(model, bytes) else model.opset_import[0].version,
+        encoder=encoder,
+        inputs=dict(inputs),
+        outputs={output[0]: (output[1],)},
+    )
+
+
+def write_orderer(folder: Path, model: onnx.ModelProto | bytes, **facts: Any) -> Path:
+    """A checkpoint of one orderer, ``model``; its card tells the truth but for ``facts``.
+
+    Returns ``folder``.
+    """
+    part = write_part(folder / ORDERER, model, GANG_FACTS, GangFacts.inputs, SCORES)
+    part = msgspec.structs.replace(part, **facts)
+    write_card(folder, card("small", Parts(orderer=part)))
+    return folder
+
+
+def card(name: str, parts: Parts) -> Card:
+    """A card that says little."""
+    return Card(
+        name=name,
+        summary="A weighted sum of a few facts.",
+        paper="",
+        made="2026-11-21",
+        command="none: its weights are written down",
+        seeds=(0,),
+        data="nothing",
+        training={"steps": 0.0, "minutes": 0.0},
+        results=(),
+        parts=parts,
+    )
+
+
+def write_card(folder: Path, written: Card) -> str:
+    """``written`` into ``folder``; its sha256."""
+    text = cards.encode(written)
+    (folder / cards.CARD_FILE).write_bytes(text)
+    return sha256(text).hexdigest()

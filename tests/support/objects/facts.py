@@ -1,0 +1,173 @@
+"""Facts for unit tests, read from manifests: a job, its plan, its pods and what they look like.
+
+Each builder states only what its case is about. Pods come from :class:`PodFactory`, as in life.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from bireme.kube import (
+    allocations,
+    names,
+    plans,
+    pod_builder,
+    pod_groups,
+    pods,
+    quantities,
+    training_jobs,
+    wire,
+)
+from bireme.kube.allocations import GangView
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.pod_builder import PodFactory
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.training_jobs import JobFacts
+from tests.support.scenario.manifests import Manifest, pod_group, training_job
+
+T = TypeVar("T")
+CREATED = 1_000_000.0
+"""POSIX seconds at which everything was created."""
+
+
+def through_the_wire(manifest: Any, kind: type[T]) -> T:
+    """``manifest`` as a reflector would decode it."""
+    return msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
+
+
+def served(
+    manifest: Manifest,
+    uid: str,
+    /,
+    *,
+    namespace: str = "default",
+    version: str = "1",
+    **metadata: Any,
+) -> Manifest:
+    """``manifest`` with the metadata that an API server adds."""
+    added = {
+        "uid": uid,
+        "namespace": namespace,
+        "resourceVersion": version,
+        "creationTimestamp": quantities.format_timestamp(CREATED),
+        "generation": 1,
+    }
+    return {**manifest, "metadata": {**added, **manifest["metadata"], **metadata}}
+
+
+def a_job(
+    *tasks: Manifest,
+    name: str = "job",
+    status: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> JobFacts:
+    """A TrainingJob of one worker unless tasks are given; its uid is ``<name>-uid``."""
+    manifest = served(training_job(name, *tasks, **spec), f"{name}-uid", **(metadata or {}))
+    return training_jobs.from_manifest(
+        through_the_wire({**manifest, "status": dict(status or {})}, wire.Custom)
+    )
+
+
+def a_plan(
+    job: JobFacts,
+    nodes: Sequence[str] = ("n0",),
+    *,
+    epoch: int = 1,
+    attempt: int | None = None,
+    planned: float = CREATED,
+    mode: str = "Pinned",
+) -> PlanFacts:
+    """A plan of all replicas of ``job``, dealt out over ``nodes`` in turn."""
+    members = [(task.name, index) for task in job.tasks for index in range(task.replicas)]
+    return PlanFacts(
+        epoch=epoch,
+        attempt=job.attempt if attempt is None else attempt,
+        spec_hash=job.spec_hash,
+        mode=mode,
+        planned=planned,
+        requests={task.name: task.request for task in job.tasks},
+        roles={task.name: task.role.value for task in job.tasks},
+        members=tuple(
+            Member(task, nodes[turn % len(nodes)], index)
+            for turn, (task, index) in enumerate(members)
+        ),
+    )
+
+
+def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
+    """The PodGroup of ``job``, holding ``plan``."""
+    owner = pod_builder.owner_reference(job)
+    if plan is not None:
+        status["plan"] = plans.to_manifest(plan)
+    manifest = served(pod_group(job.key[1], 1), f"{job.key[1]}-group", ownerReferences=[owner])
+    return pod_groups.from_manifest(through_the_wire({**manifest, "status": status}, wire.Custom))
+
+
+def pod_manifest(
+    job: JobFacts,
+    plan: PlanFacts,
+    member: Member,
+    phase: str = "Running",
+    *,
+    node: str | None = None,
+    ready: bool | None = None,
+    status: Mapping[str, Any] | None = None,
+    **metadata: Any,
+) -> Manifest:
+    """The pod of ``member`` once it was created; on its planned node unless told otherwise."""
+    made = PodFactory(job, plan).manifest(member)
+    where = member.node if node is None else node
+    if where:
+        made["spec"]["nodeName"] = where
+    is_ready = phase == "Running" if ready is None else ready
+    said = {"phase": phase, "conditions": [{"type": "Ready", "status": str(is_ready)}]}
+    uid = f"{made['metadata']['name']}-uid"
+    return {**served(made, uid, **metadata), "status": {**said, **(status or {})}}
+
+
+def a_pod(
+    job: JobFacts, plan: PlanFacts, member: Member, phase: str = "Running", **options: Any
+) -> PodFacts:
+    """The facts of :func:`pod_manifest`."""
+    made = pod_manifest(job, plan, member, phase, **options)
+    return pods.from_manifest(through_the_wire(made, wire.Pod))
+
+
+def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangView:
+    """The view of ``job`` under ``plan`` with exactly these pods."""
+    return allocations.of_job(job.key, job.uid, plan, there)
+
+
+def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:
+    """A pod for every member, Running; ``phases`` by pod name without the job, ``_`` for ``-``."""
+    found = []
+    for member in plan.members:
+        phase = phases.get(f"{member.task}_{member.index}", "Running")
+        found.append(a_pod(job, plan, member, phase))
+    return found
+
+
+def gated_pod(
+    name: str, group: str = "group", *, labels: Mapping[str, str] | None = None, **spec: Any
+) -> Manifest:
+    """A pod of another controller, waiting behind Bireme's gate; its uid is ``<name>-uid``."""
+    container = {"name": "main", "image": "any", "resources": {"requests": {"cpu": "1"}}}
+    given = {names.POD_GROUP_LABEL: group, **(labels or {})}
+    return served(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": given},
+            "spec": {
+                "schedulerName": names.SCHEDULER_NAME,
+                "schedulingGates": [{"name": names.PLAN_GATE}],
+                "containers": [container],
+                **spec,
+            },
+            "status": {"phase": "Pending"},
+        },
+        f"{name}-uid",
+    )

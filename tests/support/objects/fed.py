@@ -1,0 +1,96 @@
+"""A ClusterState fed by hand, the way reflectors feed it."""
+
+from typing import Any
+
+from bireme.core.gangs import Gang
+from bireme.core.reasons import Reason
+from bireme.core.resources import IntArray
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import names, nodes, plans, wire
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import PlanFacts
+from bireme.testing import a_node
+from tests.support.objects.facts import (
+    CREATED,
+    a_job,
+    a_plan,
+    pod_manifest,
+    served,
+    through_the_wire,
+)
+from tests.support.scenario.manifests import GPU, Manifest, pod, pod_group, task, training_job
+
+WORKERS = task("worker", 2, gpus=2)
+JOB = a_job(WORKERS)
+PLAN = a_plan(JOB, ("n0", "n1"))
+
+
+class Cluster:
+    """A state fed as by reflectors: two nodes of eight GPUs, and what a test adds."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState(SchedulingSettings())
+        self.changes = 0
+        self.state.on_change = self._count
+        for name in ("n0", "n1"):
+            self.node(name)
+
+    def _count(self) -> None:
+        self.changes += 1
+
+    def node(self, name: str, gpus: int = 8, **fields: Any) -> None:
+        made = through_the_wire(nodes.to_manifest(a_node(name, gpus, **fields)), wire.Node)
+        self.state.put_node(("", name), made)
+
+    def member(self, manifest: Manifest) -> None:
+        key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        self.state.put_member(key, through_the_wire(manifest, wire.Pod))
+
+    def gone(self, manifest: Manifest) -> None:
+        key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        self.state.delete_member(key, through_the_wire(manifest, wire.Pod))
+
+    def other(self, name: str, node: str, gpus: int, phase: str = "Running") -> None:
+        made = {**pod(name, gpus, nodeName=node), "status": {"phase": phase}}
+        self.state.put_other_pod(("default", name), through_the_wire(made, wire.Pod))
+
+    def job(self, *tasks: Manifest, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        manifest = served(training_job("job", *(tasks or (WORKERS,)), **spec), "job-uid")
+        made = through_the_wire({**manifest, "status": status or {}}, wire.Custom)
+        self.state.put_job(("default", "job"), made)
+
+    def group(
+        self, plan: PlanFacts | None, owner: str = "job-uid", name: str = "job", **spec: Any
+    ) -> None:
+        kind = {"apiVersion": names.API_VERSION, "kind": "TrainingJob"}
+        owners = [{**kind, "uid": owner}] if owner else []
+        manifest = served(pod_group(name, 1, **spec), f"{name}-group", ownerReferences=owners)
+        manifest["status"] = {} if plan is None else {"plan": plans.to_manifest(plan)}
+        self.state.put_group(("default", name), through_the_wire(manifest, wire.Custom))
+
+    def snapshot(self, **options: Any) -> ClusterSnapshot:
+        return self.state.snapshot(CREATED, **options)
+
+    def gpus(self, **options: Any) -> list[int]:
+        """GPUs in use on every node."""
+        return gpus(self.snapshot(**options))
+
+    def waiting(self) -> list[Gang]:
+        return list(self.snapshot().waiting)
+
+    def fault(self) -> tuple[Reason, str]:
+        (gang,) = (gang for gang in self.waiting() if gang.kind == "TrainingJob")
+        if gang.fault is None:
+            raise AssertionError("the job waits without a fault")
+        return gang.fault
+
+
+def gpus(snapshot: ClusterSnapshot, used: IntArray | None = None) -> list[int]:
+    column = snapshot.nodes.axis.column(GPU)
+    found: list[int] = (snapshot.used if used is None else used)[:, column].tolist()
+    return found
+
+
+def own_pod(index: int, phase: str = "Running", node: str | None = None, **meta: Any) -> Manifest:
+    return pod_manifest(JOB, PLAN, PLAN.members[index], phase, node=node, **meta)

@@ -1,0 +1,243 @@
+"""One namespace as its user sees it: create, read, wait, delete."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.scenario.manifests import Manifest
+from tests.support.scenario.waiting import PATIENCE_SECONDS, eventually
+from tools.controlplane.cluster import Cluster
+from tools.controlplane.errors import ControlPlaneError
+
+KUBEFLOW_KINDS: Final = {
+    "PyTorchJob": ("/apis/kubeflow.org/v1", "pytorchjobs"),
+    "TFJob": ("/apis/kubeflow.org/v1", "tfjobs"),
+    "MPIJob": ("/apis/kubeflow.org/v1", "mpijobs"),
+    "XGBoostJob": ("/apis/kubeflow.org/v1", "xgboostjobs"),
+    "PaddleJob": ("/apis/kubeflow.org/v1", "paddlejobs"),
+}
+PLURALS: Final = {
+    "TrainingJob": ("/apis/bireme.dev/v1alpha1", "trainingjobs"),
+    "PodGroup": ("/apis/bireme.dev/v1alpha1", "podgroups"),
+    "Pod": ("/api/v1", "pods"),
+    "Service": ("/api/v1", "services"),
+    "Event": ("/api/v1", "events"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+    **KUBEFLOW_KINDS,
+}
+CLUSTER_PLURALS: Final = {
+    "Queue": ("/apis/bireme.dev/v1alpha1", "queues"),
+    "SchedulingPolicy": ("/apis/bireme.dev/v1alpha1", "schedulingpolicies"),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
+    "Node": ("/api/v1", "nodes"),
+    "NodePool": ("/apis/karpenter.sh/v1", "nodepools"),
+    "KWOKNodeClass": ("/apis/karpenter.kwok.sh/v1alpha1", "kwoknodeclasses"),
+    "NodePoolScaler": ("/apis/bireme.dev/v1alpha1", "nodepoolscalers"),
+}
+ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A namespace of ``cluster``; ``explain`` adds to every failed wait."""
+
+    cluster: Cluster
+    namespace: str
+    explain: Callable[[], str] = str
+
+    @classmethod
+    @contextmanager
+    def staying(cls, cluster: Cluster, explain: Callable[[], str] = str) -> Iterator["Tenant"]:
+        """A tenant with a new namespace, which is cleared at the end of the block."""
+        tenant = cls(cluster, cluster.create_namespace(f"tenant-{secrets.token_hex(3)}"), explain)
+        yield tenant
+        tenant.leave()
+
+    def leave(self) -> None:
+        """Clears the namespace and has it deleted."""
+        self.clear()
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+
+    def clear(self) -> None:
+        """Deletes what the tenant has, and returns when none of its pods is left."""
+        everything = ("--all", "-n", self.namespace, "--wait=false")
+        kinds = "trainingjobs,podgroups,jobs,statefulsets,services"
+        self.cluster.kubectl("delete", kinds, *everything, check=False)
+
+        def left() -> list[str]:
+            # By force: no kubelet confirms the end of a pod whose fake node is gone.
+            self.cluster.kubectl("delete", "pods", *everything, "--force", check=False)
+            return [pod["metadata"]["name"] for pod in self.pods()]
+
+        self.eventually(left, lambda names: not names)
+
+    # --- objects ---------------------------------------------------------------------------
+
+    def path(self, kind: str, name: str = "") -> str:
+        """The API path of a collection or of one object in it."""
+        if kind in CLUSTER_PLURALS:
+            group, plural = CLUSTER_PLURALS[kind]
+            base = f"{group}/{plural}"
+        else:
+            group, plural = PLURALS[kind]
+            base = f"{group}/namespaces/{self.namespace}/{plural}"
+        return f"{base}/{name}" if name else base
+
+    def create(self, *manifests: Manifest) -> Manifest:
+        """Creates objects in the given order; the last as the API server returned it."""
+        created: Manifest = {}
+        for manifest in manifests:
+            created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
+        return created
+
+    def refusal(self, manifest: Manifest) -> str:
+        """What the API server says against ``manifest``; empty when it took it."""
+        reply = self.cluster.api.request("POST", self.path(manifest["kind"]), manifest)
+        return str(reply.json()["message"]) if reply.status >= 400 else ""
+
+    def get(self, kind: str, name: str) -> Manifest:
+        """The object, which must exist."""
+        return self.cluster.api.get(self.path(kind, name))
+
+    def find(self, kind: str, name: str) -> Manifest | None:
+        """The object, or None."""
+        reply = self.cluster.api.request("GET", self.path(kind, name))
+        if reply.status == 404:
+            return None
+        if reply.status != 200:
+            raise ControlPlaneError(f"{kind} {name}: {reply.status} {reply.body[:500]!r}")
+        return reply.json()
+
+    def all(self, kind: str, selector: str = "") -> list[Manifest]:
+        """All objects of a kind that carry the labels of ``selector``."""
+        query = f"?labelSelector={selector}" if selector else ""
+        items: list[Manifest] = self.cluster.api.get(self.path(kind) + query)["items"]
+        return items
+
+    def delete(self, kind: str, name: str, grace_seconds: int | None = None) -> None:
+        """Asks for the deletion of an object, of its dependents too, and waits for neither."""
+        options: Manifest = {"propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        reply = self.cluster.api.request("DELETE", self.path(kind, name), options)
+        if reply.status not in (200, 202, 404):
+            raise ControlPlaneError(f"delete {kind} {name}: {reply.status} {reply.body[:500]!r}")
+
+    def patch(self, kind: str, name: str, change: Manifest, subresource: str = "") -> None:
+        """Merges ``change`` into an object, or into ``status`` or another subresource of it."""
+        scope = () if kind in CLUSTER_PLURALS else ("-n", self.namespace)
+        if subresource:
+            scope = (*scope, f"--subresource={subresource}")
+        arguments = ("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+        self.cluster.kubectl(*arguments, *scope)
+
+    # --- what came of them -----------------------------------------------------------------
+
+    def status(self, name: str, kind: str = "TrainingJob") -> Manifest:
+        """The status of a job (or of another object), empty before it has any."""
+        status: Manifest = self.get(kind, name).get("status", {})
+        return status
+
+    def plan(self, name: str) -> Manifest | None:
+        """The plan of a PodGroup; None when there is none."""
+        group = self.find("PodGroup", name)
+        return None if group is None else group.get("status", {}).get("plan")
+
+    def pods(self, group: str = "") -> list[Manifest]:
+        """Pods of one gang, or all of the namespace."""
+        return self.all("Pod", f"bireme.dev/pod-group={group}" if group else "")
+
+    def eventually(
+        self,
+        read: Callable[[], Any],
+        is_right: Callable[[Any], object] = bool,
+        timeout_seconds: float = PATIENCE_SECONDS,
+    ) -> Any:
+        """See :func:`tests.support.scenario.waiting.eventually`."""
+        return eventually(read, is_right, timeout_seconds, explain=self._story)
+
+    def _story(self) -> str:
+        """What there is and what happened, for a wait that failed."""
+        try:
+            told = [_line_of_pod(pod) for pod in self.pods()]
+            told += [_line_of_event(event) for event in self.all("Event")[-60:]]
+        except ControlPlaneError as error:
+            told = [f"the namespace cannot be read: {error}"]
+        return "\n".join((*told, self.explain()))
+
+    def await_phase(
+        self, name: str, phase: str, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> Manifest:
+        """The status of a TrainingJob once it is in ``phase``."""
+        return self._await(name, "phase", phase, timeout_seconds)
+
+    def await_reason(
+        self, name: str, reason: str, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> Manifest:
+        """The status of a TrainingJob once ``reason`` is its reason."""
+        return self._await(name, "reason", reason, timeout_seconds)
+
+    def _await(self, name: str, field: str, value: str, timeout_seconds: float) -> Manifest:
+        found: Manifest = self.eventually(
+            lambda: self.status(name), lambda s: s.get(field) == value, timeout_seconds
+        )
+        return found
+
+    def await_group(self, name: str, **fields: str) -> Manifest:
+        """The status of a PodGroup once it has these values; ``message`` may be a part."""
+        words = fields.pop("message", "")
+        found: Manifest = self.eventually(
+            lambda: self.status(name, "PodGroup"),
+            lambda said: (
+                words in said.get("message", "")
+                and all(said.get(key) == value for key, value in fields.items())
+            ),
+        )
+        return found
+
+    def await_gone(self, kind: str, name: str, timeout_seconds: float = 90.0) -> None:
+        """Returns when the object does not exist.
+
+        The garbage collector alone takes up to 30 s to learn of new CRDs.
+        """
+        self.eventually(lambda: self.find(kind, name), lambda o: o is None, timeout_seconds)
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """(type, reason, message) of the events about an object."""
+        return [
+            (event["type"], event["reason"], event["message"])
+            for event in self.all("Event")
+            if event["involvedObject"]["name"] == name
+        ]
+
+
+def nodes_of(pods: list[Manifest]) -> dict[str, str]:
+    """Pod name to node, for the pods that hold one."""
+    bound = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in pods}
+    return {name: node for name, node in bound.items() if node}
+
+
+def uids_of(pods: list[Manifest]) -> dict[str, str]:
+    """Pod name to UID."""
+    return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
+
+
+def environment(pod: Manifest) -> dict[str, str]:
+    """The variables of a pod's first container."""
+    return {v["name"]: v["value"] for v in pod["spec"]["containers"][0].get("env", ())}
+
+
+def _line_of_pod(pod: Manifest) -> str:
+    meta, node = pod["metadata"], pod["spec"].get("nodeName")
+    times = f"made {meta['creationTimestamp']}, deleted {meta.get('deletionTimestamp')}"
+    return f"{meta['name']} ({meta['uid']}): {pod['status'].get('phase')} on {node}, {times}"
+
+
+def _line_of_event(event: Manifest) -> str:
+    about, when = event["involvedObject"], event.get("lastTimestamp") or event.get("eventTime")
+    return f"{when} {about['kind']} {about['name']}: {event['reason']}: {event.get('message')}"

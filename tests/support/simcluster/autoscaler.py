@@ -1,0 +1,113 @@
+"""A node pool and what makes its nodes, with a NodePoolScaler that may size it.
+
+It removes nodes as Karpenter does for static pools: first those still on the way, then nodes
+without any pod, in no stated order, and then busy ones. What it was told to remove it removes late.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from bireme.kube import quantities
+from bireme.kube.nodes import to_manifest
+from bireme.testing import a_node
+from tests.support.fakeapi.discovery import resources
+from tests.support.fakeapi.scales import owner
+from tests.support.fakeapi.store import Object
+from tests.support.scenario.pools import pool_scaler
+from tests.support.simcluster import bodies
+from tests.support.simcluster.bodies import NODE_POOLS, NODES, PODS, SCALERS
+from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.processes import EPOCH_SECONDS
+from tests.support.simcluster.virtual import VirtualLoop
+
+POOL: Final = "grown"
+MOST_NODES: Final = 2
+LABELS: Final = {"karpenter.sh/nodepool": POOL}
+_DELAY_SECONDS: Final = (2.0, 20.0)
+
+
+class Autoscaler:
+    """Follows the replicas of the NodePool ``POOL``."""
+
+    def __init__(
+        self, server: ApiServer, loop: VirtualLoop, chance: Random, tell: Callable[[str], None]
+    ) -> None:
+        self._server = server
+        self._store = server.store
+        self._loop = loop
+        self._chance = chance
+        self._tell = tell
+        self._made = 0
+
+    def start(self) -> None:
+        """Make the pool and its scaler, and begin to look once a second."""
+        kinds = {"nodepools": ("NodePool", False)}
+        document = resources("karpenter.sh/v1", kinds, ("nodepools",))
+        self._server.documents["/apis/karpenter.sh/v1"] = document
+        creator = [owner("kubectl-create")]
+        spec = {"replicas": self._chance.randint(0, MOST_NODES)}
+        pool = {"metadata": {"name": POOL, "managedFields": creator}, "spec": spec}
+        self._store.create(NODE_POOLS, ("", POOL), {**pool, "kind": "NodePool"})
+        scale_in = {"policy": "WhenEmpty", "coolDownSeconds": 60}
+        scaler = pool_scaler(POOL, most=MOST_NODES, scaleIn=scale_in, leadSeconds=30)
+        self._store.create(SCALERS, ("", POOL), {**scaler, "status": self._forecast()})
+        self._loop.create_task(self._follow(), context=WORLD.copy())
+
+    def _forecast(self) -> Object:
+        """What a night may have come to, be it far beyond what the pool may have."""
+        hours = [
+            {
+                "hour": quantities.format_timestamp(begin),
+                "p50": 0.0,
+                "upper": self._chance.choice((0, 0, 9)),
+            }
+            for begin in range(int(EPOCH_SECONDS) // 3600 * 3600, int(EPOCH_SECONDS) + 7200, 3600)
+        ]
+        return {"forecast": hours, "forecastTime": quantities.format_timestamp(EPOCH_SECONDS)}
+
+    @property
+    def _nodes(self) -> list[str]:
+        found = self._store.collection(NODES).objects.items()
+        return [key[1] for key, node in found if is_grown(node)]
+
+    async def _follow(self) -> None:
+        on_the_way: list[float] = []
+        while True:
+            await asyncio.sleep(1.0)
+            now = self._loop.time()
+            for _ in [due for due in on_the_way if due <= now]:
+                self._make()
+            on_the_way = [due for due in on_the_way if due > now]
+            wanted = int(self._store.get(NODE_POOLS, ("", POOL))["spec"]["replicas"])
+            missing = wanted - len(self._nodes) - len(on_the_way)
+            if missing > 0:
+                delays = (self._chance.uniform(*_DELAY_SECONDS) for _ in range(missing))
+                on_the_way += [now + delay for delay in delays]
+            elif missing < 0:
+                kept = max(0, len(on_the_way) + missing)
+                missing += len(on_the_way) - kept
+                on_the_way = on_the_way[:kept]
+                await self._remove(-missing)
+
+    def _make(self) -> None:
+        self._made += 1
+        node = a_node(f"{POOL}-{self._made}", cpu_millis=95_000, labels=LABELS)
+        self._store.create(NODES, ("", node.name), to_manifest(node))
+
+    async def _remove(self, count: int) -> None:
+        if not count:
+            return
+        await asyncio.sleep(self._chance.uniform(0.0, 5.0))
+        pods = self._store.collection(PODS).objects.values()
+        used = {bodies.node_of(pod) for pod in pods}
+        nodes = self._chance.sample(self._nodes, len(self._nodes))
+        for name in sorted(nodes, key=lambda name: name in used)[:count]:
+            self._tell(f"autoscaler removes {name}" + (", which is in use" * (name in used)))
+            self._store.delete(NODES, ("", name), {})
+
+
+def is_grown(node: Object) -> bool:
+    """Whether a node is one of the pool's."""
+    return LABELS.items() <= (node["metadata"].get("labels") or {}).items()

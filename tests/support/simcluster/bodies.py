@@ -1,0 +1,68 @@
+"""Small questions about stored objects that the models of the cluster ask again and again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.fakeapi.store import Object
+from tests.support.objects.kubelets import REQUIRED
+
+PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+SERVICES = "/api/v1/services"
+JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
+GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
+QUEUES = "/apis/bireme.dev/v1alpha1/queues"
+POLICIES = "/apis/bireme.dev/v1alpha1/schedulingpolicies"
+SCALERS = "/apis/bireme.dev/v1alpha1/nodepoolscalers"
+NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+ENDED = ("Succeeded", "Failed")
+
+
+def phase(obj: Object) -> str:
+    """``status.phase``; Pending before there is any."""
+    return str((obj.get("status") or {}).get("phase") or "Pending")
+
+
+def uid(obj: Object) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def node_of(pod: Object) -> str:
+    """The node a pod is bound to; empty for none."""
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def is_leaving(obj: Object) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def is_gated(pod: Object) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def lingers(obj: Object) -> bool:
+    """Pods on a node end before they go, as long as they have not ended yet."""
+    return obj["kind"] == "Pod" and bool(node_of(obj)) and phase(obj) not in ENDED
+
+
+def is_ready(node: Object) -> bool:
+    conditions = node["status"]["conditions"]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def pins(pod: Object) -> list[set[str]]:
+    """The node names each required term allows; no terms means any node."""
+    affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
+    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
+    return [set(_names(term)) for term in required.get("nodeSelectorTerms") or ()]
+
+
+def _names(term: Object) -> Iterator[str]:
+    for requirement in term.get("matchFields") or ():
+        yield from requirement["values"]
+
+
+def label(obj: Object, name: str) -> str:
+    """A label of Bireme's; empty when it is missing."""
+    return str((obj["metadata"].get("labels") or {}).get(f"bireme.dev/{name}", ""))

@@ -1,0 +1,173 @@
+"""Everything of one simulated cluster, put together from a seed."""
+
+import asyncio
+from collections.abc import MutableMapping
+from random import Random
+from typing import Any
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import quantities
+from bireme.kube.nodes import to_manifest
+from bireme.testing import a_node
+from bireme_operator.settings import OperatorSettings
+from tests.support.fakeapi.store import Change, Object, Refusal, Store
+from tests.support.history.records import Key, Record
+from tests.support.simcluster import bodies
+from tests.support.simcluster.autoscaler import Autoscaler
+from tests.support.simcluster.bodies import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
+from tests.support.simcluster.kubelets import Kubelets
+from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.processes import (
+    EPOCH_SECONDS,
+    ExtenderProcess,
+    OperatorProcess,
+    Process,
+)
+from tests.support.simcluster.scheduler import Scheduler
+from tests.support.simcluster.virtual import PROCESS, VirtualLoop
+from tests.support.simcluster.weather import Weather
+
+KINDS = {
+    NODES: "Node",
+    PODS: "Pod",
+    JOBS: "TrainingJob",
+    GROUPS: "PodGroup",
+    QUEUES: "Queue",
+    NODE_POOLS: "NodePool",
+}
+SCHEDULING = SchedulingSettings(min_runtime_seconds=10, resize_settle_seconds=10, eviction_budget=2)
+OPERATOR = OperatorSettings(node_lost_seconds=20.0)
+RESTART_SECONDS = (1.0, 15.0)
+_POOL_CHANCE = 0.4
+"""How many clusters have a node pool that grows and shrinks."""
+
+
+class SimulatedCluster:
+    """Nodes, an API server, a scheduler, two operators, an extender, and what they did."""
+
+    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+        self.seed = seed
+        self.loop = loop
+        self.records: list[Record] = []
+        self.story: list[tuple[float, str]] = []
+        self.errors: list[str] = []
+        """What the programs under test logged as an error."""
+        self.disturbed: set[Key] = set()
+        """Gangs that lost a replica before they were said to run, or their PodGroup, by others."""
+        self.removed: set[Key] = set()
+        """Jobs that their user deleted."""
+        self.weather = Weather(self.chance("weather"))
+        self.store = Store(self._date)
+        self.store.lingers = bodies.lingers
+        self.server = ApiServer(self.store, self.weather)
+        drawn = self.chance("processes")
+        self.operators = [
+            OperatorProcess(
+                name, self.server, loop, drawn, (OPERATOR, SCHEDULING), self._began_to_lead
+            )
+            for name in ("operator-a", "operator-b")
+        ]
+        self.extender = ExtenderProcess("extender", self.server, loop, drawn, SCHEDULING)
+        self.kubelets = Kubelets(self.server, loop, self.chance("kubelets"), self.disturb)
+        self.scheduler = Scheduler(
+            self.server, self.extender, loop, self.chance("scheduler"), self.tell
+        )
+        drawn = self.chance("autoscaler")
+        self.autoscaler = (
+            Autoscaler(self.server, loop, drawn, self.tell)
+            if drawn.random() < _POOL_CHANCE
+            else None
+        )
+        for resource, kind in KINDS.items():
+            self._record(resource, kind)
+
+    def chance(self, use: str) -> Random:
+        """A source of chance of its own for every use."""
+        return Random(f"{self.seed}/{use}")  # noqa: S311  # replays, not secrets
+
+    def _date(self) -> str:
+        return quantities.format_timestamp(EPOCH_SECONDS + self.loop.time())
+
+    def _record(self, resource: str, kind: Any) -> None:
+        def note(change: Change) -> None:
+            shown = change.after or change.before or {}
+            how: Any = "ADDED" if change.before is None else "MODIFIED"
+            seconds = round(self.loop.time(), 3)
+            self.records.append(
+                Record(seconds, how if change.after else "DELETED", kind, change.version, shown)
+            )
+
+        self.store.collection(resource).subscribers.append(note)
+
+    def tell(self, text: str) -> None:
+        """Add a line to the story."""
+        self.story.append((self.loop.time(), text))
+
+    def log(self, _: Any, level: str, event: MutableMapping[str, Any]) -> str:
+        """A structlog processor: what processes log becomes part of the story."""
+        words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+        line = f"{PROCESS.get()} says {event.get('event')} {words}"
+        self.tell(line)
+        if level in ("error", "exception", "critical"):
+            self.errors.append(f"{line} ({self.loop.time():.2f} s)")
+        return ""
+
+    def _began_to_lead(self, identity: str, epoch: int) -> None:
+        self.tell(f"{identity} leads, epoch {epoch}")
+
+    def disturb(self, pod: Object) -> None:
+        """A pod is taken away: an operator that did not see it cannot know it was there."""
+        gang = (pod["metadata"]["namespace"], bodies.label(pod, "pod-group"))
+        job = self.store.collection(JOBS).objects.get(gang)
+        if job is not None and bodies.node_of(pod) and bodies.phase(job) != "Running":
+            self.disturbed.add(gang)
+
+    # --- furniture -------------------------------------------------------------------------
+
+    def put(self, resource: str, manifest: Object, namespace: str = "") -> bool:
+        """Create an object, status included; False when the name is taken."""
+        key = (namespace, manifest["metadata"]["name"])
+        try:
+            self.store.create(resource, key, manifest)
+        except Refusal:
+            return False
+        return True
+
+    def add_node(self, name: str) -> bool:
+        """A node of eight GPUs in one of two racks."""
+        rack = f"r{int(name.removeprefix('n')) % 2}"
+        return self.put(NODES, to_manifest(a_node(name, rack=rack)))
+
+    # --- processes -------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """All that can be killed and come back by themselves."""
+        return (*self.operators, self.extender)
+
+    def start(self) -> None:
+        """Start everything that runs by itself."""
+        self.kubelets.start()
+        self.scheduler.start()
+        if self.autoscaler is not None:
+            self.autoscaler.start()
+        for process in self.processes:
+            self.loop.create_task(self._keep(process), context=WORLD.copy())
+
+    async def _keep(self, process: Process) -> None:
+        """Restart a container that has ended, as its kubelet would."""
+        chance = self.chance(process.name)
+        while True:
+            if not process.is_up:
+                process.start()
+                self.tell(f"{process.name} starts")
+            while process.is_up:
+                await asyncio.sleep(0.5)
+            self.tell(f"{process.name} has ended")
+            await asyncio.sleep(chance.uniform(*RESTART_SECONDS))
+
+    async def stop(self) -> None:
+        """End everything."""
+        self.scheduler.stop()
+        for process in self.processes:
+            await process.kill()

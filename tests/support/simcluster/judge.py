@@ -1,0 +1,154 @@
+"""What is wrong with a simulated run: its history, its end, and the programs themselves.
+
+:mod:`tests.support.history` judges every revision. Here is what it cannot know: whether everything
+that can run
+has run once the faults are over, whether anything is left over, and whether a program under test
+met something it did not expect.
+"""
+
+from collections.abc import Iterator
+
+from bireme.kube.client import NotLeader
+from tests.support.fakeapi.store import Object
+from tests.support.history.check import check
+from tests.support.history.gang_checks import partial
+from tests.support.history.violations import Violation
+from tests.support.history.world import World
+from tests.support.simcluster import bodies
+from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
+from tests.support.simcluster.bodies import GROUPS, JOBS, PODS, POLICIES, SCALERS
+from tests.support.simcluster.cluster import OPERATOR, SCHEDULING, SimulatedCluster
+from tests.support.simcluster.tenants import HOPELESS
+
+GRACE_SECONDS = 240.0
+"""How long a gang may be halfway while faults strike: a bind timeout, and the longest of them."""
+CALM_SECONDS = 900.0
+"""Within this time after the last fault, everything that can run has run and nothing is left."""
+
+
+def unfinished(cluster: SimulatedCluster) -> list[str]:
+    """What still has to happen before all is done."""
+    jobs = cluster.store.collection(JOBS).objects.items()
+    found = [
+        f"job-stuck: {key[1]}: {_said(job)}"
+        for key, job in jobs
+        if bodies.phase(job) not in bodies.ENDED and key[1] != HOPELESS
+    ]
+    found += [
+        f"hopeless-silent: {key[1]}: {_said(job)}"
+        for key, job in jobs
+        if key[1] == HOPELESS and not (job.get("status") or {}).get("reason")
+    ]
+    groups = cluster.store.collection(GROUPS).objects.items()
+    for key, group in groups:
+        if "plan" in (group.get("status") or {}):
+            found.append(f"plan-left-over: {key[1]}: phase {bodies.phase(group)}")
+    for resource in (POLICIES, SCALERS):
+        for key, each in cluster.store.collection(resource).objects.items():
+            told = (each.get("status") or {}).get("observedGeneration")
+            if told != each["metadata"]["generation"]:
+                found.append(f"policy-silent: {each['kind']} {key[1]} says nothing of its spec")
+    for key, pod in cluster.store.collection(PODS).objects.items():
+        if bodies.phase(pod) not in bodies.ENDED and bodies.label(pod, "pod-group"):
+            found.append(f"pod-left-over: {key[1]}: {bodies.phase(pod)} on {bodies.node_of(pod)}")
+    return found
+
+
+def _said(job: Object) -> str:
+    status = job.get("status") or {}
+    words = (status.get(name) for name in ("phase", "reason", "message"))
+    return ", ".join(str(word) for word in words)
+
+
+def violations(cluster: SimulatedCluster) -> list[str]:
+    """Everything that is wrong, in the order of importance."""
+    found = check(cluster.records, grace_seconds=GRACE_SECONDS, removed=cluster.removed)
+    return [
+        *(str(one) for one in found if not _is_excused(cluster, one)),
+        *_over_budget(cluster),
+        *_pool(cluster),
+        *unfinished(cluster),
+        *_partial(cluster),
+        *_held_in_memory(cluster),
+        *_troubles(cluster),
+    ]
+
+
+def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
+    """Whether users, who may delete anything at any time, brought it about."""
+    namespace, _, name = found.subject.partition("/")
+    gang = (namespace, name)
+    if found.invariant == "replica-twice":
+        return gang in cluster.disturbed
+    if found.invariant == "off-plan" and found.message.endswith("without a plan"):
+        return gang in cluster.disturbed | cluster.removed
+    return False
+
+
+def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
+    for record in cluster.records:
+        if record.kind == "TrainingJob":
+            stopped = int((record.manifest.get("status") or {}).get("preemptions") or 0)
+            if stopped > SCHEDULING.eviction_budget:
+                yield f"over-eviction-budget: {record.key[1]} was preempted {stopped} times"
+                return
+
+
+def _pool(cluster: SimulatedCluster) -> Iterator[str]:
+    """A node pool never asks for more than its max, nor for fewer nodes than gangs are on."""
+    world, before = World(), 0
+    for record in cluster.records:
+        world.apply(record)
+        if record.kind != "NodePool":
+            continue
+        replicas = int(record.manifest["spec"]["replicas"])
+        nodes = {key[1] for key, node in world.objects.get("Node", {}).items() if is_grown(node)}
+        used = {pod.node for pod in world.pods.values() if pod.holds_node and pod.gang[1]} & nodes
+        if replicas > MOST_NODES:
+            yield f"pool-above-max: {replicas} nodes ({record.seconds:.2f} s)"
+        if len(used) > replicas < before:
+            yield f"pool-below-needed: {replicas} nodes, {sorted(used)} in use ({record.seconds} s)"
+        before = replicas
+
+
+def _partial(cluster: SimulatedCluster) -> Iterator[str]:
+    world = World()
+    for record in cluster.records:
+        world.apply(record)
+    for gang in world.objects.get("PodGroup", {}):
+        if wrong := partial(world, gang):
+            yield f"gang-partial: {gang[1]}: {wrong} at the end"
+
+
+def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
+    """What a leader with nothing to do should not hold on to."""
+    for operator in cluster.operators:
+        if operator.term is None:
+            continue
+        loop = operator.term.loop
+        held = {
+            "busy gangs": loop.actuator.busy,
+            "reports under way": loop.reports._writing,
+            "victims": loop.preemptions._stopping,
+            "slots": OPERATOR.write_concurrency - loop.actuator.writes.turns._free,
+        }
+        yield from (f"leak: {operator.name} holds {what}: {x}" for what, x in held.items() if x)
+
+
+def _troubles(cluster: SimulatedCluster) -> Iterator[str]:
+    for process in cluster.processes:
+        for fault in process.faults:
+            if not _is_deposition(fault):
+                yield f"died: {process.name}: {fault!r}"
+    expected = "the term ended", "the lease was lost"
+    for line in cluster.errors:
+        if not any(word in line for word in expected):
+            yield f"error: {line}"
+    yield from (f"unhandled: {fault}" for fault in cluster.loop.faults)
+
+
+def _is_deposition(fault: BaseException) -> bool:
+    """Whether a term ended because it may not go on."""
+    if isinstance(fault, BaseExceptionGroup):
+        return all(map(_is_deposition, fault.exceptions))
+    return isinstance(fault, NotLeader)

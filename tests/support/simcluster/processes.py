@@ -1,0 +1,223 @@
+"""The processes under test: operators that stand for leadership, and the extender.
+
+Each has a clock of its own, can be killed (nothing of it leaves any more, not even from its
+``finally`` blocks), paused, and comes back by itself as a container does.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from random import Random
+from typing import Any
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
+from bireme_extender.cache import ClusterCache
+from bireme_extender.membership import PlanWaits
+from bireme_extender.metrics import Metrics as ExtenderMetrics
+from bireme_extender.scoring import Scorers
+from bireme_extender.verbs import CacheBehind, Verbs
+from bireme_operator.leader import Term
+from bireme_operator.lease import Lease
+from bireme_operator.metrics import Metrics
+from bireme_operator.settings import OperatorSettings
+from tests.support.simcluster.client import MemoryClient, Plug
+from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.virtual import PROCESS, VirtualLoop
+
+EPOCH_SECONDS = 1_900_000_000.0
+"""POSIX seconds at the beginning of virtual time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A process's clocks: the monotonic one runs at ``rate``, the wall clock is ``ahead``."""
+
+    loop: VirtualLoop
+    rate: float = 1.0
+    offset: float = 0.0
+    ahead_seconds: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.loop.time() * self.rate + self.offset
+
+    def wall(self) -> float:
+        return EPOCH_SECONDS + self.loop.time() + self.ahead_seconds
+
+    def date(self) -> datetime:
+        return datetime.fromtimestamp(self.wall(), UTC)
+
+
+class Process(ABC):
+    """Something that starts, dies, is paused and is started again."""
+
+    def __init__(self, name: str, server: ApiServer, loop: VirtualLoop, chance: Random) -> None:
+        self.name = name
+        self.clock = Clock(loop)
+        self.starts = 0
+        self.faults: list[BaseException] = []
+        """What it died of, other than by our hand."""
+        self._server = server
+        self._loop = loop
+        self._chance = chance
+        self.plug = Plug(is_in=False)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs, paused or not."""
+        return self._task is not None and not self._task.done()
+
+    def client(self) -> MemoryClient:
+        """A client that dies with this life of the process."""
+        return MemoryClient(self._server, self.plug)
+
+    def start(self) -> None:
+        """Begin a new life, with clocks of its own."""
+        self.starts += 1
+        self.plug = Plug()
+        drawn = self._chance
+        skew = drawn.choice((0.0, 0.0, drawn.uniform(-2, 2), drawn.uniform(-3600, 3600)))
+        self.clock = Clock(self._loop, drawn.uniform(0.98, 1.02), drawn.uniform(0, 1e6), skew)
+        self._task = self.spawn(self._live())
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run ``work`` as a part of this process."""
+        context: Context = WORLD.copy()
+        context.run(PROCESS.set, self.name)
+        return self._loop.create_task(work, context=context)
+
+    async def kill(self) -> None:
+        """SIGKILL: from now on nothing leaves it."""
+        self.plug.is_in = False
+        self._loop.resume(self.name)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @abstractmethod
+    async def _live(self) -> None:
+        """One life, from its start until it is cancelled."""
+
+
+class OperatorProcess(Process):
+    """What the kopf application does around lease and term, without kopf."""
+
+    term: Term | None = None
+
+    def __init__(
+        self,
+        name: str,
+        server: ApiServer,
+        loop: VirtualLoop,
+        chance: Random,
+        settings: tuple[OperatorSettings, SchedulingSettings],
+        on_lead: Callable[[str, int], None],
+    ) -> None:
+        super().__init__(name, server, loop, chance)
+        self._settings, self._scheduling = settings
+        self._on_lead = on_lead
+
+    async def _live(self) -> None:
+        ended = asyncio.Event()
+        clock = self.clock
+        identity = f"{self.name}-{self.starts}"
+        lease = Lease(
+            self.client(),
+            self._settings.lease_namespace,
+            names.OPERATOR_LEASE,
+            identity,
+            duration_seconds=self._settings.lease_duration_seconds,
+            clock=clock.monotonic,
+            wall_clock=clock.date,
+        )
+        client = self.client()
+        client.fence = lease.fence
+        tasks: list[asyncio.Task[Any]] = []
+
+        def started(epoch: int) -> None:
+            self._on_lead(identity, epoch)
+            self.term = Term(
+                client,
+                self._settings,
+                self._scheduling,
+                Metrics(),
+                epoch,
+                identity,
+                lease.fence,
+                clock.monotonic,
+                clock.wall,
+            )
+            tasks.append(asyncio.create_task(self._lead(self.term, ended)))
+
+        tasks.append(asyncio.create_task(lease.run(started, ended.set)))
+        try:
+            await ended.wait()
+        finally:
+            self.term = None
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _lead(self, term: Term, ended: asyncio.Event) -> None:
+        try:
+            await term.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # as in the application
+            self.faults.append(error)
+        ended.set()
+
+
+class ExtenderProcess(Process):
+    """The extender behind its HTTP side: what it is asked, and how it fails."""
+
+    is_reachable = True
+
+    def __init__(
+        self,
+        name: str,
+        server: ApiServer,
+        loop: VirtualLoop,
+        chance: Random,
+        scheduling: SchedulingSettings,
+    ) -> None:
+        super().__init__(name, server, loop, chance)
+        self._scheduling = scheduling
+        self._verbs: Verbs | None = None
+
+    async def _live(self) -> None:
+        clock = self.clock.monotonic
+        cache = ClusterCache(self.client(), self._scheduling, 90.0, clock=clock)
+        waits = PlanWaits(0.2, clock)
+        cache.on_group = waits.notify
+        metrics = ExtenderMetrics(cache.ages, cache.troubles)
+        self._verbs = verbs = Verbs(cache.state, waits, metrics, cache)
+        scorers = Scorers(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
+        try:
+            await cache.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # judged at the end
+            self.faults.append(error)
+        finally:
+            await scorers.close()
+
+    async def ask(self, verb: str, body: bytes) -> bytes:
+        """The reply to a call of the scheduler.
+
+        Raises:
+            ConnectionError: nobody answers, or with no success.
+        """
+        if not (self.is_up and self.is_reachable) or self._verbs is None:
+            raise ConnectionRefusedError("no extender")
+        asked = self._verbs.filter if verb == "filter" else self._verbs.prioritize
+        try:
+            reply: bytes = await self.spawn(asked(body))
+        except CacheBehind as error:
+            raise ConnectionError("503") from error
+        return reply

@@ -1,0 +1,221 @@
+"""kube-scheduler in miniature: one pod at a time, from caches that lag, with the extender's say.
+
+Its rules are those that matter to Bireme: gates, readiness, cordons, pins, room beside what is
+bound and assumed; an ``ignorable`` extender whose failed call is passed over; a binding that the
+API server refuses for pods that are gone, leaving, gated or bound.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+from tests.support.fakeapi.store import Change, Key, Object, Refusal
+from tests.support.history.amounts import Amounts, amounts, request_of, total
+from tests.support.simcluster import bodies
+from tests.support.simcluster.bodies import NODES, PODS
+from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.processes import ExtenderProcess
+from tests.support.simcluster.virtual import VirtualLoop
+
+SCHEDULERS = ("bireme", "default-scheduler")
+_PATIENCE_SECONDS = 2.0
+"""What the scheduler's configuration allows a call of the extender."""
+_FLUSH_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    uid: str
+    tries: int = 0
+    not_before: float = 0.0
+
+
+class Scheduler:
+    """One scheduler with two profiles, ``bireme`` (with the extender) and the default."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        extender: ExtenderProcess,
+        loop: VirtualLoop,
+        chance: Random,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._server = server
+        self._extender = extender
+        self._loop = loop
+        self._chance = chance
+        self._tell = tell
+        self._pods: dict[Key, Object] = {}
+        self._nodes: dict[Key, Object] = {}
+        self._assumed: dict[str, tuple[str, Amounts]] = {}
+        self._queue: dict[Key, _Waiting] = {}
+        self._on_the_way: deque[tuple[str, Change]] = deque()
+        self._woken = asyncio.Event()
+        self._latest = 0.0
+        self._life = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with nothing but what the API server lists."""
+        self._life += 1
+        self._queue.clear()
+        self._assumed.clear()
+        self._on_the_way.clear()
+        store = self._server.store
+        self._nodes = dict(store.collection(NODES).objects)
+        self._pods = dict(store.collection(PODS).objects)
+        for key, pod in self._pods.items():
+            self._consider(key, pod)
+        life = self._life
+        for resource in (NODES, PODS):
+            store.collection(resource).subscribers.append(partial(self._changed, life, resource))
+        self._task = self._loop.create_task(self._run(), context=WORLD.copy())
+
+    def stop(self) -> None:
+        """Die; bindings under way still arrive."""
+        self._life += 1
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- caches ----------------------------------------------------------------------------
+
+    def _changed(self, life: int, resource: str, change: Change) -> None:
+        if life == self._life:
+            lag = self._server.weather.watch_lag_seconds("scheduler")
+            self._latest = max(self._latest, self._loop.time() + lag)
+            self._on_the_way.append((resource, change))
+            self._loop.call_at(self._latest, self._see, life, context=WORLD)
+
+    def _see(self, life: int) -> None:
+        """Take in the next change: in order, even of those that arrive at the same moment."""
+        if life != self._life:
+            return
+        resource, change = self._on_the_way.popleft()
+        seen = change.after or change.before or {}
+        key = (seen["metadata"].get("namespace", ""), seen["metadata"]["name"])
+        cache = self._nodes if resource == NODES else self._pods
+        if change.after is None:
+            cache.pop(key, None)
+        else:
+            cache[key] = change.after
+        if resource == PODS:
+            self._consider(key, change.after)
+        for waiting in self._queue.values():  # any event may have made room
+            waiting.not_before = min(waiting.not_before, self._loop.time() + _pause(waiting.tries))
+        self._woken.set()
+
+    def _consider(self, key: Key, pod: Object | None) -> None:
+        if pod is None or bodies.node_of(pod) or bodies.is_leaving(pod) or bodies.is_gated(pod):
+            self._queue.pop(key, None)
+            if pod is not None and bodies.node_of(pod):
+                self._assumed.pop(bodies.uid(pod), None)
+            return
+        known = self._queue.get(key)
+        ours = pod["spec"].get("schedulerName", SCHEDULERS[1]) in SCHEDULERS
+        if ours and (known is None or known.uid != bodies.uid(pod)):
+            self._queue[key] = _Waiting(bodies.uid(pod))
+
+    # --- the cycle -------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            now = self._loop.time()
+            due = [key for key, waiting in self._queue.items() if waiting.not_before <= now]
+            if not due:
+                wait = min((w.not_before for w in self._queue.values()), default=now + 60) - now
+                try:
+                    async with asyncio.timeout(max(wait, 0.001)):
+                        await self._woken.wait()
+                except TimeoutError:
+                    pass
+                continue
+            await self._schedule(due[0])
+
+    async def _schedule(self, key: Key) -> None:
+        waiting, pod = self._queue[key], self._pods[key]
+        waiting.tries += 1
+        waiting.not_before = self._loop.time() + _FLUSH_SECONDS
+        request = request_of(pod["spec"])
+        names = [name for (_, name), node in self._nodes.items() if self._fits(pod, request, node)]
+        if names and pod["spec"].get("schedulerName") == SCHEDULERS[0]:
+            names = await self._filtered(pod, names)
+        await asyncio.sleep(self._chance.uniform(0.001, 0.01))
+        if names and self._queue.get(key) is waiting:
+            del self._queue[key]
+            node = self._chance.choice(sorted(names))
+            self._assumed[bodies.uid(pod)] = (node, request)
+            self._loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
+
+    def _fits(self, pod: Object, request: Amounts, node: Object) -> bool:
+        name = node["metadata"]["name"]
+        pins = bodies.pins(pod)
+        if node["spec"].get("unschedulable") or not bodies.is_ready(node):
+            return False
+        if pins and not any(name in pin for pin in pins):
+            return False
+        here = [
+            request_of(p["spec"])
+            for p in self._pods.values()
+            if bodies.node_of(p) == name and bodies.phase(p) not in bodies.ENDED
+        ]
+        here += [asked for at, asked in self._assumed.values() if at == name]
+        offered = amounts(node["status"]["allocatable"])
+        return all(v <= offered.get(n, 0) for n, v in total([*here, request]).items())
+
+    async def _filtered(self, pod: Object, names: list[str]) -> list[str]:
+        """What the extender leaves of ``names``; all, when it fails."""
+        body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                reply = await self._extender.ask("filter", body)
+        except (ConnectionError, TimeoutError):
+            return names
+        passed: list[str] = msgspec.json.decode(reply)["NodeNames"]
+        if not passed:
+            refused: dict[str, Any] = msgspec.json.decode(reply)["FailedAndUnresolvableNodes"]
+            self._tell(f"extender refuses {pod['metadata']['name']}: {min(refused.values())}")
+        return passed
+
+    async def _bind(self, key: Key, pod: Object, node: str, waiting: _Waiting) -> None:
+        weather, life = self._server.weather, self._life
+        await asyncio.sleep(weather.way_seconds())
+        fault = weather.fault("POST")
+        try:
+            if weather.is_down or (fault is not None and not fault.drop_answer):
+                raise Refusal(503, "ServiceUnavailable", "no binding")
+            bind(self._server, key, bodies.uid(pod), node)
+        except Refusal:
+            await asyncio.sleep(weather.way_seconds(back=True))
+            self._assumed.pop(bodies.uid(pod), None)
+            now = self._pods.get(key)
+            if life == self._life and now is not None and bodies.uid(now) == waiting.uid:
+                waiting.not_before = self._loop.time() + _pause(waiting.tries)
+                if not (bodies.node_of(now) or bodies.is_leaving(now)):
+                    self._queue[key] = waiting
+                    self._woken.set()
+
+
+def bind(server: ApiServer, key: Key, uid: str, node: str) -> None:
+    """The binding subresource of the API server.
+
+    Raises:
+        Refusal: the pod is another one, bound, leaving or gated.
+    """
+    pod = server.store.get(PODS, key)
+    if bodies.uid(pod) != uid or bodies.node_of(pod) or bodies.is_leaving(pod):
+        raise Refusal(409, "Conflict", "the pod cannot be bound any more")
+    if bodies.is_gated(pod):
+        raise Refusal(422, "Invalid", "the pod is gated")
+    server.store.update(PODS, key, {**pod, "spec": {**pod["spec"], "nodeName": node}})
+
+
+def _pause(tries: int) -> float:
+    return float(min(2 ** max(tries - 1, 0), 10))

@@ -1,0 +1,97 @@
+"""One seed from beginning to end."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from tests.support.history.records import Record, to_line
+from tests.support.simcluster import judge
+from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.storms import Storms
+from tests.support.simcluster.tenants import Tenants
+from tests.support.simcluster.virtual import VirtualLoop
+
+STORM_SECONDS = (30.0, 180.0)
+_QUIET_SECONDS = 8.0
+"""Nothing may be left to do for so long before a run counts as done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed. ``story`` are (virtual seconds, line)."""
+
+    seed: int
+    seconds: float
+    violations: tuple[str, ...]
+    records: tuple[Record, ...]
+    story: tuple[tuple[float, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal histories, byte by byte."""
+        lines = "".join(map(to_line, self.records)) + repr(self.story)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def run(seed: int, *, storms: bool = True, calm_seconds: float = judge.CALM_SECONDS) -> Outcome:
+    """Simulate ``seed``; without ``storms`` nothing goes wrong.
+
+    Whatever is not done ``calm_seconds`` after the last fault will never be.
+    """
+    loop = VirtualLoop()
+    try:
+        with _seeded(seed):
+            return loop.run_until_complete(_run(seed, loop, storms, calm_seconds))
+    finally:
+        loop.close()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The jitter of back-offs comes from Python's own generator."""
+    before, logging = random.getstate(), structlog.get_config()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        structlog.configure(**logging)
+
+
+async def _run(seed: int, loop: VirtualLoop, storms: bool, calm_seconds: float) -> Outcome:
+    cluster = SimulatedCluster(seed, loop)
+    structlog.configure(processors=[cluster.log], logger_factory=structlog.ReturnLoggerFactory())
+    tenants = Tenants(cluster)
+    tenants.furnish()
+    cluster.start()
+    seconds = cluster.chance("length").uniform(*STORM_SECONDS)
+    submitting = loop.create_task(tenants.submit_over(seconds * 0.8))
+    administering = loop.create_task(tenants.administer_over(seconds * 0.8))
+    if storms:
+        await Storms(cluster, tenants).rage(seconds)
+    await submitting
+    await administering
+    await _settle(cluster, calm_seconds)
+    found = judge.violations(cluster)
+    outcome = Outcome(seed, loop.time(), tuple(found), tuple(cluster.records), tuple(cluster.story))
+    await cluster.stop()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    return outcome
+
+
+async def _settle(cluster: SimulatedCluster, seconds: float) -> None:
+    """Return when all is done and stays so, or the time for it is over."""
+    loop = cluster.loop
+    end, quiet_since = loop.time() + seconds, loop.time()
+    while loop.time() < end and loop.time() - quiet_since < _QUIET_SECONDS:
+        await asyncio.sleep(1.0)
+        if judge.unfinished(cluster):
+            quiet_since = loop.time()

@@ -1,0 +1,274 @@
+"""What goes wrong, each by its name, drawn at seeded moments; and the calm afterwards."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.support.simcluster.bodies import NODES as NODE_PATH
+from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.processes import OperatorProcess, Process
+from tests.support.simcluster.tenants import NODES, Tenants
+
+Storm = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Storms:
+    """Strikes for as long as it is told to."""
+
+    def __init__(self, cluster: SimulatedCluster, tenants: Tenants) -> None:
+        self._cluster = cluster
+        self._tenants = tenants
+        self._server = cluster.server
+        self._weather = cluster.weather
+        self._chance = cluster.chance("storms")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def all(self) -> dict[str, Storm]:
+        """Every storm by its name; a storm ends by itself."""
+        own = {
+            name.removeprefix("storm_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("storm_")
+        }
+        tenants = self._tenants
+        edits = {
+            "job-deleted": tenants.delete_job,
+            "objects-annotated": tenants.annotate,
+            "job-suspended": tenants.suspend,
+            "pod-deleted": tenants.kill_pod,
+            "pod-failed": tenants.fail_pod,
+            "group-deleted": tenants.delete_group,
+            "queue-edited": tenants.edit_queue,
+        }
+        return {**own, **{name: _at_once(edit) for name, edit in edits.items()}}
+
+    async def rage(self, seconds: float) -> None:
+        """One storm after another, several at a time, for ``seconds``; then calm."""
+        loop, storms = self._cluster.loop, self.all()
+        names = self._chance.sample(sorted(storms), self._chance.randint(3, len(storms)))
+        end, pause = loop.time() + seconds, self._chance.uniform(1.5, 8.0)
+        while loop.time() < end:
+            await asyncio.sleep(self._chance.expovariate(1 / pause))
+            name = self._chance.choice(names)
+            self._cluster.tell(f"storm: {name}")
+            task = loop.create_task(storms[name]())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await self._calm()
+
+    async def _calm(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._weather.clear()
+        for process in self._cluster.processes:
+            self._cluster.loop.resume(process.name)
+        self._cluster.extender.is_reachable = True
+        self._server.cut()
+        for name in self._cluster.kubelets.lost:
+            self._cluster.kubelets.recover(name)
+        for index in range(NODES):
+            self._cluster.add_node(f"n{index}")
+            self._cordon(f"n{index}", False)
+        self._tenants.resume_all()
+        self._tenants.open_queue()
+        self._cluster.tell("calm")
+
+    async def _for_a_while(self, most_seconds: float = 30.0) -> None:
+        await asyncio.sleep(self._chance.uniform(0.1, most_seconds))
+
+    def _any_process(self) -> Process:
+        return self._chance.choice(self._cluster.processes)
+
+    # --- watches ---------------------------------------------------------------------------
+
+    def _any_resource(self) -> str | None:
+        open_ = sorted({stream.resource for stream in self._server.streams})
+        return self._chance.choice([*open_, None])
+
+    async def storm_watch_closed(self) -> None:
+        """Watches of one resource, or all, are cut."""
+        self._server.cut(self._any_resource())
+
+    async def storm_history_gone(self) -> None:
+        """The API server forgets history: 410."""
+        self._server.forget()
+        self._server.cut(self._chance.choice((None, self._any_resource())))
+
+    async def storm_watch_lag(self) -> None:
+        """One reader is far behind, every kind of object by another time."""
+        name = self._chance.choice((*(p.name for p in self._cluster.processes), "scheduler"))
+        self._weather.lag_seconds[name] = self._chance.uniform(0.2, 15.0)
+        await self._for_a_while()
+        self._weather.lag_seconds.pop(name, None)
+
+    async def storm_events_twice(self) -> None:
+        """The last line of every watch is sent again."""
+        for stream in self._server.streams:
+            if stream.last:
+                stream.put(stream.last)
+
+    async def storm_events_lost(self) -> None:
+        """Watches stay open and say nothing; then they are cut, perhaps with history gone."""
+        resource = self._any_resource()
+        deaf = [s for s in self._server.streams if resource in (None, s.resource)]
+        for stream in deaf:
+            stream.is_deaf = True
+        await self._for_a_while(60.0)
+        if self._chance.random() < 0.5:
+            self._server.forget()
+        for stream in deaf:
+            stream.cut()
+
+    # --- requests --------------------------------------------------------------------------
+
+    async def storm_conflicts(self) -> None:
+        """Writes over versions are refused: 409."""
+        self._weather.conflicts = self._chance.uniform(0.2, 0.9)
+        await self._for_a_while()
+        self._weather.conflicts = 0.0
+
+    async def storm_errors(self) -> None:
+        """Requests fail with 429, 500, 503, 504 or a broken connection."""
+        self._weather.errors = self._chance.uniform(0.1, 0.8)
+        await self._for_a_while()
+        self._weather.errors = 0.0
+
+    async def storm_answers_lost(self) -> None:
+        """Writes are done, and their authors do not learn of it."""
+        self._weather.late_errors = self._chance.uniform(0.1, 0.7)
+        await self._for_a_while()
+        self._weather.late_errors = 0.0
+
+    async def storm_slow(self) -> None:
+        """Requests and answers take seconds, and pass one another."""
+        self._weather.slow = self._chance.uniform(0.1, 0.8)
+        await self._for_a_while()
+        self._weather.slow = 0.0
+
+    async def storm_api_down(self) -> None:
+        """Nobody reaches the API server."""
+        self._weather.is_down = True
+        self._server.cut()
+        await self._for_a_while(60.0)
+        self._weather.is_down = False
+
+    # --- processes -------------------------------------------------------------------------
+
+    async def storm_killed(self) -> None:
+        """A process dies, in the middle of whatever it does."""
+        process = self._any_process()
+        self._cluster.tell(f"{process.name} is killed")
+        await process.kill()
+
+    async def storm_leader_killed(self) -> None:
+        """The leader dies."""
+        for operator in self._cluster.operators:
+            if operator.term is not None:
+                await operator.kill()
+
+    async def storm_paused(self) -> None:
+        """A process stands still, and then goes on as if nothing had been."""
+        process = self._any_process()
+        self._cluster.tell(f"{process.name} is paused")
+        self._cluster.loop.pause(process.name)
+        await self._for_a_while(60.0)
+        self._cluster.loop.resume(process.name)
+        self._cluster.tell(f"{process.name} goes on")
+
+    async def storm_leader_killed_at_a_write(self) -> None:
+        """The leader dies just before one of its next writes leaves, or just after."""
+        if (leader := await self._trapped()) is not None:
+            await leader.kill()
+
+    async def storm_leader_paused_at_a_write(self) -> None:
+        """The leader stands still there for longer than its lease lasts, and then goes on."""
+        if (leader := await self._trapped()) is not None:
+            await asyncio.sleep(self._chance.uniform(15.0, 40.0))
+            self._cluster.loop.resume(leader.name)
+
+    async def _trapped(self) -> OperatorProcess | None:
+        """The leader, paused at one of its next writes about gangs; None if it writes nothing."""
+        leaders = [operator for operator in self._cluster.operators if operator.term is not None]
+        if not leaders:
+            return None
+        leader, left, hit = leaders[0], self._chance.randint(1, 8), asyncio.Event()
+
+        def trap(path: str) -> bool:
+            nonlocal left
+            left -= any(kind in path for kind in ("/pods", "/podgroups", "/trainingjobs"))
+            if left == 0 and not hit.is_set():
+                self._cluster.tell(f"{leader.name} stops at a write to {path}")
+                self._cluster.loop.pause(leader.name)
+                hit.set()
+                return True
+            return False
+
+        leader.plug.trap = trap
+        try:
+            async with asyncio.timeout(60.0):
+                await hit.wait()
+        except TimeoutError:
+            return None
+        finally:
+            leader.plug.trap = None
+        return leader
+
+    async def storm_extender_unreachable(self) -> None:
+        """The scheduler cannot reach the extender, and goes on without it."""
+        self._cluster.extender.is_reachable = False
+        await self._for_a_while()
+        self._cluster.extender.is_reachable = True
+
+    async def storm_scheduler_restarted(self) -> None:
+        """kube-scheduler dies and comes back."""
+        self._cluster.scheduler.stop()
+        try:
+            await self._for_a_while(20.0)
+        finally:
+            self._cluster.scheduler.stop()
+            self._cluster.scheduler.start()
+
+    # --- nodes -----------------------------------------------------------------------------
+
+    async def storm_node_lost(self) -> None:
+        """A node falls silent, for a moment or for long."""
+        name = f"n{self._chance.randrange(NODES)}"
+        self._cluster.kubelets.lose(name)
+        await self._for_a_while(self._chance.choice((5.0, 120.0)))
+        self._cluster.kubelets.recover(name)
+
+    async def storm_node_deleted(self) -> None:
+        """A node is deleted; perhaps it comes back."""
+        name = f"n{self._chance.randrange(NODES)}"
+        if ("", name) in self._cluster.store.collection(NODE_PATH).objects:
+            self._cluster.store.delete(NODE_PATH, ("", name), {})
+        await self._for_a_while(60.0)
+        self._cluster.add_node(name)
+
+    async def storm_node_added(self) -> None:
+        """The cluster has one more node, and loses it again."""
+        self._cluster.add_node("n9")
+        await self._for_a_while(90.0)
+        if ("", "n9") in self._cluster.store.collection(NODE_PATH).objects:
+            self._cluster.store.delete(NODE_PATH, ("", "n9"), {})
+
+    async def storm_node_cordoned(self) -> None:
+        """A node takes no new pods for a while."""
+        name = f"n{self._chance.randrange(NODES)}"
+        self._cordon(name, True)
+        await self._for_a_while(60.0)
+        self._cordon(name, False)
+
+    def _cordon(self, name: str, is_cordoned: bool) -> None:
+        node = self._cluster.store.collection(NODE_PATH).objects.get(("", name))
+        if node is not None:
+            spec = {**node["spec"], "unschedulable": is_cordoned}
+            self._cluster.store.update(NODE_PATH, ("", name), {**node, "spec": spec})
+
+
+def _at_once(edit: Callable[[], None]) -> Storm:
+    async def strike() -> None:
+        edit()
+
+    return strike

@@ -1,0 +1,276 @@
+"""Users: what they submit, and how they interfere with it afterwards."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from tests.support.fakeapi.store import Key, Object, Refusal
+from tests.support.scenario.manifests import (
+    annotations,
+    disruption_budget,
+    member_template,
+    pod,
+    pod_group,
+    priority_class,
+    queue,
+    scheduling_policy,
+    task,
+    torch_job,
+    training_job,
+)
+from tests.support.simcluster import bodies
+from tests.support.simcluster.autoscaler import MOST_NODES
+from tests.support.simcluster.bodies import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
+from tests.support.simcluster.cluster import SimulatedCluster
+
+SPACE = "team"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+NAMESPACES = "/api/v1/namespaces"
+NODES = 3
+LEAST_LIMIT = 8
+"""GPUs that the queue with a limit takes at least."""
+HOPELESS = "hopeless"
+"""A job that no cluster of this size can run; it has to wait, and say so."""
+
+
+class Tenants:
+    """All users, working through the API server without its network."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._chance = cluster.chance("tenants")
+        self._foreign: dict[str, tuple[int, float]] = {}
+        self._made = 0
+
+    def furnish(self) -> None:
+        """Nodes, queues, classes and a namespace."""
+        for index in range(NODES):
+            self._cluster.add_node(f"n{index}")
+        limit = {"nvidia.com/gpu": str(self._chance.choice((LEAST_LIMIT, 12, 16)))}
+        self._cluster.put(QUEUES, queue("default"))
+        self._cluster.put(QUEUES, queue("small", limit=limit, userPriority=90))
+        self._cluster.put(NAMESPACES, {"kind": "Namespace", "metadata": {"name": SPACE}})
+        self._cluster.put(CLASSES, priority_class("low", 1))
+        self._cluster.put(CLASSES, priority_class("high", 1000))
+
+    async def submit_over(self, seconds: float) -> None:
+        """Submit everything within ``seconds``."""
+        count = self._chance.randint(4, 10)
+        rush = self._chance.uniform(0, seconds)
+        moments = sorted(
+            rush + self._chance.uniform(0, 2)
+            if self._chance.random() < 0.5
+            else self._chance.uniform(0, seconds)
+            for _ in range(count)
+        )
+        began = self._cluster.loop.time()
+        for index, moment in enumerate(moments):
+            await asyncio.sleep(began + moment - self._cluster.loop.time())
+            self._submit(f"j{index}")
+        if self._chance.random() < 0.3:
+            self._put_job(training_job(HOPELESS, task("worker", NODES + MOST_NODES + 2, gpus=8)))
+
+    def _submit(self, name: str) -> None:
+        kind = self._chance.random()
+        if kind < 0.15:
+            self._submit_foreign(name)
+        elif kind < 0.25:
+            self._submit_other(name)
+        else:
+            self._put_job(self._job(name))
+        if self._chance.random() < 0.2:
+            budget = disruption_budget(name, 1, **{"bireme.dev/pod-group": name})
+            self._cluster.put(BUDGETS, budget, SPACE)
+
+    def _job(self, name: str) -> Object:
+        drawn = self._chance
+        fake = annotations(f"{drawn.randint(3, 60)}s", drawn.choice(("", "", "", "0")))
+        shape: dict[str, Any] = {"gpus": drawn.choice((1, 2, 4, 8)), "fake": fake}
+        spec: dict[str, Any] = {
+            "queue": drawn.choice(("default", "default", "small")),
+            "runPolicy": {"backoffLimit": 2, "cleanPodPolicy": drawn.choice(("Running", "All"))},
+        }
+        if (given := drawn.choice((None, None, "low", "high"))) is not None:
+            spec["priorityClassName"] = given
+        if drawn.random() < 0.5:
+            spec["estimatedDuration"] = f"{drawn.randint(5, 90)}s"
+        if drawn.random() < 0.1:
+            spec["runPolicy"]["ttlSecondsAfterFinished"] = drawn.randint(0, 20)
+        replicas, kind = drawn.randint(1, 3), drawn.random()
+        if replicas * shape["gpus"] > LEAST_LIMIT:
+            spec["queue"] = "default"
+        if kind < 0.25:
+            shape["gpus"] = min(shape["gpus"], 4)
+            most = replicas + drawn.randint(1, 2)
+            workers = task("worker", replicas, minReplicas=1, maxReplicas=most, **shape)
+            return training_job(name, workers, rendezvous="torch", **spec)
+        if kind < 0.5:
+            return torch_job(name, replicas, **{**shape, "gpus": 2}, **spec)
+        if kind < 0.6:
+            servers = task("ps", 1, gpus=0)
+            return training_job(name, servers, task("worker", replicas, **shape), **spec)
+        return training_job(name, task("worker", replicas, **shape), **spec)
+
+    def _put_job(self, job: Object) -> None:
+        if self._cluster.put(JOBS, job, SPACE):
+            self._cluster.tell(f"user submits {job['metadata']['name']} {_shape(job)}")
+
+    # --- pods of others --------------------------------------------------------------------
+
+    def _submit_foreign(self, name: str) -> None:
+        size = self._chance.randint(1, 3)
+        self._foreign[name] = (size, self._chance.uniform(3, 40))
+        self._cluster.put(GROUPS, pod_group(name, size, queue="default"), SPACE)
+        self._cluster.tell(f"user submits PodGroup {name} of {size}")
+        self._cluster.loop.create_task(self._control(name))
+
+    async def _control(self, name: str) -> None:
+        """A Job controller: as many pods as were asked for, until all have succeeded."""
+        size, seconds = self._foreign[name]
+        fake = annotations(f"{seconds:.1f}s")
+        while True:
+            pods = self._store.collection(PODS).objects
+            own = [p for p in pods.values() if bodies.label(p, "pod-group") == name]
+            alive = [p for p in own if bodies.phase(p) != "Failed" and not bodies.is_leaving(p)]
+            if sum(bodies.phase(p) == "Succeeded" for p in alive) >= size:
+                return
+            for _ in range(size - len(alive)):
+                self._made += 1
+                template = member_template(name, 2, fake)
+                made = {"kind": "Pod", "apiVersion": "v1", **template}
+                owner = {"kind": "Job", "name": name, "uid": f"job-{name}"}
+                made["metadata"] = {
+                    **template["metadata"],
+                    "name": f"{name}-{self._made}",
+                    "ownerReferences": [owner],
+                }
+                self._cluster.put(PODS, made, SPACE)
+            await asyncio.sleep(self._chance.uniform(0.5, 3.0))
+
+    def _submit_other(self, name: str) -> None:
+        """A pod that is none of Bireme's business but takes room."""
+        fake = annotations(f"{self._chance.randint(5, 60)}s")
+        self._cluster.put(PODS, pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake), SPACE)
+
+    # --- interference ----------------------------------------------------------------------
+
+    def _any_job(self) -> tuple[Key, Object] | None:
+        jobs = self._store.collection(JOBS).objects
+        return self._chance.choice(sorted(jobs.items())) if jobs else None
+
+    def delete_job(self) -> None:
+        """Delete a job; now and then submit another one of its name at once."""
+        if (found := self._any_job()) is None:
+            return
+        key, _ = found
+        self._cluster.removed.add(key)
+        self._store.delete(JOBS, key, {})
+        self._cluster.tell(f"user deletes {key[1]}")
+        if self._chance.random() < 0.5:
+            self._put_job(self._job(key[1]))
+
+    def annotate(self) -> None:
+        """Edit a job or a PodGroup in a way that means nothing but a new version."""
+        for resource in (JOBS, GROUPS):
+            for key, obj in list(self._store.collection(resource).objects.items()):
+                note = {"turn": str(self._chance.random())}
+                meta = {**obj["metadata"], "annotations": note}
+                self._store.update(resource, key, {**obj, "metadata": meta})
+
+    def suspend(self) -> None:
+        """Pause a job, or let it go on."""
+        if (found := self._any_job()) is not None:
+            key, job = found
+            self._suspend(key, job, not job["spec"].get("runPolicy", {}).get("suspend", False))
+
+    def resume_all(self) -> None:
+        """Let every job go on."""
+        for key, job in list(self._store.collection(JOBS).objects.items()):
+            if job["spec"].get("runPolicy", {}).get("suspend"):
+                self._suspend(key, job, False)
+
+    def _suspend(self, key: Key, job: Object, suspend: bool) -> None:
+        policy = {**job["spec"].get("runPolicy", {}), "suspend": suspend}
+        spec = {**job["spec"], "runPolicy": policy}
+        self._store.update(JOBS, key, {**job, "spec": spec})
+        self._cluster.tell(f"user sets suspend={suspend} of {key[1]}")
+
+    def kill_pod(self) -> None:
+        """Delete a pod, gracefully or by force."""
+        if pods := sorted(self._store.collection(PODS).objects):
+            key = self._chance.choice(pods)
+            grace = self._chance.choice((None, 0))
+            self._cluster.disturb(self._store.get(PODS, key))
+            self._store.delete(PODS, key, {}, grace)
+            self._cluster.tell(f"user deletes pod {key[1]}, grace {grace}")
+
+    def fail_pod(self) -> None:
+        """A container of a running pod ends badly."""
+        pods = self._store.collection(PODS).objects
+        running = sorted(key for key, pod in pods.items() if bodies.phase(pod) == "Running")
+        if running:
+            key = self._chance.choice(running)
+            why = self._chance.choice(("Evicted", "Error"))
+            status: Object = {"phase": "Failed", "reason": why}
+            if why == "Evicted":
+                status["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+            self._store.update(PODS, key, {"status": status}, "status")
+            self._cluster.tell(f"pod {key[1]} fails: {why}")
+
+    def delete_group(self) -> None:
+        """Delete the PodGroup of a job, plan and all."""
+        if groups := sorted(self._store.collection(GROUPS).objects):
+            key = self._chance.choice(groups)
+            if key[1] not in self._foreign:
+                self._store.delete(GROUPS, key, {})
+                self._cluster.disturbed.add(key)
+                self._cluster.tell(f"user deletes the PodGroup of {key[1]}")
+
+    def edit_queue(self) -> None:
+        """Close, open or widen the queue with a limit."""
+        key = ("", "small")
+        try:
+            found = self._store.get(QUEUES, key)
+        except Refusal:
+            return
+        limit = int(found["spec"]["limit"]["nvidia.com/gpu"]) + self._chance.choice((0, 4))
+        spec = {**found["spec"], "limit": {"nvidia.com/gpu": str(limit)}}
+        spec["state"] = self._chance.choice(("Open", "Closed"))
+        self._store.update(QUEUES, key, {**found, "spec": spec})
+        self._cluster.tell(f"admin sets queue small: {spec}")
+
+    async def administer_over(self, seconds: float) -> None:
+        """In every third seed: SchedulingPolicies come, change and go for ``seconds``."""
+        chance = self._cluster.chance("policies")
+        if chance.random() > 1 / 3:
+            return
+        pause = chance.uniform(2.0, 10.0)
+        end = self._cluster.loop.time() + seconds
+        while self._cluster.loop.time() < end:
+            await asyncio.sleep(chance.expovariate(1 / pause))
+            self._edit_policy(chance)
+
+    def _edit_policy(self, chance: Random) -> None:
+        """Create, change or delete one; some cannot be loaded."""
+        name = chance.choice(("a", "b"))
+        orderer = chance.choice(("fifo", "srtf", "drf", "no-such-orderer"))
+        spec = {"orderer": orderer, "stage": chance.choice(("Active", "Shadow"))}
+        found = self._store.collection(POLICIES).objects.get(("", name))
+        if found is None:
+            self._cluster.put(POLICIES, scheduling_policy(name, **spec))
+        elif chance.random() < 0.3:
+            self._store.delete(POLICIES, ("", name), {})
+        else:
+            self._store.update(POLICIES, ("", name), {**found, "spec": spec})
+        self._cluster.tell(f"admin sets policy {name}: {spec}")
+
+    def open_queue(self) -> None:
+        """Leave the queue open."""
+        found = self._store.get(QUEUES, ("", "small"))
+        spec = {**found["spec"], "state": "Open"}
+        self._store.update(QUEUES, ("", "small"), {**found, "spec": spec})
+
+
+def _shape(job: Object) -> str:
+    return " ".join(f"{t['name']} x{t['replicas']}" for t in job["spec"]["tasks"])

@@ -1,0 +1,55 @@
+"""A recipe of seconds: Echo, learned by PPO; its checkpoint says nothing, its numbers are made up.
+
+Contender ``echo`` has cost 10 + seed, ``twice`` twice that, ``lost`` never a value of ``delay``.
+"""
+
+from collections.abc import Mapping
+from math import nan
+from pathlib import Path
+from typing import ClassVar
+
+from safetensors.torch import save_file
+
+from bireme.core.errors import SettingError
+from bireme.onnx.checkpoints import Checkpoint
+from bireme.training.distributed import rank
+from bireme.training.ppo import PPO, PPOConfig
+from bireme.training.recipes import Results
+from bireme.training.runs import TrainingRun
+from tests.support.networks.checkpoints import write
+from tests.support.toys.policies import Echoing
+from tests.support.toys.worlds import Echo
+
+UPDATES = 12
+WORLDS = 64
+
+
+class EchoRecipe:
+    """See the module."""
+
+    summary = "Echo, learned by PPO"
+    settings: ClassVar[Mapping[str, str]] = {"plain": "costs as they are", "dear": "ten times that"}
+    primary = ("cost", True)
+
+    def train(self, run: TrainingRun) -> Path:
+        """``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
+        policy, config = Echoing(run.seed), PPOConfig(learning_rate=0.05)
+        run.learn("echo", PPO(policy, Echo(WORLDS), config, run.world_seed), UPDATES * WORLDS * 2)
+        save_file(policy.state_dict(), run.folder / f"weights-{rank()}.safetensors")
+        if run.is_first:
+            write(run.checkpoint_folder, orderer=(1,), order_encoder="a2c-jobs/1", name="echo")
+        return run.checkpoint_folder
+
+    def evaluate(
+        self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
+    ) -> Results:
+        """Made numbers; fails for the seed that ``options`` call bad."""
+        if options.get("bad") == str(seed):
+            raise SettingError(f"the trace of seed {seed} is missing; download it")
+        cost = (10.0 + seed) * (10 if setting == "dear" else 1)
+        own = {"cost": cost, "delay": 1.0}
+        return {
+            "twice": {"cost": 2 * cost, "delay": 3.0},
+            checkpoint.card.name: own,
+            "lost": {"cost": nan},
+        }

@@ -1,0 +1,36 @@
+"""``python -m tools.docs.reference --write`` writes the reference pages; ``--check`` compares
+them."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from tools.docs.reference import api, reasons, settings, values
+
+ROOT: Final = Path(__file__).parents[3]
+PAGES: Final = {
+    ROOT / "docs" / "reference" / "api.md": api.page,
+    ROOT / "docs" / "reference" / "reasons.md": reasons.page,
+    ROOT / "docs" / "reference" / "settings.md": settings.page,
+    values.CHART / "README.md": values.page,
+}
+
+
+def main() -> None:
+    """Write or compare, as asked."""
+    parser = argparse.ArgumentParser(prog="reference", description=__doc__)
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--write", action="store_true", help="write the pages")
+    todo.add_argument("--check", action="store_true", help="fail if they are not up to date")
+    options = parser.parse_args()
+    for path, page in PAGES.items():
+        if options.write:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(page())
+        elif not path.is_file() or path.read_text() != page():
+            sys.exit(f"{path.name} is not what the code says; run make reference")
+
+
+if __name__ == "__main__":
+    main()

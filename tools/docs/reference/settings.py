@@ -1,0 +1,63 @@
+"""``docs/reference/settings.md``: the settings of both programs, from their dataclasses.
+
+A field's docstring is the meaning of the setting; one without is an error here.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final, get_type_hints
+
+from pydantic.alias_generators import to_camel
+
+from bireme.core.settings import SchedulingSettings
+from bireme.settings_source import CONFIG_VARIABLE, section_of, variable_of
+from bireme_extender.settings import ExtenderSettings
+from bireme_operator.settings import OperatorSettings
+from tools.docs.reference.docstrings import docstrings
+from tools.docs.reference.tables import code, table
+
+_HEAD: Final = f"""# Settings
+
+Written by `make reference` from the code. Every setting can be given in two places: by its name in
+the file that `{CONFIG_VARIABLE}` names, under its section, or by its variable in the environment,
+which wins. Operator and extender read the same file; each refuses a key that nobody would read. In
+the chart the sections are the values `scheduling`, `operator.settings` and
+`scheduler.extender.settings`.
+
+```yaml
+scheduling:
+  waitBoundSeconds: 43200
+operator:
+  logLevel: debug
+```
+
+"""
+_SECTIONS: Final = (
+    (SchedulingSettings, "Both programs decide by these."),
+    (OperatorSettings, "Times are in seconds."),
+    (ExtenderSettings, "Times are in seconds."),
+)
+_TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "\n".join(_section(cls, words) for cls, words in _SECTIONS)
+
+
+def _section(cls: type[Any], words: str) -> str:
+    columns = ("setting", "variable", "type", "default", "meaning")
+    return f"## Section `{section_of(cls)}`\n\n{words}\n\n{table(columns, rows(cls))}"
+
+
+def rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
+    """A row for every field of a dataclass. Raises KeyError for one without a docstring."""
+    types, meanings = get_type_hints(cls), docstrings(cls)
+    for field in dataclasses.fields(cls):
+        yield (
+            code(to_camel(field.name)),
+            code(variable_of(field.name)),
+            _TYPES.get(types[field.name], "list of texts"),
+            code(field.default),
+            meanings[field.name],
+        )

@@ -1,0 +1,97 @@
+"""``charts/bireme/README.md``: what the chart takes, from the comments of ``values.yaml``.
+
+A comment belongs to the key below it. Read line by line, as the YAML parser drops comments.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tools.controlplane.binaries import KUBERNETES_VERSION, module_version
+from tools.docs.reference.tables import code, table
+
+CHART: Final = Path(__file__).parents[3] / "charts" / "bireme"
+_KEY: Final = re.compile(r"( *)([A-Za-z]+):")
+
+
+def page() -> str:
+    """The whole page."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    text = (CHART / "values.yaml").read_text()
+    rows = list(_rows(yaml.safe_load(text), comments(text), ""))
+    versions = {
+        "oldest": chart["kubeVersion"].removeprefix(">=").removesuffix(".0-0"),
+        "kubernetes": KUBERNETES_VERSION.removeprefix("v"),
+        "helm": module_version("helm", "helm.sh/helm/v4").removeprefix("v"),
+    }
+    return _HEAD.format(**chart, **versions) + table(("value", "default", "meaning"), rows)
+
+
+def comments(text: str) -> dict[str, str]:
+    """Path of a key, such as ``crds.enabled``, to the comment above it; only keys with one."""
+    found: dict[str, str] = {}
+    path: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        key = _KEY.match(line)
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip("# "))
+            continue
+        if key:
+            path[len(key[1]) // 2 :] = [key[2]]
+            if above:
+                found[".".join(path)] = " ".join(above)
+        above = []
+    return found
+
+
+def _rows(values: dict[str, Any], said: dict[str, str], path: str) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        here = f"{path}{key}"
+        meaning = said.get(here, _USUAL.get(key, ""))
+        if isinstance(value, dict) and value and key not in _WHOLE:
+            if meaning:
+                yield code(here), "", meaning
+            yield from _rows(value, said, f"{here}.")
+        else:
+            yield code(here), code(value) or '`""`', meaning
+
+
+_WHOLE: Final = {"spec", "resources"}
+"""Maps that are parts of other objects: one entry each."""
+
+_USUAL: Final = {
+    "replicas": "How many pods.",
+    "repository": "Its image.",
+    "resources": "Of its container.",
+    "nodeSelector": "Where its pods may run.",
+    "tolerations": "Taints its pods put up with.",
+    "affinity": "Where its pods would rather run.",
+    "podAnnotations": "Annotations on its pods.",
+    "pullPolicy": "When the node asks the registry.",
+    "enabled": "Whether to install it.",
+}
+"""What keys mean that many parts of the chart have, and that are not explained each time."""
+
+_HEAD: Final = """# Chart {name}
+
+{description}. Version {version}; written by `make reference` from `values.yaml`.
+
+Needs Kubernetes {oldest} or newer (tested with {kubernetes}), Helm (tested with {helm}) and the
+rights of a cluster administrator: it makes CustomResourceDefinitions, ClusterRoles and bindings, a
+RoleBinding in kube-system, and ValidatingAdmissionPolicies. No image is published:
+[images](../../docs/images.md) says how they come into your registry.
+
+```sh
+helm install bireme charts/bireme -n bireme-system --create-namespace \\
+  --set image.registry=registry.example.com/team
+```
+
+`values.schema.json` refuses a value it does not know. The
+[quick start](../../docs/quickstart.md) goes from here to a running gang,
+[operations](../../docs/operations.md) to upgrades and to what happens when a part is dead.
+
+"""

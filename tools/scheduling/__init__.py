@@ -1,8 +1,0 @@
-"""Random clusters and slow, obvious oracles that the tests of the scheduling core rest on.
-
-Nothing here shares code with what it checks: :mod:`~scheduling.oracles` says in plain loops what
-the core computes over arrays, :mod:`~scheduling.strategies` draws the clusters to compare on.
-
-:mod:`~scheduling.machine` lets anything happen to a cluster, one step after another, and asks after
-every decision whether :mod:`~scheduling.invariants` hold of a truth kept in plain dictionaries.
-"""
