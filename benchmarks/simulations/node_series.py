@@ -16,10 +16,10 @@ from benchmarks.simulations.weekly import Weekly
 from benchmarks.timings.measurements import Table
 from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast, PoolBounds, PoolState, Raised, floor, with_step
+from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.kube.api.node_pool_scaler import PoolHistory
 from bireme.simulator.node_floors import learning
 from bireme.simulator.node_pools import Forecast, NodePool
 from bireme.simulator.reports.terminal import number

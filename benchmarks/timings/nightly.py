@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.timings.cases import Run
 from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
 from bireme.core.messages import DAY, HOUR
-from bireme.kube.api.node_pool_scaler import HISTORY_DAYS, PoolHistory
+from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
+from bireme.kube.api.node_pool_scaler import history_manifest
 from bireme.training.gru.recipe import demand
 from tests.support.fakeapi import FakeApi
 from tests.support.objects.night_terms import put
@@ -81,7 +82,7 @@ def _add_pools(api: FakeApi, pools: int) -> None:
     begin = today - HISTORY_DAYS * DAY
     for number, nodes in enumerate(demand(np.random.default_rng(2026), pools, _HOURS)):
         history = PoolHistory(begin, nodes, np.full(_HOURS, np.nan))
-        put(api, f"pool-{number:02d}", {"history": history.to_manifest()})
+        put(api, f"pool-{number:02d}", {"history": history_manifest(history)})
 
 
 def _night(kubeconfig: Path) -> Night:

@@ -16,7 +16,7 @@ from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, quantities
-from bireme.kube.api.node_pool_scaler import history_of
+from bireme.kube.api.node_pool_scaler import history_manifest, history_of
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
@@ -346,7 +346,7 @@ def pool_status(facts: PoolFacts, pool: Pool | None, now: float) -> Status | Non
         history = history_of(facts.status)
         for begin, (demand, tasks) in sorted(pool.meter.over.items()):
             history = history.with_hour(begin, demand, tasks)
-        said["history"] = history.to_manifest()
+        said["history"] = history_manifest(history)
     with_condition(said, SCALING, reason in _SCALES, reason, said["why"], now)
     _judge_forecast(said, now)
     return said

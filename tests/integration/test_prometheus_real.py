@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bireme.core.messages import HOUR
+from bireme.core.pool_history import PoolHistory
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import PrometheusError, hourly
 from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool
-from bireme.kube.api.node_pool_scaler import PoolHistory
 from tests.support.prometheus.programs import Programs
 from tests.support.prometheus.server import Samples, serving
 

@@ -16,12 +16,13 @@ from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast, PoolBounds, needed_nodes
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
+from bireme.core.pool_history import PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.kube import quantities
-from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, PoolHistory
+from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.node_pool_scalers import PoolFacts
 from bireme.simulator.cluster import Cluster
 from bireme.simulator.machines import POOL_LABEL, parse_nodes

@@ -17,18 +17,13 @@ from yarl import URL
 
 from bireme.core.errors import BiremeError, told
 from bireme.core.messages import DAY, HOUR
+from bireme.core.pool_history import HISTORY_DAYS, PoolHistory, hours_at
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
 from bireme.kube import names, quantities, wire
-from bireme.kube.api.node_pool_scaler import (
-    HISTORY_DAYS,
-    NodePoolScalerSpec,
-    PoolHistory,
-    history_of,
-    placed,
-)
+from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, history_of
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
@@ -282,7 +277,7 @@ class Night:
         values, notes = await hourly(asked.url, asked.query, start, hours)
         if spec.history.measure == "Demand":
             return PoolHistory(start, values, np.full(hours, np.nan), notes)
-        demand = placed([(recorded.start, recorded.demand)], start, hours)
+        demand = hours_at([(recorded.start, recorded.demand)], start, hours)
         return PoolHistory(start, demand, values, (*recorded.notes, *notes))
 
     async def _write(self, pool: PoolFacts, forecast: PoolForecast) -> None:

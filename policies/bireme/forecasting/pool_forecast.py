@@ -18,15 +18,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from bireme.core.errors import BiremeError, SettingError
-from bireme.core.messages import HOUR
+from bireme.core.messages import HOUR, clock_time
 from bireme.core.node_floor import HourForecast
+from bireme.core.pool_history import PoolHistory
 from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.selection import Chosen, choose
 from bireme.forecasting.series import FitError, Series, TooShort, filled, gaps
-from bireme.kube import quantities
-from bireme.kube.api.node_pool_scaler import PoolHistory
 
 # Hours as they were counted -> a series to forecast from, or a refusal that says what is missing.
 #
@@ -139,9 +138,7 @@ def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> 
     """``values`` with those that are no amounts counted as not recorded."""
     wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MOST_AMOUNT)))
     if len(wrong):
-        first = (
-            f"{values[wrong[0]]:g} {unit} at {quantities.format_timestamp(start + HOUR * wrong[0])}"
-        )
+        first = f"{values[wrong[0]]:g} {unit} at {clock_time(start + HOUR * wrong[0])}"
         notes.append(f"{len(wrong)} values refused, first {first}: they are 0 to {_MOST_AMOUNT:g}")
         values[wrong] = np.nan
     return values
@@ -167,7 +164,7 @@ def _without_spikes(
     if len(spikes):
         notes.append(
             f"{len(spikes)} hours from "
-            f"{quantities.format_timestamp(starts[spikes[0]])} on are more than "
+            f"{clock_time(starts[spikes[0]])} on are more than "
             f"{SPIKE:g} times the {unit} of all other days; they count as their usual most"
         )
     return values

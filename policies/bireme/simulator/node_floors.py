@@ -17,9 +17,9 @@ import numpy as np
 from bireme.core.errors import SettingError, installing, nearest
 from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast
+from bireme.core.pool_history import PoolHistory
 from bireme.forecasting.forecasters import FORECASTERS, Forecaster, make
 from bireme.forecasting.pool_forecast import HORIZON_HOURS, NightlySettings, forecast_pool
-from bireme.kube.api.node_pool_scaler import PoolHistory
 from bireme.simulator.node_pools import Forecast, NodePool
 from bireme.simulator.outcome import Outcome, PoolSeries
 

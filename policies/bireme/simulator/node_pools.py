@@ -32,9 +32,9 @@ from bireme.core.node_floor import (
     with_step,
 )
 from bireme.core.nodes import GrowablePool, ScaledPool, in_pool
+from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube.api.node_pool_scaler import NO_HISTORY, PoolHistory
 from bireme.simulator import metrics
 from bireme.simulator.cluster import Cluster
 from bireme.simulator.errors import SimulationError

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from bireme.core.messages import DAY, HOUR
+from bireme.core.pool_history import PoolHistory
 from bireme.kube import quantities
-from bireme.kube.api.node_pool_scaler import PoolHistory
+from bireme.kube.api.node_pool_scaler import history_manifest
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import API_VERSION, Manifest, pod_spec, task, training_job
 from tests.support.scenario.tenant import Tenant
@@ -86,7 +87,7 @@ def recorded_status(
     start = now - now % DAY - DAY * days
     hours = np.arange(start, now - now % HOUR, HOUR)
     counted = np.array([demand(hour) for hour in hours.tolist()])
-    return {"history": PoolHistory(start, counted, np.full_like(counted, tasks)).to_manifest()}
+    return {"history": history_manifest(PoolHistory(start, counted, np.full_like(counted, tasks)))}
 
 
 def _now() -> float:

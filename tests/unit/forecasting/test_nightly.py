@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.messages import HOUR
+from bireme.core.pool_history import PoolHistory
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
 from bireme.forecasting.series import FitError, Series
-from bireme.kube.api.node_pool_scaler import PoolHistory
 
 START = datetime(2026, 9, 7, tzinfo=UTC).timestamp()
 """A Monday; no clock changes within the next six weeks."""

@@ -10,13 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.messages import DAY, HOUR
-from bireme.kube.api.node_pool_scaler import (
-    HISTORY_DAYS,
-    NO_HISTORY,
-    PoolHistory,
-    RecordedHistory,
-    history_of,
-)
+from bireme.core.pool_history import HISTORY_DAYS, NO_HISTORY, PoolHistory
+from bireme.kube.api.node_pool_scaler import RecordedHistory, history_manifest, history_of
 
 FIRST = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
 HOURS = st.tuples(st.integers(0, 80 * 24), st.floats(0, 5000), st.floats(0, 1e5))
@@ -56,7 +51,7 @@ def test_nothing_recorded_is_an_empty_line() -> None:
 
 
 def test_an_hour_more_is_written_as_people_read_it() -> None:
-    assert with_hours((22, 3.0), (23, 4.256), (25, 10.0)).to_manifest() == {
+    assert history_manifest(with_hours((22, 3.0), (23, 4.256), (25, 10.0))) == {
         "days": [
             day(
                 "2026-11-20", " ".join(["-"] * 22 + ["3", "4.26"]), " ".join(["-"] * 22 + ["1"] * 2)
@@ -68,9 +63,12 @@ def test_an_hour_more_is_written_as_people_read_it() -> None:
 
 def test_days_older_than_eight_weeks_go() -> None:
     history = with_hours((0, 1.0), (HISTORY_DAYS * 24 + 23, 2.0))
-    assert (history.start, len(history.to_manifest()["days"])) == (FIRST, HISTORY_DAYS + 1)
+    assert (history.start, len(history_manifest(history)["days"])) == (FIRST, HISTORY_DAYS + 1)
     history = history.with_hour(FIRST + DAY * (HISTORY_DAYS + 1), 3.0, 0.0)
-    assert (history.start, len(history.to_manifest()["days"])) == (FIRST + DAY, HISTORY_DAYS + 1)
+    assert (history.start, len(history_manifest(history)["days"])) == (
+        FIRST + DAY,
+        HISTORY_DAYS + 1,
+    )
 
 
 def test_hours_of_a_clock_that_went_ahead_are_forgotten_when_it_is_right_again() -> None:
@@ -122,7 +120,7 @@ def test_what_is_written_is_read_again_and_fits_into_a_status(
     history = NO_HISTORY
     for after, demand, tasks in hours:
         history = history.with_hour(FIRST + HOUR * after, demand, tasks)
-    manifest = history.to_manifest()
+    manifest = history_manifest(history)
     RecordedHistory.model_validate(manifest)
     again = history_of({"history": manifest})
     assert (again.start, again.notes) == (history.start, ())

@@ -10,12 +10,12 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.core.node_floor import PoolBounds
 from bireme.core.policy import Policy
+from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.api.node_pool_scaler import NO_HISTORY, PoolHistory
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.node_floors import (
     FIXED,

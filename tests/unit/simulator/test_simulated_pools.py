@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from bireme.core.node_floor import HourForecast, PoolBounds
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
+from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.kube.api.node_pool_scaler import NO_HISTORY, PoolHistory
 from bireme.simulator import metrics
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.machines import parse_nodes
