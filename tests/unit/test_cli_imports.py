@@ -24,7 +24,7 @@ def test_the_list_of_commands_needs_no_library() -> None:
 )
 def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
     loaded = loaded_for([command])
-    assert f"bireme.{'migration' if command == 'convert' else 'console'}" in loaded
+    assert f"bireme.cli.{'queues' if command == 'queue' else command}" in loaded
     assert not {name for name in loaded if name.startswith("bireme.simulator")}
 
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Final, NoReturn
 
-from bireme.command_line import UsageError
+from bireme.cli.arguments import UsageError
 from bireme.core.errors import BiremeError
 
 _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (

@@ -13,13 +13,14 @@ import pydantic
 import yaml
 
 from bireme.cli import conversion
+from bireme.cli.arguments import STANDARD_OUTPUT, naming, write_text
 from bireme.cli.conversion import ROLES, ConversionError, Json, Note, Notes
-from bireme.command_line import STANDARD_OUTPUT, aligned, naming, write_text
 from bireme.kube import manifest_files
 from bireme.kube.api.base import Model
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import Queue
 from bireme.kube.api.training_job import Role, TrainingJob
+from bireme.tables import aligned
 
 # A stream of manifests, converted: Volcano's kinds become Bireme's, all others stay.
 #

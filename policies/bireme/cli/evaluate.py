@@ -17,19 +17,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from bireme.command_line import (
+from bireme.cli import arguments as types
+from bireme.cli.arguments import (
     STANDARD_OUTPUT,
     UsageError,
-    aligned,
     check_target,
     naming,
     whole,
     write_text,
 )
+from bireme.cli.experiment import find_own
 from bireme.core.errors import nearest, told
-from bireme.simulator.experiment import find_own
 from bireme.simulator.reports import terminal
-from bireme.training import arguments as types
+from bireme.tables import aligned
 from bireme.training.judgement import Judgement, merged
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bireme.command_line import STANDARD_OUTPUT, UsageError, check_target, naming, write_text
+from bireme.cli.arguments import STANDARD_OUTPUT, UsageError, check_target, naming, write_text
+from bireme.cli.series import Span, add_series_arguments, read_asked, span
 from bireme.forecasting.forecasters import FORECASTERS
 from bireme.training.forecasts import report
 from bireme.training.forecasts.trial import SHIPPED, TRAIN, Asked, Trial, carry_out
 from bireme.training.recipes import missing
-from bireme.training.series_arguments import Span, add_series_arguments, read_asked, span
 
 _SHARE: Final = 0.2
 _PICTURES: Final = (".png", ".svg")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bireme import registry
-from bireme.command_line import aligned, naming
+from bireme.cli.arguments import naming
 from bireme.onnx.cards import told
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.builtin import folder_of
+from bireme.tables import aligned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, write_text
+from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
-from bireme.command_line import STANDARD_OUTPUT, check_target, naming, write_text
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import Tally
 from bireme.replay.reader import Record, open_record
@@ -22,7 +23,6 @@ from bireme.replay.report import Replay
 from bireme.replay.sources import Sources
 from bireme.replay.waits import Contender, simulated
 from bireme.replay.workload import Observer
-from bireme.simulator.experiment import as_set, contenders
 from bireme.simulator.reports.terminal import Progress
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bireme.command_line import STANDARD_OUTPUT, check_target, naming, whole, write_text
+from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, whole, write_text
+from bireme.cli.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme.simulator.node_floors import FLOORS, REACTIVE
 from bireme.simulator.physics.model import PHYSICS, PLAIN, to_json
 from bireme.simulator.reports import page, terminal

@@ -16,9 +16,9 @@ import msgspec
 import pydantic
 
 from bireme.cli import cluster as common
+from bireme.cli.arguments import naming
 from bireme.cli.cluster import ConsoleError, Json, Reader, ask, refused
-from bireme.cli.snapshots import ENDED, GangLine, line_of
-from bireme.command_line import naming
+from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.core.messages import duration
 from bireme.kube import manifest_files, names
 from bireme.kube.api.base import Model

@@ -14,12 +14,12 @@ from typing import Final
 
 from bireme.cli import cluster as common
 from bireme.cli.cluster import Json, Reader, ask
+from bireme.cli.gangs import GangLine, in_line, is_owned, line_of
 from bireme.cli.queues import everyone, table
-from bireme.cli.snapshots import GangLine, in_line, is_owned, line_of
-from bireme.command_line import aligned
 from bireme.core.gpus import GPU
 from bireme.core.messages import duration
 from bireme.kube import names, quantities
+from bireme.tables import aligned
 
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
 _CLEAR: Final = "\x1b[H\x1b[J"

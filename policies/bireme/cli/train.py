@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from bireme.command_line import UsageError, naming
-from bireme.simulator.experiment import find_own
+from bireme.cli.arguments import UsageError, count, minutes, naming
+from bireme.cli.experiment import find_own
+from bireme.cli.series import add_series_arguments, read_asked, span
 from bireme.simulator.reports.terminal import duration
-from bireme.training.arguments import count, minutes
 from bireme.training.recipes import (
     FORECASTERS,
     RECIPES,
@@ -24,7 +24,6 @@ from bireme.training.recipes import (
     load_recipe,
     missing,
 )
-from bireme.training.series_arguments import add_series_arguments, read_asked, span
 
 if TYPE_CHECKING:
     from bireme.training.runs import TrainingRun

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from bireme.command_line import aligned
 from bireme.replay.decisions import KINDS, Tally
 from bireme.replay.reader import Record
 from bireme.replay.record import SETTINGS, Source
@@ -16,6 +15,7 @@ from bireme.replay.sources import Sources
 from bireme.replay.waits import Change, Waits
 from bireme.replay.workload import Workload
 from bireme.simulator.reports import terminal
+from bireme.tables import aligned
 
 _MOST_CHANGES: Final = 5
 _COLUMNS: Final = {

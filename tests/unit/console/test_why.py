@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from bireme.cli.gangs import GangLine, in_line, line_of
 from bireme.cli.queues import table
-from bireme.cli.snapshots import GangLine, in_line, line_of
 from bireme.cli.why import REMEDIES, Explanation, remedy
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities

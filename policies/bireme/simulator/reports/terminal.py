@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TextIO, TypeAlias
 
-from bireme.command_line import aligned
 from bireme.simulator.comparison import Comparison, Line
 from bireme.simulator.metrics import KEYS
+from bireme.tables import aligned
 
 # Numbers as people read them: durations with a unit, shares in percent, short policy names.
 

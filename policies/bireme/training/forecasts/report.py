@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from bireme.command_line import aligned
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.selection import BackTest
 from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from bireme.simulator.reports.terminal import digits, duration, plural, share
+from bireme.tables import aligned
 from bireme.training.forecasts.trial import PERSISTENCE, SEASONAL, Trial, bounds
 
 _LEAST_GAIN: Final = 0.01

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme import registry
-from bireme.command_line import UsageError, naming
+from bireme.cli.arguments import UsageError, naming
 from bireme.core.errors import BiremeError, told
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU

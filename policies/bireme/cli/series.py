@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from bireme.command_line import UsageError, naming
+from bireme.cli.arguments import UsageError, naming
 from bireme.simulator.reports.terminal import duration
 from bireme.simulator.traces.series import REDUCTIONS, ReadSeries, read_series
 

@@ -1,0 +1,142 @@
+"""One gang as listings show it: a TrainingJob, or a PodGroup of another controller.
+
+Everything is read from fields that the operator writes. A missing field stays None: the object may
+be new, or the operator may be away.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bireme.cli.cluster import Json
+from bireme.kube import names, quantities
+from bireme.kube.conditions import cleaned
+
+ENDED = frozenset({"Succeeded", "Failed", "Completed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One term of a priority: ``contribution = value * weight``."""
+
+    name: str
+    value: float
+    weight: float
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class GangLine:
+    """What a listing shows of a gang. Times in POSIX seconds.
+
+    Attributes:
+        position: 1 is the next to be admitted, over all queues; None when it does not wait.
+        waits: Whether it wants to start and has no places.
+        earliest, latest: When it should start, as far as anybody can say.
+        coverage_percent: How many of 100 such ranges hold the start, where that is known.
+        since: When it was last given its places.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    phase: str
+    reason: str
+    message: str
+    position: int | None
+    waits: bool
+    gpus: int | None
+    ready: str
+    priority_class: str
+    score: float | None
+    factors: tuple[Factor, ...]
+    created: float | None
+    queued: float | None
+    waited_before_seconds: float
+    earliest: float | None
+    latest: float | None
+    coverage_percent: int | None
+    since: float | None
+    counters: tuple[tuple[str, int], ...]
+    nodes: str
+    progress: float | None
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    def waiting_seconds(self, now: float) -> float:
+        """How long it has waited in all, while it waits."""
+        since = self.queued if self.queued is not None else self.created
+        return self.waited_before_seconds + (max(0.0, now - since) if since is not None else 0.0)
+
+
+_COUNTERS = ("restarts", "interruptions", "preemptions")
+
+
+def line_of(manifest: Json) -> GangLine:
+    """The line of a TrainingJob or PodGroup."""
+    about, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+    status = manifest.get("status") or {}
+    phase = status.get("phase") or "Pending"
+    start, priority = status.get("estimatedStart") or {}, status.get("priority") or {}
+    placement = status.get("placement") or {}
+    return GangLine(
+        kind=manifest.get("kind", ""),
+        namespace=about.get("namespace", ""),
+        name=about.get("name", ""),
+        uid=about.get("uid", ""),
+        queue=spec.get("queue") or names.DEFAULT_QUEUE,
+        phase=phase,
+        reason=cleaned(status.get("reason") or ""),
+        message=cleaned(status.get("message") or ""),
+        position=status.get("queuePosition"),
+        waits=_waits(manifest.get("kind", ""), phase, status),
+        gpus=status.get("gpus"),
+        ready=status.get("ready") or "",
+        priority_class=spec.get("priorityClassName") or "",
+        score=priority.get("score"),
+        factors=tuple(
+            Factor(cleaned(f["name"]), f["value"], f["weight"], f["contribution"])
+            for f in priority.get("factors") or ()
+        ),
+        created=quantities.parse_timestamp(about.get("creationTimestamp")),
+        queued=quantities.parse_timestamp(status.get("queuedTime")),
+        waited_before_seconds=float(status.get("waitSeconds") or 0),
+        earliest=quantities.parse_timestamp(start.get("earliest")),
+        latest=quantities.parse_timestamp(start.get("latest")),
+        coverage_percent=start.get("coveragePercent"),
+        since=quantities.parse_timestamp(status.get("admittedTime")),
+        counters=tuple((name, status[name]) for name in _COUNTERS if status.get(name)),
+        nodes=cleaned(placement.get("summary") or ""),
+        progress=(status.get("progress") or {}).get("percentage"),
+    )
+
+
+def _waits(kind: str, phase: str, status: Json) -> bool:
+    if kind == "TrainingJob":
+        return phase in ("Pending", "Restarting")
+    if status.get("queuePosition") is not None:  # its newest pods, while the others run
+        return True
+    return phase in ("Pending", "Interrupted") and not status.get("plan")
+
+
+def in_line(manifests: Iterable[Json]) -> list[GangLine]:
+    """All that wait, the next to be admitted first; those without a position last, by age."""
+    lines = [line_of(manifest) for manifest in manifests if not is_owned(manifest)]
+    waiting = [line for line in lines if line.waits]
+    far = float("inf")
+    return sorted(
+        waiting,
+        key=lambda line: (line.position or far, line.created or far, line.key),
+    )
+
+
+def is_owned(manifest: Json) -> bool:
+    """Whether a PodGroup is that of a TrainingJob, which speaks for it."""
+    owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
+    return manifest.get("kind") == "PodGroup" and any(
+        names.is_training_job(o.get("apiVersion", ""), o.get("kind", "")) for o in owners
+    )
