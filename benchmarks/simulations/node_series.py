@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.simulations.weekly import Weekly
 from benchmarks.timings.measurements import Table
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast, PoolBounds, PoolState, Raised, floor, with_step
 from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
 from bireme.simulator.node_floors import learning

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.simulations.windows import PHILLY
-from bireme.core.messages import HOUR
 from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.simulator import metrics
 from bireme.simulator.loads import DAY, gpus
 from bireme.simulator.traces.sources import read_trace

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.timings.cases import Run
 from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
-from bireme.core.messages import DAY, HOUR
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
+from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
 from bireme.training.gru.recipe import demand
 from tests.support.fakeapi import FakeApi

@@ -14,7 +14,6 @@ import numpy as np
 
 from bireme.core.decision import Decision
 from bireme.core.gangs import Key
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import (
     FloorDecision,
     HourForecast,
@@ -32,6 +31,7 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import HOUR
 from bireme.kube import quantities, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.cluster_state import ClusterState

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Final, Protocol
 
 import structlog
 
-from bireme.core.messages import HOUR, duration
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import HOUR, duration
 from bireme.kube import allocations, quantities
 from bireme.kube.api.node_pool_scaler import history_manifest, history_of
 from bireme.kube.client import ApiError, NotLeader

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core.messages import HOUR
+from bireme.core.times import HOUR
 from bireme.forecasting.nightly_job import hourly
 from tests.support.prometheus.alerts import alerts
 from tests.support.prometheus.programs import Programs

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bireme.core.messages import HOUR
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import Forecaster, Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import Night, PoolsError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import STALE_AFTER_SECONDS
+from bireme.core.times import HOUR
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bireme.core.messages import HOUR
+from bireme.core.times import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
 from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi

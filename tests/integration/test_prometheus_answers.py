@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bireme.core.messages import HOUR
+from bireme.core.times import HOUR
 from bireme.forecasting.nightly_job import MOST_BYTES, PrometheusError, hourly
 
 START = 1_795_305_600.0

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from bireme.core.messages import HOUR
 from bireme.core.pool_history import PoolHistory
+from bireme.core.times import HOUR
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import PrometheusError, hourly
 from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast, PoolBounds, needed_nodes
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.pool_history import PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import HOUR
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.kube import quantities

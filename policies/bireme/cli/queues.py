@@ -13,7 +13,7 @@ from bireme.cli import cluster as common
 from bireme.cli.cluster import ConsoleError, Json, Reader, ask
 from bireme.cli.gangs import GangLine, in_line
 from bireme.cli.why import Explanation, starts_in, waiting
-from bireme.core.messages import duration
+from bireme.core.times import duration
 from bireme.tables import aligned
 
 _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "START", "REASON")

@@ -19,7 +19,7 @@ from bireme.cli import cluster as common
 from bireme.cli.arguments import naming
 from bireme.cli.cluster import ConsoleError, Json, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
-from bireme.core.messages import duration
+from bireme.core.times import duration
 from bireme.kube import manifest_files, names
 from bireme.kube.api.base import Model
 from bireme.kube.api.pod_group import PodGroup

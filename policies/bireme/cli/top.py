@@ -17,7 +17,7 @@ from bireme.cli.cluster import Json, Reader, ask
 from bireme.cli.gangs import GangLine, in_line, is_owned, line_of
 from bireme.cli.queues import everyone, table
 from bireme.core.gpus import GPU
-from bireme.core.messages import duration
+from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.tables import aligned
 

@@ -15,8 +15,8 @@ from typing import Final
 from bireme.cli import cluster as common
 from bireme.cli.cluster import ConsoleError, Json, Reader, ask
 from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
-from bireme.core.messages import duration
 from bireme.core.reasons import Reason
+from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 

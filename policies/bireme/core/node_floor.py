@@ -17,12 +17,12 @@ import numpy as np
 from bireme.core.cycle import configuration_fault
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang, Task
-from bireme.core.messages import HOUR, duration
 from bireme.core.nodes import NodeTable, ScaledPool, feasible, in_pool
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import HOUR, duration
 
 STALE_AFTER_SECONDS: Final = 26 * HOUR
 """Forecasts are made nightly; two hours are for a night that runs late."""

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.messages import DAY, HOUR
 from bireme.core.resources import FloatArray
+from bireme.core.times import DAY, HOUR
 
 HISTORY_DAYS: Final = 56
 """Whole days that are kept, beside the one that is under way."""

@@ -16,10 +16,10 @@ import numpy as np
 from yarl import URL
 
 from bireme.core.errors import BiremeError, told
-from bireme.core.messages import DAY, HOUR
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory, hours_at
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
+from bireme.core.times import DAY, HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
 from bireme.kube import names, quantities, wire

@@ -18,11 +18,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from bireme.core.errors import BiremeError, SettingError
-from bireme.core.messages import HOUR, clock_time
 from bireme.core.node_floor import HourForecast
 from bireme.core.pool_history import PoolHistory
 from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.times import HOUR, clock_time
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.selection import Chosen, choose
 from bireme.forecasting.series import FitError, Series, TooShort, filled, gaps

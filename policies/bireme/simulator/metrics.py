@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
-from bireme.core.messages import HOUR
 from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.simulator import loads
 from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
 from bireme.simulator.workload import TraceJob

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from bireme.core.errors import SettingError, installing, nearest
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import HourForecast
 from bireme.core.pool_history import PoolHistory
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import FORECASTERS, Forecaster, make
 from bireme.forecasting.pool_forecast import HORIZON_HOURS, NightlySettings, forecast_pool
 from bireme.simulator.node_pools import Forecast, NodePool

@@ -19,7 +19,6 @@ import numpy as np
 
 from bireme.core.decision import Decision
 from bireme.core.gpus import GPU
-from bireme.core.messages import DAY, HOUR
 from bireme.core.node_floor import (
     HourForecast,
     PoolBounds,
@@ -35,6 +34,7 @@ from bireme.core.nodes import GrowablePool, ScaledPool, in_pool
 from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.times import DAY, HOUR
 from bireme.simulator import metrics
 from bireme.simulator.cluster import Cluster
 from bireme.simulator.errors import SimulationError

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from bireme.core.messages import DAY, HOUR
 from bireme.core.pool_history import PoolHistory
+from bireme.core.times import DAY, HOUR
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import history_manifest
 from tests.support.scenario.clusters import gpu_stack

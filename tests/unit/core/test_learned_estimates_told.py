@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core import messages
+from bireme.core import times
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
@@ -56,4 +56,4 @@ def test_a_gang_that_must_wait_because_of_the_history_says_so() -> None:
     ],
 )
 def test_a_span_of_time_is_told_in_a_unit_that_suits_it(seconds: float, words: str) -> None:
-    assert messages.duration(seconds) == words
+    assert times.duration(seconds) == words

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.messages import HOUR
 from bireme.core.node_floor import (
     STALE_AFTER_SECONDS,
     FloorDecision,
@@ -18,6 +17,7 @@ from bireme.core.node_floor import (
     with_step,
 )
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 
 NOW = 100 * HOUR
 BOUNDS = PoolBounds(0, 20)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.core.messages import HOUR
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.forecasting.pool_forecast import Cleaned, Unusable, WallClock, clean
 from bireme.simulator.traces.series import read_series
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.messages import HOUR
 from bireme.core.pool_history import PoolHistory
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import Model
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool

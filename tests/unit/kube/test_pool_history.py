@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.messages import DAY, HOUR
 from bireme.core.pool_history import HISTORY_DAYS, NO_HISTORY, PoolHistory
+from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import RecordedHistory, history_manifest, history_of
 
 FIRST = datetime(2026, 11, 20, tzinfo=UTC).timestamp()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bireme.core.decision import Decision, Growth
-from bireme.core.messages import HOUR
 from bireme.core.nodes import NodeTable
 from bireme.core.reasons import Reason
+from bireme.core.times import HOUR
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget, history_of
 from bireme.kube.node_pool_scalers import PoolFacts

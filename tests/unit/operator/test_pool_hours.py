@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.messages import HOUR
+from bireme.core.times import HOUR
 from bireme_operator.node_pools import HourMeter
 
 BEGIN = 1_795_312_800.0

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from bireme.core.messages import HOUR
 from bireme.core.pool_history import (
     HISTORY_DAYS,
     NO_HISTORY,
@@ -24,6 +23,7 @@ from bireme.core.pool_history import (
     oldest_hour,
 )
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.kube.api.base import (
     Conditions,
     Count,

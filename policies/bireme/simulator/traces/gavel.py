@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.gangs import Task
-from bireme.core.messages import HOUR
+from bireme.core.times import HOUR
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.simulator.physics.tables import ElasticFlowTable, GavelTable

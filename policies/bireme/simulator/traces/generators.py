@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.messages import DAY, HOUR
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import DAY, HOUR
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.columns import gang_of
 from bireme.simulator.workload import Trace, TraceJob

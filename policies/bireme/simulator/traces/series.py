@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.messages import DAY
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import DAY
 from bireme.forecasting.series import Series, filled, gaps
 from bireme.simulator.errors import TraceError
 from bireme.simulator.reports.terminal import duration, plural

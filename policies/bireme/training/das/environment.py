@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
 from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
-from bireme.core.messages import HOUR
 from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.times import HOUR
 from bireme.rl.encoders import das_inputs
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bireme.core.messages import HOUR
 from bireme.core.resources import FloatArray
+from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.naive import Persistence, SeasonalNaive
