@@ -28,7 +28,7 @@ from bireme import settings_source
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import nodes, queues, training_jobs, wire
+from bireme.kube import nodes, tenancy, training_jobs, wire
 from bireme.registry import make_policy
 from bireme.simulator.arrivals import job_of
 from bireme.simulator.physics import Physics
@@ -133,21 +133,21 @@ def trace_of(scenario: Scenario) -> Trace:
 
 def nodes_of(scenario: Scenario) -> tuple[Node, ...]:
     """The machines, which kwok makes ready."""
-    read = (nodes.from_manifest(through_the_wire(m, wire.Node)) for m in scenario.nodes)
+    read = (nodes.from_manifest(through_the_wire(m, wire.V1Node)) for m in scenario.nodes)
     return tuple(replace(node, is_ready=True) for node in read)
 
 
 def queues_of(scenario: Scenario) -> tuple[Queue, ...]:
     """The queues, open to every namespace."""
     return tuple(
-        queues.from_manifest(through_the_wire(manifest, wire.Custom), {})
+        tenancy.queue_from_manifest(through_the_wire(manifest, wire.CustomObject), {})
         for manifest in scenario.queues
     )
 
 
 def _trace_job(submission: Submission) -> TraceJob:
     manifest = served(submission.manifest, submission.name)
-    facts = training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+    facts = training_jobs.from_manifest(through_the_wire(manifest, wire.CustomObject))
     gang = facts.gang(CLASSES.get(manifest["spec"].get("priorityClassName", ""), 0))
     if gang.fault or gang.flaw:
         raise ValueError(f"job {gang.name} makes no sense: {gang.fault or gang.flaw}")

@@ -67,7 +67,7 @@ class PopulatedApi:
         """The job and its PodGroup; yields the pods of its plan, which are not stored."""
         job = training_job(name, len(places), gpus) | {"status": _running(len(places))}
         stored = self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
-        facts = from_manifest(msgspec.convert(stored, wire.Custom))
+        facts = from_manifest(msgspec.convert(stored, wire.CustomObject))
         (task,) = facts.tasks
         members = tuple(Member(task.name, node, index) for index, node in enumerate(places))
         plan = PlanFacts(

@@ -141,7 +141,7 @@ _SCORES_SCHEMA: Final = {
 
 def with_verbs(document: dict[str, Any]) -> dict[str, Any]:
     """``document`` of the other routes, with the verbs in it."""
-    (pod,), types = msgspec.json.schema_components((wire.Pod,), ref_template=_REFERENCE)
+    (pod,), types = msgspec.json.schema_components((wire.V1Pod,), ref_template=_REFERENCE)
     args = _args(pod)
     document.setdefault("components", {}).setdefault("schemas", {}).update(types)
     document["paths"] |= {

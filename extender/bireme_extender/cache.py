@@ -40,16 +40,21 @@ class ClusterCache:
         self._has_scores = asyncio.Event()
         self._client, self._timing, self._clock = client, timing or Timing(), clock
         state, scores = self.state, self._for_scores
-        pod, groups = wire.Pod, names.path("podgroups")
+        pod, groups = wire.V1Pod, names.path("podgroups")
         mirror, bsp, policies = self._mirror, "schedulingpolicies", state.policies
-        mirror(self._apart, bsp, names.path(bsp), wire.Custom, policies.put, policies.delete)
-        mirror(scores, "nodes", "/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
+        mirror(self._apart, bsp, names.path(bsp), wire.CustomObject, policies.put, policies.delete)
+        mirror(scores, "nodes", "/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete = state.put_member, state.delete_member
         mirror(scores, "members", pods.PATH, pod, put, delete, pods.MEMBERS)
         put, delete = state.put_other_pod, state.delete_other_pod
         mirror(scores, "others", pods.PATH, pod, put, delete, pods.OTHERS)
         mirror(
-            self.reflectors, "podgroups", groups, wire.Custom, self._put_group, self._delete_group
+            self.reflectors,
+            "podgroups",
+            groups,
+            wire.CustomObject,
+            self._put_group,
+            self._delete_group,
         )
 
     def _mirror(
@@ -122,14 +127,14 @@ class ClusterCache:
             f"{name} have not been heard of for {limit}" for name in silent if name not in unread
         ]
 
-    def _put_group(self, key: Key, group: wire.Custom) -> None:
+    def _put_group(self, key: Key, group: wire.CustomObject) -> None:
         self.state.put_group(key, group)
         plan = self.state.groups[key].plan
         if plan is not None and plan.mode == "Score":
             self._has_scores.set()
         self.on_group(key)
 
-    def _delete_group(self, key: Key, group: wire.Custom) -> None:
+    def _delete_group(self, key: Key, group: wire.CustomObject) -> None:
         self.state.delete_group(key, group)
         self.on_group(key)
 

@@ -86,13 +86,13 @@ class Membership:
     request: Request
 
 
-def group_of(pod: wire.Pod) -> Key | None:
+def group_of(pod: wire.V1Pod) -> Key | None:
     """The PodGroup a pod says it belongs to, always in its own namespace."""
     name = (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
     return (pod.metadata.namespace, name) if name else None
 
 
-def membership(pod: wire.Pod, state: ClusterState) -> Membership | Refusal:
+def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
     """The member that ``pod`` is, or why it is none."""
     key = group_of(pod)
     if key is None:
@@ -117,7 +117,7 @@ def membership(pod: wire.Pod, state: ClusterState) -> Membership | Refusal:
     return _excess(request, plan, member) or Membership(key, plan, member, request)
 
 
-def _request(group: Key, task: str, spec: wire.PodSpec) -> Request:
+def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
     """What the pod asks for; replicas of one task are alike, so the last answer is kept."""
     parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     known = _requests.get((group, task))
@@ -130,7 +130,7 @@ def _request(group: Key, task: str, spec: wire.PodSpec) -> Request:
     return request
 
 
-def _own_member(pod: wire.Pod, group: GroupFacts, plan: PlanFacts) -> Member | Refusal:
+def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member | Refusal:
     """The replica of a TrainingJob that the pod is."""
     if all(owner.uid != group.job_uid for owner in pod.metadata.owner_references or ()):
         return Refusal(
@@ -161,7 +161,7 @@ def _own_member(pod: wire.Pod, group: GroupFacts, plan: PlanFacts) -> Member | R
     return Member(task, node, number)
 
 
-def _foreign_member(pod: wire.Pod, plan: PlanFacts) -> Member | Refusal:
+def _foreign_member(pod: wire.V1Pod, plan: PlanFacts) -> Member | Refusal:
     """The planned pod of another controller that the pod is."""
     member = plan.member_by_uid.get(pod.metadata.uid)
     if member is None:

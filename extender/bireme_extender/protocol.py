@@ -47,7 +47,7 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
     longer than everything else together.
     """
 
-    pod: wire.Pod | None = None
+    pod: wire.V1Pod | None = None
     nodes: _NodeList | None = None
     node_names: msgspec.Raw = _NULL
 

@@ -19,7 +19,7 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.heuristics.scoring import BestFit
 from bireme.kube import pods, wire
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.policy_source import Outcome, PolicyFacts, PolicyLoads, SchedulingPolicies
+from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.onnx.checkpoints import Checkpoint
 from bireme.registry import make_placer
 from bireme.rl import builtin
@@ -50,7 +50,7 @@ class Choice:
         return [name for name, at in known if at is not None and takes[at]]
 
 
-def choice_for(pod: wire.Pod, found: Membership, state: ClusterState) -> Choice | Refusal:
+def choice_for(pod: wire.V1Pod, found: Membership, state: ClusterState) -> Choice | Refusal:
     """Where ``pod`` may go now."""
     try:
         constraints = pods.constraints_of_spec(pod.spec)
@@ -165,7 +165,7 @@ class Scorers:
         if active is None:
             self._switch(BestFit())
 
-    def _loaded(self, policy: PolicyFacts, outcome: Outcome[Scorer]) -> None:
+    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[Scorer]) -> None:
         self._metrics.policy_loads.labels("failed" if outcome.fault else "loaded").inc()
         active = self._known.active
         if outcome.value is None:

@@ -38,7 +38,7 @@ _NODES_NOT_NAMES = Refusal(
 )
 _NODES_WAIT_SECONDS = 1.0
 """Half of what the scheduler allows a call; only ever spent after the first plan in score mode."""
-_NOBODY = wire.Pod(metadata=wire.ObjectMeta())
+_NOBODY = wire.V1Pod(metadata=wire.V1ObjectMeta())
 _log = structlog.get_logger(__name__)
 
 
@@ -157,7 +157,7 @@ class Verbs:
             self._metrics.fallbacks.inc()
         return "scored", protocol.encode_scores(scoring.points(names, scores))
 
-    async def _after_wait(self, pod: wire.Pod, refusal: Refusal) -> Membership | Refusal:
+    async def _after_wait(self, pod: wire.V1Pod, refusal: Refusal) -> Membership | Refusal:
         """The verdict once the cache has caught up, if the pod may wait and it does in time."""
         key = group_of(pod)
         if key is None or not self._waits.may_wait(pod.metadata.uid):

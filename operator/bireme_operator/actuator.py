@@ -246,7 +246,7 @@ class Actuator:
             if error.is_not_found:
                 return False
             raise
-        meta = msgspec.json.decode(answer, type=wire.Service).metadata
+        meta = msgspec.json.decode(answer, type=wire.V1Service).metadata
         owners = meta.owner_references or ()
         is_leaving = meta.deletion_timestamp is not None
         if any(owner.uid == job.uid for owner in owners) and not is_leaving:
@@ -268,7 +268,7 @@ class Actuator:
 
     async def _existing_pod(self, job: JobFacts, plan: PlanFacts, key: Key) -> int:
         """A pod of that name exists: ours from before a crash, an old one, or a stranger's."""
-        pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.Pod)
+        pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.V1Pod)
         if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
             raise GangRefused(Reason.PODS_REFUSED, _stranger("pod", key[1]))
         if (pod.metadata.labels or {}).get(names.PLAN_LABEL) != plan.label:

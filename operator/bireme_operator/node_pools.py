@@ -431,7 +431,7 @@ class Pools:
     def __init__(
         self,
         scalers: NodePoolScalers,
-        watched: Mapping[Key, wire.Node],
+        watched: Mapping[Key, wire.V1Node],
         actuator: Actuator,
         targets: ScaleTargets,
         metrics: Metrics,

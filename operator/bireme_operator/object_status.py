@@ -177,7 +177,7 @@ class QueueReports(StatusReports):
     def said(self) -> Iterator[tuple[_QueueFacts, Status]]:
         """See :class:`StatusReports`."""
         for name, counted in self._counted.items():
-            queue = self._state.standing.queue_manifests.get(name)
+            queue = self._state.tenancy.queue_manifests.get(name)
             if queue is not None:
                 meta, before = queue.metadata, queue.status
                 facts = _QueueFacts(name, meta.uid, meta.resource_version, before)

@@ -29,7 +29,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
 
-def release(pod: wire.Pod, node: str, plan: PlanFacts) -> Operations:
+def release(pod: wire.V1Pod, node: str, plan: PlanFacts) -> Operations:
     """The JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
 
     The pod has the label of its group; it gets that of the queue it was admitted in beside it.
@@ -51,7 +51,7 @@ def release(pod: wire.Pod, node: str, plan: PlanFacts) -> Operations:
     return operations
 
 
-def _pin(pod: wire.Pod, node: str) -> dict[str, Any]:
+def _pin(pod: wire.V1Pod, node: str) -> dict[str, Any]:
     affinity = pod.spec.affinity
     node_affinity = affinity.node_affinity if affinity else None
     required = (
@@ -72,7 +72,7 @@ def _pin(pod: wire.Pod, node: str) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def _as_manifest(term: wire.NodeSelectorTerm) -> dict[str, Any]:
+def _as_manifest(term: wire.V1NodeSelectorTerm) -> dict[str, Any]:
     parts = {"matchExpressions": term.match_expressions, "matchFields": term.match_fields}
     return {
         name: [
@@ -121,7 +121,7 @@ class ForeignGangs:
         watches = self._actuator.watches
         await watches.wait_past(watches.members, newest)
 
-    def _gated_pod(self, key: Key, uid: str) -> wire.Pod | None:
+    def _gated_pod(self, key: Key, uid: str) -> wire.V1Pod | None:
         for facts in self._state.members_of(key):
             if facts.uid == uid:
                 return self._state.gated.get(facts.key)

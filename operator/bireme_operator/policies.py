@@ -19,7 +19,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube.policy_source import Outcome, PolicyFacts, PolicyLoads, SchedulingPolicies
+from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
 from bireme.replay.record import SETTINGS, Source
 from bireme.rl import shadow
 from bireme.rl.shadow import Difference
@@ -157,7 +157,7 @@ class Policies:
         self._loads.want(([active] if active is not None else []) + self.known.shadows)
         self._choose()
 
-    def outcome(self, policy: PolicyFacts) -> Outcome[Decider] | None:
+    def outcome(self, policy: PolicyFacts) -> LoadOutcome[Decider] | None:
         """What came of loading it; None while it is under way, or where it is not to be."""
         return self._loads.outcome(policy)
 
@@ -186,7 +186,7 @@ class Policies:
         """Load nothing more."""
         await self._loads.close()
 
-    def _loaded(self, policy: PolicyFacts, outcome: Outcome[Decider]) -> None:
+    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[Decider]) -> None:
         self._news.set()
         self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:

@@ -20,7 +20,7 @@ from aiohttp import web
 from bireme.core.errors import told
 from bireme.core.estimates import LONGEST_SECONDS
 from bireme.kube.pod_builder import path
-from bireme.kube.training_jobs import MOST_STEPS, Report
+from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer
 from bireme_operator.metrics import Metrics
 from bireme_operator.progress_auth import ProgressDesk, Refused
@@ -81,7 +81,7 @@ class _Body(msgspec.Struct, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_Body)
 
 
-def decode(body: bytes) -> Report:
+def decode(body: bytes) -> ProgressReport:
     """The report in ``body``.
 
     Raises:
@@ -97,7 +97,7 @@ def decode(body: bytes) -> Report:
     if len(metrics) > _MOST_METRICS:
         raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MOST_METRICS}")
     percentage, remaining = said.progress_percentage, said.estimated_remaining_seconds
-    report = Report(
+    report = ProgressReport(
         percentage=None if percentage is None else min(max(percentage, 0.0), 100.0),
         remaining_seconds=None if remaining is None else min(max(remaining, 0.0), LONGEST_SECONDS),
     )

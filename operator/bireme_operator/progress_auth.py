@@ -24,7 +24,7 @@ from bireme.kube.client import ApiClient, ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_builder import AUDIENCE
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, Report, Run, with_report
+from bireme.kube.training_jobs import JobFacts, ProgressReport, ReportedRun, with_report
 
 # How often somebody may do something: a token bucket for each of many, in bounded memory.
 
@@ -239,7 +239,7 @@ class _Pending:
     ``received`` is in whole milliseconds, as the status will have it, and tells reports apart.
     """
 
-    report: Report
+    report: ProgressReport
     received: float
 
 
@@ -293,7 +293,7 @@ class ProgressDesk:
             for _, pod in view.members
         )
 
-    def accept(self, uid: str, report: Report) -> None:
+    def accept(self, uid: str, report: ProgressReport) -> None:
         """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
         before, received = self._pending.get(uid), self._now()
         if before is not None:
@@ -309,15 +309,17 @@ class ProgressDesk:
         pending = self._pending.get(job.uid)
         if pending is None or view is None or view.plan.attempt != job.attempt:
             return {}
-        last = job.told.progress.reported if job.told is not None else None
+        last = job.reported.progress.reported if job.reported is not None else None
         if last is not None and last >= pending.received:
             del self._pending[job.uid]  # it has been written
             return {}
         if last is not None and not at_once and self._now() - last < self._write_seconds:
             return {}
         plan = view.plan
-        run = Run(len(plan.members), plan.planned, max(plan.planned, plan.resized), job.attained)
-        return {"progress": with_report(job.told, pending.report, pending.received, run)}
+        run = ReportedRun(
+            len(plan.members), plan.planned, max(plan.planned, plan.resized), job.attained
+        )
+        return {"progress": with_report(job.reported, pending.report, pending.received, run)}
 
     def forget(self, uids: set[str]) -> None:
         """Drop what jobs reported that are gone; ``uids`` are those that exist."""

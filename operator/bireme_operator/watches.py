@@ -40,9 +40,9 @@ class Watches:
                 client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
             )
 
-        standing, policies, path = state.standing, state.policies, names.path
-        custom, pod = wire.Custom, wire.Pod
-        self.nodes = mirror("/api/v1/nodes", wire.Node, state.put_node, state.delete_node)
+        standing, policies, path = state.tenancy, state.policies, names.path
+        custom, pod = wire.CustomObject, wire.V1Pod
+        self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete = state.put_member, state.delete_member
         self.members = mirror(pods.PATH, pod, put, delete, params=pods.MEMBERS, name="members")
         put, delete = state.put_other_pod, state.delete_other_pod
@@ -53,11 +53,14 @@ class Watches:
         self.policies = mirror(path("schedulingpolicies"), custom, policies.put, policies.delete)
         self.scalers = mirror(path("nodepoolscalers"), custom, scalers.put, scalers.delete)
         self.namespaces = mirror(
-            "/api/v1/namespaces", wire.Namespace, standing.put_namespace, standing.delete_namespace
+            "/api/v1/namespaces",
+            wire.V1Namespace,
+            standing.put_namespace,
+            standing.delete_namespace,
         )
         self.priorities = mirror(
             "/apis/scheduling.k8s.io/v1/priorityclasses",
-            wire.PriorityClass,
+            wire.V1PriorityClass,
             standing.put_priority_class,
             standing.delete_priority_class,
         )

@@ -13,8 +13,8 @@ import yaml
 
 from bireme.cli.conversion import ConversionError
 from bireme.cli.convert import convert
+from bireme.cli.manifest_files import read
 from bireme.kube import crd
-from bireme.kube.manifest_files import read
 from tools.controlplane.binaries import cache_root
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.toolchain import find_go, go_environment

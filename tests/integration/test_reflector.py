@@ -7,7 +7,7 @@ import pytest
 
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
-from bireme.kube.wire import Custom, Pod
+from bireme.kube.wire import CustomObject, V1Pod
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
 from tests.support.fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
 
@@ -125,7 +125,7 @@ async def test_a_removed_crd_empties_the_collection_until_it_is_back(
 ) -> None:
     at = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs"
     api.put(f"{at}/a", {})
-    async with Mirror(client, JOBS, type_=Custom).running() as mirror:
+    async with Mirror(client, JOBS, type_=CustomObject).running() as mirror:
         await watching(api, JOBS)
         api.faults.add(Fault(silent=True), watches)
         api.watch_cut(JOBS)
@@ -145,7 +145,7 @@ async def test_a_collection_that_never_existed_counts_as_synced_and_empty(
     api: FakeApi, client: ApiClient
 ) -> None:
     api.remove(JOBS)
-    async with Mirror(client, JOBS, type_=Custom).running() as mirror:
+    async with Mirror(client, JOBS, type_=CustomObject).running() as mirror:
         assert not mirror.names
 
 
@@ -203,7 +203,7 @@ async def test_failing_callbacks_end_the_reflector(api: FakeApi, client: ApiClie
         raise ArithmeticError("a bug in the shell")
 
     put(api, "a")
-    reflector = Reflector(client, PODS, Pod, on_put=fail, on_delete=fail)
+    reflector = Reflector(client, PODS, V1Pod, on_put=fail, on_delete=fail)
     with pytest.raises(ArithmeticError):
         await asyncio.wait_for(reflector.run(), 5)
 

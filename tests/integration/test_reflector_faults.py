@@ -9,7 +9,7 @@ import pytest
 from bireme.kube import wire
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
-from bireme.kube.wire import Custom
+from bireme.kube.wire import CustomObject
 from tests.support.fakeapi import FakeApi, Fault, watches
 from tests.support.fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
 
@@ -87,7 +87,7 @@ async def test_a_two_megabyte_object_passes_list_and_watch(api: FakeApi, client:
     spec = {"template": "x" * 2_000_000}
     at = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs"
     api.put(f"{at}/listed", {"spec": spec})
-    async with Mirror(client, JOBS, type_=Custom).running() as mirror:
+    async with Mirror(client, JOBS, type_=CustomObject).running() as mirror:
         await watching(api, JOBS)
         api.put(f"{at}/watched", {"spec": spec})
         await until(lambda: mirror.names == {"listed", "watched"})
@@ -143,7 +143,7 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
     meta = b'{"name":"deep","namespace":"team","resourceVersion":"150"}'
     poison = b'{"metadata":' + meta + b',"spec":' + deep + b"}"
     fine = b'{"metadata":{"name":"fine","namespace":"team","resourceVersion":"151"},"spec":{}}'
-    mirror = Mirror(client, JOBS, type_=Custom)
+    mirror = Mirror(client, JOBS, type_=CustomObject)
     if in_list:
         page = b'{"metadata":{"resourceVersion":"151"},"items":[' + poison + b"," + fine + b"]}"
 

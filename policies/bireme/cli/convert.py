@@ -12,11 +12,10 @@ from typing import Final
 import pydantic
 import yaml
 
-from bireme.cli import conversion
+from bireme.cli import conversion, manifest_files
 from bireme.cli.arguments import STANDARD_OUTPUT, naming, write_text
 from bireme.cli.conversion import ROLES, ConversionError, Json, Note, Notes
-from bireme.kube import manifest_files
-from bireme.kube.api.base import Model
+from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import Queue
 from bireme.kube.api.training_job import Role, TrainingJob
@@ -26,7 +25,7 @@ from bireme.tables import aligned
 #
 # Everything that comes out is checked against Bireme's models before anybody applies it.
 
-_MODELS: Final[Mapping[str, type[Model]]] = {
+_MODELS: Final[Mapping[str, type[ApiModel]]] = {
     "TrainingJob": TrainingJob,
     "PodGroup": PodGroup,
     "Queue": Queue,

@@ -323,26 +323,26 @@ async def state_of(
 ) -> tuple[ClusterState, int]:
     """The cluster as the operator would see it, and how many other pods a drain would move."""
     state = ClusterState(settings)
-    standing = state.standing
+    standing = state.tenancy
     feeds: list[tuple[str, type[Any], Any]] = [
-        ("/api/v1/nodes", wire.Node, state.put_node),
-        ("/api/v1/namespaces", wire.Namespace, standing.put_namespace),
+        ("/api/v1/nodes", wire.V1Node, state.put_node),
+        ("/api/v1/namespaces", wire.V1Namespace, standing.put_namespace),
         (
             "/apis/scheduling.k8s.io/v1/priorityclasses",
-            wire.PriorityClass,
+            wire.V1PriorityClass,
             standing.put_priority_class,
         ),
-        (names.path("queues"), wire.Custom, standing.put_queue),
-        (names.path("schedulingpolicies"), wire.Custom, state.policies.put),
-        (names.path("trainingjobs"), wire.Custom, state.put_job),
-        (names.path("podgroups"), wire.Custom, state.put_group),
+        (names.path("queues"), wire.CustomObject, standing.put_queue),
+        (names.path("schedulingpolicies"), wire.CustomObject, state.policies.put),
+        (names.path("trainingjobs"), wire.CustomObject, state.put_job),
+        (names.path("podgroups"), wire.CustomObject, state.put_group),
     ]
     for path, kind, put in feeds:
         for manifest in await reader.objects(path):
             put(*_decoded(manifest, kind))
     beside = 0
     for manifest in await reader.objects(_PODS):
-        key, pod = _decoded(manifest, wire.Pod)
+        key, pod = _decoded(manifest, wire.V1Pod)
         if names.POD_GROUP_LABEL in (pod.metadata.labels or {}):
             state.put_member(key, pod)
         else:
@@ -352,7 +352,7 @@ async def state_of(
     return state, beside
 
 
-def _is_moved(pod: wire.Pod) -> bool:
+def _is_moved(pod: wire.V1Pod) -> bool:
     """Whether ``kubectl drain`` would evict it."""
     return pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
 

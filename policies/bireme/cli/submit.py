@@ -16,12 +16,13 @@ import msgspec
 import pydantic
 
 from bireme.cli import cluster as common
+from bireme.cli import manifest_files
 from bireme.cli.arguments import naming
 from bireme.cli.cluster import ConsoleError, Json, Reader, ask, refused
 from bireme.cli.gangs import ENDED, GangLine, line_of
 from bireme.core.times import duration
-from bireme.kube import manifest_files, names
-from bireme.kube.api.base import Model
+from bireme.kube import names
+from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.training_job import TrainingJob
 from bireme.kube.client import ApiError
@@ -32,7 +33,7 @@ from bireme.kube.conditions import cleaned
 # Errors are what the API server or the operator would refuse. Hints are allowed and seldom meant:
 # a template that chooses its node, a job that could go ahead of others if it said how long it runs.
 
-MODELS: Final[dict[str, type[Model]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
+MODELS: Final[dict[str, type[ApiModel]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
 _OVERRULED: Final = {
     "nodeName": "the operator chooses the node",
     "priorityClassName": "all pods have the job's class (spec.priorityClassName)",

@@ -184,7 +184,7 @@ def _placed(
 CONDITION: Final = "Forecast"
 _PAGE: Final = 100
 _TRIES: Final = 5
-_CUSTOM: Final = msgspec.json.Decoder(wire.Custom)
+_CUSTOM: Final = msgspec.json.Decoder(wire.CustomObject)
 _LEFT_AS_IT_WAS: Final = {Reason.HISTORY_UNAVAILABLE, Reason.FORECAST_FAILED}
 
 

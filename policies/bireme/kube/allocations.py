@@ -25,7 +25,7 @@ from bireme.kube import names, quantities
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.tenancy import Standing
+from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
 # A planned gang beside the pods that exist: who is bound, ready, missing, in the way.
@@ -310,7 +310,7 @@ def run_seconds(job: JobFacts) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """Plan and pods of a gang that holds places: as they were promised, or as they are written.
 
     ``queue`` is the one they count in. ``job_uid`` is empty for pods of other controllers, as in
@@ -329,7 +329,7 @@ def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
 
 
 def queue_usage(
-    placed: Iterable[Holding],
+    placed: Iterable[Allocation],
     labelled: Mapping[Key, Collection[Key]],
     pods: Mapping[Key, PodFacts],
 ) -> dict[str, dict[str, int]]:
@@ -360,16 +360,16 @@ def queue_usage(
 
 def job_allocation(
     job: JobFacts,
-    held: Holding,
-    standing: Standing,
+    held: Allocation,
+    tenancy: Tenancy,
     run_times: RunTimes,
     nodes: NodeTable,
 ) -> RunningGang | None:
     """The places of a TrainingJob's gang; None when it holds none on nodes that exist."""
     view = held.view
     class_name = job.spec.priority_class_name if job.spec else None
-    priority, _ = standing.priority(class_name)
-    may_preempt, learned_seconds = standing.may_preempt(class_name), run_times.of_job(job)
+    priority, _ = tenancy.priority(class_name)
+    may_preempt, learned_seconds = tenancy.may_preempt(class_name), run_times.of_job(job)
     gang = job.gang(priority, may_preempt=may_preempt, learned_seconds=learned_seconds)
     tasks = _tasks(gang.tasks, view)
     gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
@@ -401,7 +401,7 @@ def _arrived(job: JobFacts, view: GangView) -> float:
     return since - job.waited
 
 
-def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang | None:
+def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
     """Pods that a job's gang has given up, as a gang that leaves; None without any."""
     pods: dict[str, list[PodFacts]] = {}
     for pod in held.view.held_by_leftovers:
@@ -420,7 +420,7 @@ def of_leftovers(job: JobFacts, held: Holding, nodes: NodeTable) -> RunningGang 
 
 
 def of_others(
-    group: GroupFacts, held: Holding, run_times: RunTimes, nodes: NodeTable, is_over: bool
+    group: GroupFacts, held: Allocation, run_times: RunTimes, nodes: NodeTable, is_over: bool
 ) -> RunningGang | None:
     """The places of pods that another controller made, which alone may stop them.
 

@@ -19,11 +19,11 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, names, nodes, pod_groups, pods, training_jobs, wire
-from bireme.kube.allocations import GangView, Holding, Promise, RunTimes
+from bireme.kube.allocations import Allocation, GangView, Promise, RunTimes
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
-from bireme.kube.tenancy import Standing
+from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
 # What pods use on every node, recomputed from the pods themselves, never incremented.
@@ -137,7 +137,7 @@ class ClusterState:
 
     Attributes:
         jobs, groups: By (namespace, name).
-        standing: Queues, namespaces and priority classes.
+        tenancy: Queues, namespaces and priority classes.
         policies: What decides in place of the settings, or beside them.
         run_times: What finished jobs tell of those that wait and run.
         members: Pods that carry the pod-group label, by (namespace, name).
@@ -155,10 +155,10 @@ class ClusterState:
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
-        self.standing = Standing(lambda: self.on_change())  # noqa: PLW0108  # it is set later
+        self.tenancy = Tenancy(lambda: self.on_change())  # noqa: PLW0108  # it is set later
         self.policies = SchedulingPolicies()
         self.run_times = RunTimes()
-        self.gated: dict[Key, wire.Pod] = {}
+        self.gated: dict[Key, wire.V1Pod] = {}
         self._member_tasks: dict[Key, Task] = {}
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         self._views: dict[Key, GangView] = {}
@@ -174,7 +174,7 @@ class ClusterState:
 
     # --- nodes and pods -------------------------------------------------------------------
 
-    def put_node(self, key: Key, node: wire.Node) -> None:
+    def put_node(self, key: Key, node: wire.V1Node) -> None:
         """A node appeared or changed; heartbeats that change no fact are ignored."""
         facts = nodes.from_manifest(node)
         if self._nodes.get(facts.name) != facts:
@@ -182,7 +182,7 @@ class ClusterState:
             self._table = None
             self.on_change()
 
-    def delete_node(self, key: Key, node: wire.Node) -> None:
+    def delete_node(self, key: Key, node: wire.V1Node) -> None:
         """A node is gone."""
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
@@ -200,7 +200,7 @@ class ClusterState:
         """One node's facts."""
         return self._nodes.get(name)
 
-    def put_member(self, key: Key, pod: wire.Pod) -> None:
+    def put_member(self, key: Key, pod: wire.V1Pod) -> None:
         """A pod of a gang appeared or changed."""
         facts = pods.from_manifest(pod)
         gated = self.gated.get(key)
@@ -216,7 +216,7 @@ class ClusterState:
             self.gated[key] = pod
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
-    def delete_member(self, key: Key, pod: wire.Pod) -> None:
+    def delete_member(self, key: Key, pod: wire.V1Pod) -> None:
         """A pod of a gang is gone."""
         if key in self.members:
             self._forget_member(key)
@@ -234,7 +234,7 @@ class ClusterState:
             del self._members_of[group]
         self._touch(group)
 
-    def put_other_pod(self, key: Key, pod: wire.Pod) -> None:
+    def put_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
         """A pod that is none of ours; only what it uses matters."""
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_spec(pod.spec)
@@ -243,7 +243,7 @@ class ClusterState:
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
-    def delete_other_pod(self, key: Key, pod: wire.Pod) -> None:
+    def delete_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
         """A pod that was none of ours is gone."""
         self._usage.remove(("", f"{key[0]}/{key[1]}"))
         if self._fixed.put(key, "", ()):
@@ -256,22 +256,22 @@ class ClusterState:
 
     # --- jobs and groups ------------------------------------------------------------------
 
-    def put_job(self, key: Key, job: wire.Custom) -> None:
+    def put_job(self, key: Key, job: wire.CustomObject) -> None:
         """A TrainingJob appeared or changed."""
         self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
 
-    def delete_job(self, key: Key, job: wire.Custom) -> None:
+    def delete_job(self, key: Key, job: wire.CustomObject) -> None:
         """A TrainingJob is gone."""
         self.jobs.pop(key, None)
         self._touch(key)
 
-    def put_group(self, key: Key, group: wire.Custom) -> None:
+    def put_group(self, key: Key, group: wire.CustomObject) -> None:
         """A PodGroup appeared or changed."""
         self.groups[key] = pod_groups.from_manifest(group)
         self._touch(key)
 
-    def delete_group(self, key: Key, group: wire.Custom) -> None:
+    def delete_group(self, key: Key, group: wire.CustomObject) -> None:
         """A PodGroup is gone."""
         self.groups.pop(key, None)
         self._touch(key)
@@ -308,10 +308,10 @@ class ClusterState:
         if group is not None and group.job_uid == job.uid and group.plan is not None:
             return None
         class_name = job.spec.priority_class_name if job.spec else None
-        priority, missing = self.standing.priority(class_name)
+        priority, missing = self.tenancy.priority(class_name)
         fault = faults.get(job.uid) or missing
         fault = fault or allocations.in_the_way(job, group, self.members_of(key))
-        may_preempt, learned = self.standing.may_preempt(class_name), self.run_times.of_job(job)
+        may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
         return believed(job.gang(priority, fault, may_preempt, learned))
 
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
@@ -326,10 +326,10 @@ class ClusterState:
             if self.members[pod].uid not in planned
         ]
         class_name = group.spec.priority_class_name if group.spec else None
-        priority, missing = self.standing.priority(class_name)
+        priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         there = Placed.of(group.plan, self.members_of(key), newcomers)
-        may_preempt, fault = self.standing.may_preempt(class_name), faults.get(group.uid) or missing
+        may_preempt, fault = self.tenancy.may_preempt(class_name), faults.get(group.uid) or missing
         learned = self.run_times.of_group(key, newcomers)
         return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
 
@@ -344,17 +344,17 @@ class ClusterState:
         add_members(used, table, chain.from_iterable(v.usage() for v in views if v is not None))
         return used
 
-    def _placed(self, reserved: Reserved) -> Iterator[Holding]:
+    def _placed(self, reserved: Reserved) -> Iterator[Allocation]:
         """Every gang that holds places: as promised or as written."""
         for key, group in self.groups.items():
             view = None if key in reserved else self.view(key)
             if view is not None and group.spec is not None:
-                yield Holding(key, group.job_uid, allocations.queue_of(group, view.plan), view)
+                yield Allocation(key, group.job_uid, allocations.queue_of(group, view.plan), view)
         for key, promise in reserved.items():
             # Pods appear and are bound while the promise is kept: they hold their room themselves.
             pods_now = self.members_of(key)
             view = allocations.view_of(key, promise.job_uid, promise.plan, pods_now)
-            yield Holding(key, promise.job_uid, promise.queue, view)
+            yield Allocation(key, promise.job_uid, promise.queue, view)
 
     def snapshot(
         self,
@@ -375,17 +375,17 @@ class ClusterState:
             nodes=table,
             used=used,
             waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
-            queues=dict(self.standing.queues),
+            queues=dict(self.tenancy.queues),
             queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
             running=tuple(g for held in placed for g in self._running(held) if g is not None),
         )
 
-    def _running(self, held: Holding) -> Sequence[RunningGang | None]:
+    def _running(self, held: Allocation) -> Sequence[RunningGang | None]:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
         try:
             if job is not None and job.uid == held.job_uid:
-                gang = allocations.job_allocation(job, held, self.standing, self.run_times, table)
+                gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)
                 return gang, allocations.of_leftovers(job, held, table)
         except Exception as error:  # noqa: BLE001  # of this gang alone
             self.on_failure(held.key, error)

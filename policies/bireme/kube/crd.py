@@ -58,7 +58,7 @@ def _condition_column(name: str, condition: str) -> Column:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ServedKind:
     """How the API server serves a model."""
 
     model: type[Resource]
@@ -77,7 +77,7 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind(
+    ServedKind(
         TrainingJob,
         "Namespaced",
         (
@@ -96,7 +96,7 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(
+    ServedKind(
         PodGroup,
         "Namespaced",
         (
@@ -108,7 +108,7 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(
+    ServedKind(
         Queue,
         "Cluster",
         (
@@ -119,7 +119,7 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(
+    ServedKind(
         SchedulingPolicy,
         "Cluster",
         (
@@ -133,7 +133,7 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(
+    ServedKind(
         NodePoolScaler,
         "Cluster",
         (
@@ -282,7 +282,7 @@ def _default(value: object, schema: Schema) -> Schema:
     return {} if value in (None, [], {}) else {"default": value}
 
 
-def definition(kind: Kind) -> Schema:
+def definition(kind: ServedKind) -> Schema:
     """The CustomResourceDefinition of ``kind``, as a manifest."""
     source = kind.model.model_json_schema(mode="validation", schema_generator=Documented)
     definitions = source.pop("$defs", {})

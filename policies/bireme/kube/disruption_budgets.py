@@ -28,7 +28,7 @@ class _Status(wire.Wire, frozen=True):
 
 
 class _Manifest(wire.Wire, frozen=True):
-    metadata: wire.ObjectMeta
+    metadata: wire.V1ObjectMeta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

@@ -39,7 +39,7 @@ class PoolFacts:
         return group, target.kind, target.namespace or "", target.name
 
 
-def from_manifest(manifest: wire.Custom) -> PoolFacts:
+def from_manifest(manifest: wire.CustomObject) -> PoolFacts:
     """The facts of a NodePoolScaler as it came off the wire."""
     meta = manifest.metadata
     spec, fault = NodePoolScalerSpec.read(manifest.spec)
@@ -62,14 +62,14 @@ class NodePoolScalers:
         self.known: dict[str, PoolFacts] = {}
         self._on_change = on_change
 
-    def put(self, key: Key, manifest: wire.Custom) -> None:
+    def put(self, key: Key, manifest: wire.CustomObject) -> None:
         """A NodePoolScaler appeared or changed; a new status alone changes nothing."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
         if before is None or (before.uid, before.generation) != (facts.uid, facts.generation):
             self._on_change()
 
-    def delete(self, key: Key, manifest: wire.Custom) -> None:
+    def delete(self, key: Key, manifest: wire.CustomObject) -> None:
         """A NodePoolScaler is gone."""
         if self.known.pop(key[1], None) is not None:
             self._on_change()
@@ -96,14 +96,14 @@ def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Nod
 
 def _stated(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Node:
     """The node of a template; read as one off the wire, so that units and roundings are its."""
-    taints = (wire.Taint(t.key, t.value or None, t.effect) for t in template.taints)
+    taints = (wire.V1Taint(t.key, t.value or None, t.effect) for t in template.taints)
     return nodes.from_manifest(
-        wire.Node(
-            metadata=wire.ObjectMeta(name=name, labels={**template.labels, **labels}),
-            spec=wire.NodeSpec(taints=tuple(taints)),
-            status=wire.NodeStatus(
+        wire.V1Node(
+            metadata=wire.V1ObjectMeta(name=name, labels={**template.labels, **labels}),
+            spec=wire.V1NodeSpec(taints=tuple(taints)),
+            status=wire.V1NodeStatus(
                 allocatable=dict(template.allocatable),
-                conditions=(wire.Condition(type="Ready", status="True"),),
+                conditions=(wire.V1Condition(type="Ready", status="True"),),
             ),
         )
     )

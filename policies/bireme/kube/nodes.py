@@ -9,7 +9,7 @@ from bireme.kube import quantities, wire
 _REPELS = ("NoSchedule", "NoExecute")
 
 
-def from_manifest(node: wire.Node) -> Node:
+def from_manifest(node: wire.V1Node) -> Node:
     """The node as the core sees it.
 
     A quantity that cannot be read counts as zero: a node must not offer what nobody understands.
@@ -36,7 +36,7 @@ def from_manifest(node: wire.Node) -> Node:
     )
 
 
-def is_ready(node: wire.Node) -> bool:
+def is_ready(node: wire.V1Node) -> bool:
     """Whether the kubelet says so and the node is not being deleted."""
     if node.metadata.deletion_timestamp is not None:
         return False

@@ -38,7 +38,7 @@ class GroupFacts:
     status: dict[str, object]
 
 
-def from_manifest(group: wire.Custom) -> GroupFacts:
+def from_manifest(group: wire.CustomObject) -> GroupFacts:
     """The facts of one PodGroup; never raises, a fault says what is wrong."""
     meta = group.metadata
     spec, fault, plan = None, None, None
@@ -256,7 +256,7 @@ def _names(label: str) -> Iterator[str]:
         yield f"{label[: MAX_LABEL - len(str(number)) - 1]}-{number}"
 
 
-def member_task(pod: wire.Pod, facts: PodFacts) -> Task:
+def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
     """One pod of another controller as a task of one replica."""
     label = facts.labels.get(names.ROLE_LABEL, "")
     role = Role(label) if label in set(Role) else Role.WORKER

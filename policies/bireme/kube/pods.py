@@ -65,7 +65,7 @@ class PodFacts:
         return self.is_terminal and self.is_leaving and self.has_finalizers
 
 
-def from_manifest(pod: wire.Pod) -> PodFacts:
+def from_manifest(pod: wire.V1Pod) -> PodFacts:
     """The facts of one pod. Never raises: see :func:`request_of_spec`."""
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
@@ -91,16 +91,16 @@ def from_manifest(pod: wire.Pod) -> PodFacts:
     )
 
 
-def _holds(condition: wire.Condition | None) -> bool:
+def _holds(condition: wire.V1Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def never_leaves(pod: wire.Pod) -> bool:
+def never_leaves(pod: wire.V1Pod) -> bool:
     """Whether the pod stays for as long as its node does: a DaemonSet's, or a static one."""
     return any(o.kind in ("DaemonSet", "Node") for o in pod.metadata.owner_references or ())
 
 
-def _failure(status: wire.PodStatus) -> str:
+def _failure(status: wire.V1PodStatus) -> str:
     for container in status.container_statuses or ():
         ended = container.state.terminated if container.state else None
         if ended is not None and ended.exit_code != 0:
@@ -109,7 +109,7 @@ def _failure(status: wire.PodStatus) -> str:
     return status.message or status.reason or "the pod failed"
 
 
-def request_of_spec(spec: wire.PodSpec, *, strict: bool = False) -> Request:
+def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     """What a pod of this spec asks of a node, ``pods: 1`` included.
 
     A quantity beyond what Bireme counts with stands for the largest amount, which no node
@@ -142,7 +142,7 @@ def request_of_spec(spec: wire.PodSpec, *, strict: bool = False) -> Request:
 class _Reader:
     strict: bool
 
-    def requested(self, resources: wire.ResourceRequirements | None) -> dict[str, int]:
+    def requested(self, resources: wire.V1ResourceRequirements | None) -> dict[str, int]:
         """Requests; a resource with only a limit asks for that limit (the API's own default)."""
         if resources is None:
             return {}
@@ -164,7 +164,7 @@ def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left | right}
 
 
-def constraints_of_spec(spec: wire.PodSpec) -> NodeConstraints:
+def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
     """The hard node demands of a pod of this spec, without any pin of our own."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
@@ -181,26 +181,26 @@ def constraints_of_spec(spec: wire.PodSpec) -> NodeConstraints:
     )
 
 
-def _term(term: wire.NodeSelectorTerm) -> SelectorTerm:
+def _term(term: wire.V1NodeSelectorTerm) -> SelectorTerm:
     return SelectorTerm(
         tuple(_requirement(r) for r in term.match_expressions or ()),
         tuple(_requirement(r) for r in term.match_fields or ()),
     )
 
 
-def _requirement(requirement: wire.SelectorRequirement) -> Requirement:
+def _requirement(requirement: wire.V1NodeSelectorRequirement) -> Requirement:
     return Requirement(
         requirement.key, Operator(requirement.operator), tuple(requirement.values or ())
     )
 
 
-def spec_of_template(template: dict[str, Any]) -> wire.PodSpec:
+def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
     """The typed spec of a raw pod template.
 
     Raises:
         msgspec.ValidationError: a field has a type no pod can have.
     """
-    return msgspec.convert(template.get("spec") or {}, wire.PodSpec)
+    return msgspec.convert(template.get("spec") or {}, wire.V1PodSpec)
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ class PolicyFacts:
         return self.uid, self.generation
 
 
-def from_manifest(manifest: wire.Custom) -> PolicyFacts:
+def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """The facts of a SchedulingPolicy as it came off the wire."""
     meta = manifest.metadata
     spec, fault = SchedulingPolicySpec.read(manifest.spec)
@@ -63,14 +63,14 @@ class SchedulingPolicies:
         self.on_change: Callable[[], None] = lambda: None
         self.known: dict[str, PolicyFacts] = {}
 
-    def put(self, key: Key, manifest: wire.Custom) -> None:
+    def put(self, key: Key, manifest: wire.CustomObject) -> None:
         """A SchedulingPolicy appeared or changed; a new status alone changes nothing."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
         if before is None or before.demand != facts.demand:
             self.on_change()
 
-    def delete(self, key: Key, manifest: wire.Custom) -> None:
+    def delete(self, key: Key, manifest: wire.CustomObject) -> None:
         """A SchedulingPolicy is gone."""
         if self.known.pop(key[1], None) is not None:
             self.on_change()
@@ -103,7 +103,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class LoadOutcome(Generic[T]):
     """What came of loading a policy: ``value``, or the ``fault`` in words."""
 
     demand: tuple[str, int]
@@ -118,12 +118,14 @@ class PolicyLoads(Generic[T]):
     """
 
     def __init__(
-        self, load: Callable[[PolicyFacts], T], on_done: Callable[[PolicyFacts, Outcome[T]], None]
+        self,
+        load: Callable[[PolicyFacts], T],
+        on_done: Callable[[PolicyFacts, LoadOutcome[T]], None],
     ) -> None:
         self._load = load
         self._on_done = on_done
         self._wanted: dict[str, PolicyFacts] = {}
-        self._outcomes: dict[str, Outcome[T]] = {}
+        self._outcomes: dict[str, LoadOutcome[T]] = {}
         self._due: set[str] = set()
         self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
@@ -134,7 +136,7 @@ class PolicyLoads(Generic[T]):
         self._outcomes = {u: found for u, found in self._outcomes.items() if u in self._wanted}
         self._start()
 
-    def outcome(self, policy: PolicyFacts) -> Outcome[T] | None:
+    def outcome(self, policy: PolicyFacts) -> LoadOutcome[T] | None:
         """What came of this very spec; None while it is being loaded, or is not wanted."""
         found = self._outcomes.get(policy.uid)
         return found if found is not None and found.demand == policy.demand else None
@@ -163,13 +165,13 @@ class PolicyLoads(Generic[T]):
         wanted = self._wanted.values()
         return next((p for p in wanted if self.outcome(p) is None or p.uid in self._due), None)
 
-    def _tried(self, policy: PolicyFacts) -> Outcome[T]:
+    def _tried(self, policy: PolicyFacts) -> LoadOutcome[T]:
         try:
             if policy.fault:
-                return Outcome(policy.demand, fault=policy.fault)
-            return Outcome(policy.demand, self._load(policy))
+                return LoadOutcome(policy.demand, fault=policy.fault)
+            return LoadOutcome(policy.demand, self._load(policy))
         except Exception as error:  # noqa: BLE001  # code of the user's own may raise anything
-            return Outcome(policy.demand, fault=told(error))
+            return LoadOutcome(policy.demand, fault=told(error))
 
     def _try_again_later(self) -> None:
         if self._retry is not None:

@@ -80,7 +80,7 @@ class _Resources(msgspec.Struct):
 
 
 class _Pods(wire.Wire, frozen=True):
-    items: tuple[wire.Pod, ...] | None = None
+    items: tuple[wire.V1Pod, ...] | None = None
 
 
 class ScaleTargets:

@@ -1,66 +1,80 @@
-"""Who may run and how urgently: queues, the namespaces they select, priority classes."""
+"""Cache of tenancy configuration: Queues, the namespaces they select, and PriorityClasses.
 
-from collections.abc import Callable
+Administrators write these objects. They decide which namespaces may use which queue, how much a
+queue may hold, and how urgent a gang is. Queues and namespaces are read together, because a
+queue's namespace selector is resolved to a set of names here.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pydantic import ValidationError
 
 from bireme.core.gangs import Key
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
-from bireme.kube import queues, wire
+from bireme.kube import quantities, wire
+from bireme.kube.api.queues import QueueSpec
 
 
-class Standing:
-    """The administrators' objects. ``on_change`` is called after every change that matters."""
+class Tenancy:
+    """Queues, namespaces and priority classes by name.
+
+    ``on_change`` is called after every change that can matter to a decision.
+    """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.queues: dict[str, Queue] = {}
-        self.queue_manifests: dict[str, wire.Custom] = {}
+        self.queue_manifests: dict[str, wire.CustomObject] = {}
         self._on_change = on_change
         self._namespaces: dict[str, dict[str, str]] = {}
-        self._priorities: dict[str, wire.PriorityClass] = {}
+        self._priorities: dict[str, wire.V1PriorityClass] = {}
 
-    def put_queue(self, key: Key, queue: wire.Custom) -> None:
+    def put_queue(self, key: Key, queue: wire.CustomObject) -> None:
         """A Queue appeared or changed."""
         self.queue_manifests[key[1]] = queue
         self._read_queues()
 
-    def delete_queue(self, key: Key, queue: wire.Custom) -> None:
+    def delete_queue(self, key: Key, queue: wire.CustomObject) -> None:
         """A Queue is gone; jobs in it wait with reason QueueNotFound, running ones go on."""
         self.queue_manifests.pop(key[1], None)
         self._read_queues()
 
-    def put_namespace(self, key: Key, namespace: wire.Namespace) -> None:
+    def put_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
         """A namespace appeared or its labels changed."""
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
             self._namespaces[key[1]] = labels
             self._read_queues()
 
-    def delete_namespace(self, key: Key, namespace: wire.Namespace) -> None:
+    def delete_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
         """A namespace is gone."""
         self._namespaces.pop(key[1], None)
         self._read_queues()
 
     def _read_queues(self) -> None:
         read = {
-            name: queues.from_manifest(manifest, self._namespaces)
+            name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()
         }
         if read != self.queues:
             self.queues = read
             self._on_change()
 
-    def put_priority_class(self, key: Key, priority: wire.PriorityClass) -> None:
+    def put_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
         """A PriorityClass appeared or changed."""
         self._priorities[key[1]] = priority
         self._on_change()
 
-    def delete_priority_class(self, key: Key, priority: wire.PriorityClass) -> None:
+    def delete_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
         """A PriorityClass is gone."""
         self._priorities.pop(key[1], None)
         self._on_change()
 
     def priority(self, name: str | None) -> tuple[int, tuple[Reason, str] | None]:
-        """The value of a PriorityClass (or of the default one), and a fault if there is none."""
+        """Return the value of a PriorityClass, and a fault if it does not exist.
+
+        Without a ``name`` the cluster's default class counts, or 0 if there is none.
+        """
         known = self._class(name)
         if known is not None:
             return known.value, None
@@ -72,13 +86,47 @@ class Standing:
         )
 
     def may_preempt(self, name: str | None) -> bool:
-        """Whether others may be stopped for gangs of a PriorityClass (or of the default one)."""
+        """Return whether gangs of this PriorityClass (None: the default one) may preempt others."""
         known = self._class(name)
         return known is None or known.preemption_policy != "Never"
 
-    def _class(self, name: str | None) -> wire.PriorityClass | None:
+    def _class(self, name: str | None) -> wire.V1PriorityClass | None:
         if name is not None:
             return self._priorities.get(name)
         defaults = [p for p in self._priorities.values() if p.global_default]
-        # The lowest, as the API server chooses among several.
+        # Of several defaults the lowest value counts, as in the API server's admission plugin.
         return min(defaults, key=lambda p: (p.value, p.metadata.name), default=None)
+
+
+def queue_from_manifest(
+    queue: wire.CustomObject, namespaces: Mapping[str, Mapping[str, str]]
+) -> Queue:
+    """Return the queue as the core uses it; ``namespaces`` maps names to labels.
+
+    A queue whose spec cannot be read is closed, so that it admits nothing.
+    """
+    name = queue.metadata.name
+    try:
+        spec = QueueSpec.model_validate(queue.spec, extra="ignore")
+    except ValidationError:
+        return Queue(name, is_open=False)
+    allowed = None
+    if spec.namespace_selector is not None:
+        selects = spec.namespace_selector.selects
+        allowed = frozenset(n for n, labels in namespaces.items() if selects(dict(labels)))
+    return Queue(
+        name=name,
+        limit=_amounts(spec.limit),
+        user_priority=spec.user_priority,
+        wait_bound_seconds=spec.wait_bound_seconds,
+        is_open=spec.state == "Open",
+        namespaces=allowed,
+        parent=spec.parent or "",
+        weight=spec.weight,
+        guaranteed=_amounts(spec.guaranteed),
+    )
+
+
+def _amounts(given: Mapping[str, str | int]) -> dict[str, int]:
+    """Return whole amounts; fractions of a unit are dropped, because a queue grants them."""
+    return {r: quantities.parse_quantity(r, value, rounding="down") for r, value in given.items()}

@@ -58,7 +58,7 @@ _NEW_WEIGHT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProgressReport:
     """One report, every number checked and clipped; None for what it does not tell.
 
     Attributes:
@@ -76,7 +76,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReportedRun:
     """The run that a report speaks of.
 
     Attributes:
@@ -93,7 +93,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedProgress:
     """What ``status.progress`` of a job says."""
 
     status: ProgressStatus
@@ -139,11 +139,11 @@ class Told:
             return None
 
 
-def told_by(status: Mapping[str, Any]) -> Told | None:
+def reported_progress(status: Mapping[str, Any]) -> ReportedProgress | None:
     """What the status of a TrainingJob says of its progress; None where it says nothing of use."""
     given = status.get("progress")
     try:
-        return None if given is None else Told(ProgressStatus.model_validate(given))
+        return None if given is None else ReportedProgress(ProgressStatus.model_validate(given))
     except ValidationError:  # somebody else wrote it; the next report writes it anew
         return None
 
@@ -163,7 +163,9 @@ def _least(said: float | None, most: float) -> float | None:
     return None if said is None or math.isnan(said) else min(said, most)
 
 
-def with_report(before: Told | None, report: Report, now: float, run: Run) -> dict[str, Any]:
+def with_report(
+    before: ReportedProgress | None, report: ProgressReport, now: float, run: ReportedRun
+) -> dict[str, Any]:
     """``status.progress`` after ``report``, which came at ``now`` (POSIX seconds).
 
     What the report leaves out stays as it was told before, but for the time that is left.
@@ -182,7 +184,7 @@ def with_report(before: Told | None, report: Report, now: float, run: Run) -> di
             "losses": _losses(old.losses, report),
         }
     )
-    progress = anchored(Told(new).progress, run.attained_seconds, run.started)
+    progress = anchored(ReportedProgress(new).progress, run.attained_seconds, run.started)
     anchor = {"first_expected_seconds": progress.anchor_seconds}
     return new.model_copy(update=anchor).to_manifest()
 
@@ -197,7 +199,9 @@ def _gain(old: ProgressStatus, accuracy: float | None) -> float | None:
     return None if old.accuracy is None else accuracy - old.accuracy
 
 
-def _speeds(before: Told | None, step: float | None, now: float, run: Run) -> tuple[SpeedSeen, ...]:
+def _speeds(
+    before: ReportedProgress | None, step: float | None, now: float, run: ReportedRun
+) -> tuple[SpeedSeen, ...]:
     """The speeds known, with that since the last report, if it was made at the same size."""
     known = before.status.speeds if before else ()
     last = before.progress if before else None
@@ -214,7 +218,7 @@ def _speeds(before: Told | None, step: float | None, now: float, run: Run) -> tu
     return tuple(SpeedSeen(replicas=n, steps_per_second=each) for n, each in kept)
 
 
-def _losses(known: Sequence[LossSeen], report: Report) -> tuple[LossSeen, ...]:
+def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen, ...]:
     """The losses known, with the one reported; every second is dropped when they are too many."""
     if report.step is None or report.loss is None:
         return tuple(known)
@@ -297,9 +301,9 @@ class JobFacts:
         return float(self.status.get("runSeconds") or 0)
 
     @cached_property
-    def told(self) -> Told | None:
+    def reported(self) -> ReportedProgress | None:
         """What it has reported about its training; None when it has not."""
-        return told_by(self.status)
+        return reported_progress(self.status)
 
     @cached_property
     def spec_hash(self) -> str:
@@ -358,9 +362,9 @@ class JobFacts:
             may_preempt=may_preempt,
         )
         gang = gang if self.spec is None else _as_asked(gang, self.spec)
-        if (told := self.told) is None:
+        if (reported := self.reported) is None:
             return gang
-        return replace(gang, progress=told.progress, speed=told.speed, loss=told.loss)
+        return replace(gang, progress=reported.progress, speed=reported.speed, loss=reported.loss)
 
 
 def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
@@ -379,7 +383,7 @@ def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
     )
 
 
-def from_manifest(job: wire.Custom, topology_levels: tuple[str, ...] = ()) -> JobFacts:
+def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ()) -> JobFacts:
     """The facts of one TrainingJob; never raises, a fault says what is wrong.
 
     ``topology_levels`` are the label keys a role affinity may name, beside that of the node itself;

@@ -24,7 +24,7 @@ import structlog
 from bireme.core.gangs import Key
 from bireme.kube import wire
 from bireme.kube.client import ApiClient, ApiError, Params
-from bireme.kube.wire import ObjectMeta
+from bireme.kube.wire import V1ObjectMeta
 
 # How far a collection has been followed, and who waits until it has been followed further.
 
@@ -70,7 +70,7 @@ class HasMetadata(Protocol):
     """What a reflector needs to know of an object."""
 
     @property
-    def metadata(self) -> ObjectMeta: ...
+    def metadata(self) -> V1ObjectMeta: ...
 
 
 T = TypeVar("T", bound=HasMetadata)
@@ -226,7 +226,7 @@ class Reflector(Generic[T]):
         self._versions.advance(version)
         self.synced.set()
 
-    async def _page(self, token: str) -> wire.Page:
+    async def _page(self, token: str) -> wire.ListPage:
         params: dict[str, str | int] = {**self._params, "limit": self._timing.page_size}
         if token:
             params["continue"] = token
@@ -234,7 +234,7 @@ class Reflector(Generic[T]):
         self.last_contact_seconds = self._clock()
         return wire.page(body)
 
-    def _take_page(self, page: wire.Page, listed: dict[Key, T]) -> None:
+    def _take_page(self, page: wire.ListPage, listed: dict[Key, T]) -> None:
         for raw in page.items or ():
             stub = self._stub(raw)
             if stub is not None and (obj := self._decoded(stub.key, raw)) is not None:
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
         else:
             self._put(key, obj)
 
-    def _stub(self, raw: msgspec.Raw) -> wire.Stub | None:
+    def _stub(self, raw: msgspec.Raw) -> wire.ObjectStub | None:
         try:
             return wire.stub(raw)
         except wire.UNDECODABLE as error:

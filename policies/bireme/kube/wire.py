@@ -22,14 +22,14 @@ class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_o
     """Base of every wire type: camelCase on the wire, immutable, no cycle collector."""
 
 
-class OwnerReference(Wire, frozen=True):
+class V1OwnerReference(Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
 
 
-class ObjectMeta(Wire, frozen=True):
+class V1ObjectMeta(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -38,153 +38,153 @@ class ObjectMeta(Wire, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    owner_references: tuple[V1OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
 
 
-class Taint(Wire, frozen=True):
+class V1Taint(Wire, frozen=True):
     key: str
     value: str | None = None
     effect: str = ""
 
 
-class NodeSpec(Wire, frozen=True):
+class V1NodeSpec(Wire, frozen=True):
     unschedulable: bool | None = None
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[V1Taint, ...] | None = None
 
 
-class Condition(Wire, frozen=True):
+class V1Condition(Wire, frozen=True):
     type: str
     status: str = ""
     reason: str | None = None
     message: str | None = None
 
 
-class NodeStatus(Wire, frozen=True):
+class V1NodeStatus(Wire, frozen=True):
     allocatable: Quantities | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[V1Condition, ...] | None = None
 
 
-class Node(Wire, frozen=True):
-    metadata: ObjectMeta
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+class V1Node(Wire, frozen=True):
+    metadata: V1ObjectMeta
+    spec: V1NodeSpec = V1NodeSpec()
+    status: V1NodeStatus = V1NodeStatus()
 
 
-class ResourceRequirements(Wire, frozen=True):
+class V1ResourceRequirements(Wire, frozen=True):
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-class Container(Wire, frozen=True):
+class V1Container(Wire, frozen=True):
     name: str = ""
-    resources: ResourceRequirements | None = None
+    resources: V1ResourceRequirements | None = None
     restart_policy: str | None = None
 
 
-class SelectorRequirement(Wire, frozen=True):
+class V1NodeSelectorRequirement(Wire, frozen=True):
     key: str
     operator: str
     values: tuple[str, ...] | None = None
 
 
-class NodeSelectorTerm(Wire, frozen=True):
-    match_expressions: tuple[SelectorRequirement, ...] | None = None
-    match_fields: tuple[SelectorRequirement, ...] | None = None
+class V1NodeSelectorTerm(Wire, frozen=True):
+    match_expressions: tuple[V1NodeSelectorRequirement, ...] | None = None
+    match_fields: tuple[V1NodeSelectorRequirement, ...] | None = None
 
 
-class NodeSelector(Wire, frozen=True):
-    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+class V1NodeSelector(Wire, frozen=True):
+    node_selector_terms: tuple[V1NodeSelectorTerm, ...] | None = None
 
 
-class NodeAffinity(Wire, frozen=True):
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+class V1NodeAffinity(Wire, frozen=True):
+    required_during_scheduling_ignored_during_execution: V1NodeSelector | None = None
 
 
-class Affinity(Wire, frozen=True):
-    node_affinity: NodeAffinity | None = None
+class V1Affinity(Wire, frozen=True):
+    node_affinity: V1NodeAffinity | None = None
 
 
-class Toleration(Wire, frozen=True):
+class V1Toleration(Wire, frozen=True):
     key: str | None = None
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
 
 
-class SchedulingGate(Wire, frozen=True):
+class V1PodSchedulingGate(Wire, frozen=True):
     name: str
 
 
-class PodSpec(Wire, frozen=True):
+class V1PodSpec(Wire, frozen=True):
     node_name: str | None = None
     scheduler_name: str | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    scheduling_gates: tuple[V1PodSchedulingGate, ...] | None = None
+    containers: tuple[V1Container, ...] | None = None
+    init_containers: tuple[V1Container, ...] | None = None
     overhead: Quantities | None = None
-    resources: ResourceRequirements | None = None
+    resources: V1ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
+    affinity: V1Affinity | None = None
+    tolerations: tuple[V1Toleration, ...] | None = None
     priority_class_name: str | None = None
     priority: int | None = None
     restart_policy: str | None = None
 
 
-class Terminated(Wire, frozen=True):
+class V1ContainerStateTerminated(Wire, frozen=True):
     exit_code: int = 0
     reason: str | None = None
     message: str | None = None
 
 
-class ContainerState(Wire, frozen=True):
-    terminated: Terminated | None = None
+class V1ContainerState(Wire, frozen=True):
+    terminated: V1ContainerStateTerminated | None = None
 
 
-class ContainerStatus(Wire, frozen=True):
+class V1ContainerStatus(Wire, frozen=True):
     name: str = ""
     ready: bool = False
-    state: ContainerState | None = None
+    state: V1ContainerState | None = None
 
 
-class PodStatus(Wire, frozen=True):
+class V1PodStatus(Wire, frozen=True):
     phase: str | None = None
     reason: str | None = None
     message: str | None = None
-    conditions: tuple[Condition, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
+    conditions: tuple[V1Condition, ...] | None = None
+    container_statuses: tuple[V1ContainerStatus, ...] | None = None
 
 
-class Pod(Wire, frozen=True):
-    metadata: ObjectMeta
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+class V1Pod(Wire, frozen=True):
+    metadata: V1ObjectMeta
+    spec: V1PodSpec = V1PodSpec()
+    status: V1PodStatus = V1PodStatus()
 
 
-class Namespace(Wire, frozen=True):
-    metadata: ObjectMeta
+class V1Namespace(Wire, frozen=True):
+    metadata: V1ObjectMeta
 
 
-class Service(Wire, frozen=True):
-    metadata: ObjectMeta
+class V1Service(Wire, frozen=True):
+    metadata: V1ObjectMeta
 
 
-class PriorityClass(Wire, frozen=True):
-    metadata: ObjectMeta
+class V1PriorityClass(Wire, frozen=True):
+    metadata: V1ObjectMeta
     value: int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None
 
 
-class Custom(Wire, frozen=True):
+class CustomObject(Wire, frozen=True):
     """A custom resource: metadata typed, spec and status as plain dictionaries.
 
     They are validated by the pydantic models afterwards, each object alone, so that one bad
     object becomes a condition on itself and nothing else stops.
     """
 
-    metadata: ObjectMeta
+    metadata: V1ObjectMeta
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
@@ -213,7 +213,7 @@ class _StubMeta(msgspec.Struct, rename="camel"):
     namespace: str = ""
 
 
-class Stub(msgspec.Struct):
+class ObjectStub(msgspec.Struct):
     """What is read of every object before its type is tried."""
 
     metadata: _StubMeta
@@ -227,7 +227,7 @@ class Stub(msgspec.Struct):
         return self.metadata.resource_version
 
 
-class Event(msgspec.Struct):
+class WatchEvent(msgspec.Struct):
     """One line of a watch; ``type`` is anything but ``ERROR``."""
 
     type: str
@@ -239,7 +239,7 @@ class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "
     next: str = ""
 
 
-class Page(msgspec.Struct):
+class ListPage(msgspec.Struct):
     """One page of a list; ``metadata.next`` continues it."""
 
     metadata: _ListMeta
@@ -252,35 +252,35 @@ class _Failure(msgspec.Struct):
     message: str = ""
 
 
-def page(body: bytes) -> Page:
+def page(body: bytes) -> ListPage:
     """Open a list.
 
     Raises:
         ApiError: it is none.
     """
-    return _open(body, Page)
+    return _open(body, ListPage)
 
 
-def event(line: bytes) -> Event:
+def event(line: bytes) -> WatchEvent:
     """Open a line of a watch.
 
     Raises:
         ApiError: it is no event, or it is the server's report of an error.
     """
-    opened = _open(line, Event)
+    opened = _open(line, WatchEvent)
     if opened.type == "ERROR":
         failure = _open(bytes(opened.object), _Failure)
         raise ApiError(failure.code, failure.reason, failure.message)
     return opened
 
 
-def stub(raw: msgspec.Raw) -> Stub:
+def stub(raw: msgspec.Raw) -> ObjectStub:
     """Key and version of a raw object.
 
     Raises:
         UNDECODABLE: it has none.
     """
-    return msgspec.json.decode(raw, type=Stub, strict=False)
+    return msgspec.json.decode(raw, type=ObjectStub, strict=False)
 
 
 def decode(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:

@@ -133,13 +133,13 @@ def a_state(
     """A cluster state that has seen these objects."""
     state = ClusterState(SchedulingSettings())
     for node in nodes:
-        state.put_node(_key(node), msgspec.convert(node, wire.Node))
+        state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
     for group in groups:
-        state.put_group(_key(group), msgspec.convert(group, wire.Custom))
+        state.put_group(_key(group), msgspec.convert(group, wire.CustomObject))
     for pod in members:
-        state.put_member(_key(pod), msgspec.convert(pod, wire.Pod))
+        state.put_member(_key(pod), msgspec.convert(pod, wire.V1Pod))
     for pod in others:
-        state.put_other_pod(_key(pod), msgspec.convert(pod, wire.Pod))
+        state.put_other_pod(_key(pod), msgspec.convert(pod, wire.V1Pod))
     return state
 
 

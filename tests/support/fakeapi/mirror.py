@@ -8,7 +8,7 @@ from typing import Any
 
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
-from bireme.kube.wire import Pod
+from bireme.kube.wire import V1Pod
 from tests.support.fakeapi.server import FakeApi
 
 PODS = "/api/v1/pods"
@@ -28,7 +28,7 @@ class Mirror:
     def __init__(self, client: ApiClient, path: str = PODS, **options: Any) -> None:
         self.story: list[str] = []
         self.bad: list[tuple[tuple[str, str] | None, str]] = []
-        options = {"timing": FAST, "type_": Pod, **options}
+        options = {"timing": FAST, "type_": V1Pod, **options}
         self.reflector: Reflector[Any] = Reflector(
             client,
             path,

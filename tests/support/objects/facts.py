@@ -67,7 +67,7 @@ def a_job(
     """A TrainingJob of one worker unless tasks are given; its uid is ``<name>-uid``."""
     manifest = served(training_job(name, *tasks, **spec), f"{name}-uid", **(metadata or {}))
     return training_jobs.from_manifest(
-        through_the_wire({**manifest, "status": dict(status or {})}, wire.Custom)
+        through_the_wire({**manifest, "status": dict(status or {})}, wire.CustomObject)
     )
 
 
@@ -103,7 +103,9 @@ def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
     manifest = served(pod_group(job.key[1], 1), f"{job.key[1]}-group", ownerReferences=[owner])
-    return pod_groups.from_manifest(through_the_wire({**manifest, "status": status}, wire.Custom))
+    return pod_groups.from_manifest(
+        through_the_wire({**manifest, "status": status}, wire.CustomObject)
+    )
 
 
 def pod_manifest(
@@ -133,7 +135,7 @@ def a_pod(
 ) -> PodFacts:
     """The facts of :func:`pod_manifest`."""
     made = pod_manifest(job, plan, member, phase, **options)
-    return pods.from_manifest(through_the_wire(made, wire.Pod))
+    return pods.from_manifest(through_the_wire(made, wire.V1Pod))
 
 
 def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangView:

@@ -40,24 +40,24 @@ class Cluster:
         self.changes += 1
 
     def node(self, name: str, gpus: int = 8, **fields: Any) -> None:
-        made = through_the_wire(nodes.to_manifest(a_node(name, gpus, **fields)), wire.Node)
+        made = through_the_wire(nodes.to_manifest(a_node(name, gpus, **fields)), wire.V1Node)
         self.state.put_node(("", name), made)
 
     def member(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        self.state.put_member(key, through_the_wire(manifest, wire.Pod))
+        self.state.put_member(key, through_the_wire(manifest, wire.V1Pod))
 
     def gone(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        self.state.delete_member(key, through_the_wire(manifest, wire.Pod))
+        self.state.delete_member(key, through_the_wire(manifest, wire.V1Pod))
 
     def other(self, name: str, node: str, gpus: int, phase: str = "Running") -> None:
         made = {**pod(name, gpus, nodeName=node), "status": {"phase": phase}}
-        self.state.put_other_pod(("default", name), through_the_wire(made, wire.Pod))
+        self.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
 
     def job(self, *tasks: Manifest, status: dict[str, Any] | None = None, **spec: Any) -> None:
         manifest = served(training_job("job", *(tasks or (WORKERS,)), **spec), "job-uid")
-        made = through_the_wire({**manifest, "status": status or {}}, wire.Custom)
+        made = through_the_wire({**manifest, "status": status or {}}, wire.CustomObject)
         self.state.put_job(("default", "job"), made)
 
     def group(
@@ -67,7 +67,7 @@ class Cluster:
         owners = [{**kind, "uid": owner}] if owner else []
         manifest = served(pod_group(name, 1, **spec), f"{name}-group", ownerReferences=owners)
         manifest["status"] = {} if plan is None else {"plan": plans.to_manifest(plan)}
-        self.state.put_group(("default", name), through_the_wire(manifest, wire.Custom))
+        self.state.put_group(("default", name), through_the_wire(manifest, wire.CustomObject))
 
     def snapshot(self, **options: Any) -> ClusterSnapshot:
         return self.state.snapshot(CREATED, **options)

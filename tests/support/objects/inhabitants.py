@@ -30,7 +30,7 @@ PLANNED_NODES = st.sampled_from(("n0", "n1", "n2", "gone"))
 
 def job_facts(manifest: Manifest) -> JobFacts:
     """A TrainingJob manifest as the operator reads it; for making its pods only."""
-    return training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+    return training_jobs.from_manifest(through_the_wire(manifest, wire.CustomObject))
 
 
 # --- TrainingJobs -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ def a_policy(
     status: Mapping[str, Any] | None = None,
     uid: str = "",
     **spec: Any,
-) -> wire.Custom:
+) -> wire.CustomObject:
     """A SchedulingPolicy created ``age`` seconds before the others; FIFO unless told otherwise."""
     spec = spec or {"orderer": "fifo"}
     made = served(
@@ -28,7 +28,7 @@ def a_policy(
         generation=generation,
         creationTimestamp=quantities.format_timestamp(CREATED - age),
     )
-    return through_the_wire({**made, "status": dict(status or {})}, wire.Custom)
+    return through_the_wire({**made, "status": dict(status or {})}, wire.CustomObject)
 
 
 def facts_of(name: str, **fields: Any) -> PolicyFacts:

@@ -100,14 +100,14 @@ class World:
 def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bool = False) -> None:
     """Hand one object to ``state`` as its reflector would."""
     kinds: dict[str, tuple[Any, type[Any]]] = {
-        "node": (state, wire.Node),
-        "member": (state, wire.Pod),
-        "other_pod": (state, wire.Pod),
-        "job": (state, wire.Custom),
-        "group": (state, wire.Custom),
-        "queue": (state.standing, wire.Custom),
-        "namespace": (state.standing, wire.Namespace),
-        "priority_class": (state.standing, wire.PriorityClass),
+        "node": (state, wire.V1Node),
+        "member": (state, wire.V1Pod),
+        "other_pod": (state, wire.V1Pod),
+        "job": (state, wire.CustomObject),
+        "group": (state, wire.CustomObject),
+        "queue": (state.tenancy, wire.CustomObject),
+        "namespace": (state.tenancy, wire.V1Namespace),
+        "priority_class": (state.tenancy, wire.V1PriorityClass),
     }
     owner, kind = kinds[collection]
     meta = manifest["metadata"]

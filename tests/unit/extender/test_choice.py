@@ -32,7 +32,7 @@ class Fixed:
 
 
 def chosen(state: ClusterState, pod: dict[str, Any]) -> Choice | Refusal:
-    decoded = msgspec.convert(pod, wire.Pod)
+    decoded = msgspec.convert(pod, wire.V1Pod)
     found = membership(decoded, state)
     assert isinstance(found, Membership)
     return choice_for(decoded, found, state)

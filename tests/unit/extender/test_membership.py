@@ -12,7 +12,7 @@ from tests.support.extender_calls import a_group, a_pod, a_state
 
 
 def verdict(pod: dict[str, Any], *groups: dict[str, Any]) -> Membership | Refusal:
-    return membership(msgspec.convert(pod, wire.Pod), a_state(groups=groups))
+    return membership(msgspec.convert(pod, wire.V1Pod), a_state(groups=groups))
 
 
 def refusal(pod: dict[str, Any], *groups: dict[str, Any]) -> Refusal:

@@ -54,7 +54,7 @@ class Lab:
         return self.metrics.registry.get_sample_value(f"bireme_extender_{name}_total", labels) or 0
 
     def publish(self, group: dict[str, Any]) -> None:
-        self.state.put_group(KEY, msgspec.convert(group, wire.Custom))
+        self.state.put_group(KEY, msgspec.convert(group, wire.CustomObject))
         self.waits.notify(KEY)
 
 

@@ -39,7 +39,7 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
     cluster = Cluster()
     cluster.other("a", "n0", 3)
-    cluster.state.delete_node(("", "n0"), wire.Node(metadata=wire.ObjectMeta(name="n0")))
+    cluster.state.delete_node(("", "n0"), wire.V1Node(metadata=wire.V1ObjectMeta(name="n0")))
     assert cluster.gpus() == [0]
     cluster.node("n0", gpus=4)
     assert cluster.gpus() == [3, 0]
@@ -51,7 +51,7 @@ def test_a_pod_that_becomes_a_member_is_counted_once() -> None:
     labelled = own_pod(0)
     name = labelled["metadata"]["name"]
     cluster.other(name, "n0", 2)
-    gone = through_the_wire(labelled, wire.Pod)
+    gone = through_the_wire(labelled, wire.V1Pod)
     cluster.state.delete_other_pod(("default", name), gone)
     cluster.member(labelled)
     assert cluster.gpus() == [2, 0]

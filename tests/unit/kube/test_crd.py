@@ -10,19 +10,19 @@ from pydantic import Field
 
 from bireme.kube import crd, names
 from bireme.kube.api import Condition
-from bireme.kube.api.base import Model, Resource, Rule
-from bireme.kube.crd import KINDS, Kind, Schema
+from bireme.kube.api.base import ApiModel, Resource, Rule
+from bireme.kube.crd import KINDS, Schema, ServedKind
 
 EVERY_KIND = [pytest.param(kind, id=kind.plural) for kind in KINDS]
 
 
-class Leaf(Model):
+class Leaf(ApiModel):
     """A leaf."""
 
     label: str = Field(default="x", max_length=8)
 
 
-class Tree(Model):
+class Tree(ApiModel):
     """A tree of one level."""
 
     leaf: Leaf = Leaf()
@@ -33,13 +33,13 @@ class Tree(Model):
     count: int | None = Field(default=None, ge=1)
 
 
-class Endless(Model):
+class Endless(ApiModel):
     """Contains itself."""
 
     inner: "Endless | None" = None
 
 
-def structural(model: type[Model]) -> Schema:
+def structural(model: type[ApiModel]) -> Schema:
     source = model.model_json_schema(schema_generator=crd.Documented)
     return crd.structural(source, source.pop("$defs", {}))
 
@@ -84,7 +84,7 @@ def test_an_optional_field_is_absent_rather_than_null() -> None:
 def test_what_has_no_structural_form_is_refused_with_its_path(
     annotation: Any, problem: str
 ) -> None:
-    class Odd(Model):
+    class Odd(ApiModel):
         field: annotation
 
     with pytest.raises(crd.SchemaError, match=problem):
@@ -111,7 +111,7 @@ def nodes(schema: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_a_definition_holds_nothing_an_api_server_refuses(kind: Kind) -> None:
+def test_a_definition_holds_nothing_an_api_server_refuses(kind: ServedKind) -> None:
     schema = crd.definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
     for node in nodes(schema):
@@ -121,12 +121,12 @@ def test_a_definition_holds_nothing_an_api_server_refuses(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_a_definition_is_small_enough_for_a_plain_apply(kind: Kind) -> None:
+def test_a_definition_is_small_enough_for_a_plain_apply(kind: ServedKind) -> None:
     assert len(crd.rendered()[f"{kind.plural}.yaml"]) < 48_000
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_a_definition_is_served_as_the_design_says(kind: Kind) -> None:
+def test_a_definition_is_served_as_the_design_says(kind: ServedKind) -> None:
     spec = crd.definition(kind)["spec"]
 
     assert f"{spec['group']}/{spec['versions'][0]['name']}" == names.API_VERSION

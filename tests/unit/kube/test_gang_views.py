@@ -112,7 +112,7 @@ def test_a_pod_whose_plan_label_was_changed_is_a_leftover() -> None:
 def other_pod(name: str, node: str = "", **status: Any) -> PodFacts:
     made = gated_pod(name, schedulingGates=[], nodeName=node)
     made["status"] = {"phase": "Running", **status}
-    return pods.from_manifest(through_the_wire(made, wire.Pod))
+    return pods.from_manifest(through_the_wire(made, wire.V1Pod))
 
 
 FOREIGN = PlanFacts(

@@ -19,7 +19,7 @@ from bireme.kube.api import (
     TrainingJobStatus,
 )
 from bireme.kube.api.base import Resource
-from bireme.kube.api.pod_group import Placement, Plan, compress, expand
+from bireme.kube.api.pod_group import NodePlacement, Plan, compress, expand
 from bireme.kube.api.queues import LabelSelector
 from bireme.kube.crd import KINDS
 
@@ -158,7 +158,9 @@ def test_a_status_is_written_without_nulls_and_with_utc_times() -> None:
 
 def test_a_plan_of_ten_thousand_replicas_stays_far_below_the_size_limit() -> None:
     placements = tuple(
-        Placement(node=f"gpu-{low // 8:04}", task="worker", indices=compress(range(low, low + 8)))
+        NodePlacement(
+            node=f"gpu-{low // 8:04}", task="worker", indices=compress(range(low, low + 8))
+        )
         for low in range(0, 10_000, 8)
     )
     plan = Plan(

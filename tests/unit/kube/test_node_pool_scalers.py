@@ -12,7 +12,9 @@ TARGET = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "h200"}
 LABELS = {"karpenter.sh/nodepool": "h200"}
 
 
-def scaler(name: str = "h200", age: float = 0.0, generation: int = 1, **spec: Any) -> wire.Custom:
+def scaler(
+    name: str = "h200", age: float = 0.0, generation: int = 1, **spec: Any
+) -> wire.CustomObject:
     given = {"nodeSelector": {"matchLabels": LABELS}, "max": 4, **spec}
     manifest = {
         "apiVersion": "bireme.dev/v1alpha1",
@@ -27,14 +29,14 @@ def scaler(name: str = "h200", age: float = 0.0, generation: int = 1, **spec: An
         generation=generation,
         creationTimestamp=quantities.format_timestamp(CREATED - age),
     )
-    return through_the_wire(made, wire.Custom)
+    return through_the_wire(made, wire.CustomObject)
 
 
-def applying(name: str, age: float = 0.0, **target: str) -> wire.Custom:
+def applying(name: str, age: float = 0.0, **target: str) -> wire.CustomObject:
     return scaler(name, age, mode="Apply", scaleTargetRef={**TARGET, **target})
 
 
-def known(*scalers: wire.Custom) -> NodePoolScalers:
+def known(*scalers: wire.CustomObject) -> NodePoolScalers:
     found = NodePoolScalers(lambda: None)
     for each in scalers:
         found.put(("", each.metadata.name), each)

@@ -27,7 +27,7 @@ PLAN = PlanFacts(
 def a_group(min_member: int = 2, status: dict[str, Any] | None = None, **spec: Any) -> GroupFacts:
     manifest = served(pod_group("group", min_member, **spec), "group-uid")
     return pod_groups.from_manifest(
-        through_the_wire({**manifest, "status": status or {}}, wire.Custom)
+        through_the_wire({**manifest, "status": status or {}}, wire.CustomObject)
     )
 
 
@@ -35,7 +35,7 @@ def waiting(group: GroupFacts, *manifests: Manifest, planned: int = 0) -> Gang |
     """The gang of these gated pods."""
     members = []
     for manifest in manifests:
-        pod = through_the_wire(manifest, wire.Pod)
+        pod = through_the_wire(manifest, wire.V1Pod)
         facts = pods.from_manifest(pod)
         members.append((facts, pod_groups.member_task(pod, facts)))
     return waiting_gang(group, members, Placed(planned, {}), 7, None)
@@ -67,7 +67,7 @@ def test_a_group_of_a_job_knows_its_job_and_one_of_a_user_has_none() -> None:
     )
     for owners, expected in cases:
         manifest = served(pod_group("job", 1), "g", ownerReferences=owners)
-        facts = pod_groups.from_manifest(through_the_wire(manifest, wire.Custom))
+        facts = pod_groups.from_manifest(through_the_wire(manifest, wire.CustomObject))
         assert facts.job_uid == expected
 
 
@@ -237,10 +237,10 @@ def test_a_group_that_lost_members_goes_first_for_no_more_than_they_had() -> Non
     def joins(*newcomers: Manifest) -> Gang:
         pairs = []
         for manifest in newcomers:
-            pod = through_the_wire(manifest, wire.Pod)
+            pod = through_the_wire(manifest, wire.V1Pod)
             pairs.append((facts := pods.from_manifest(pod), pod_groups.member_task(pod, facts)))
         runs = gated_pod("a", schedulingGates=[], nodeName="n0")
-        there = [pods.from_manifest(through_the_wire(runs, wire.Pod)), *(pod for pod, _ in pairs)]
+        there = [pods.from_manifest(through_the_wire(runs, wire.V1Pod)), *(pod for pod, _ in pairs)]
         placed = Placed.of(group.plan, there, [pod for pod, _ in pairs])
         gang = waiting_gang(group, pairs, placed, 0, None)
         assert gang is not None

@@ -22,7 +22,7 @@ def made(job: JobFacts, plan: PlanFacts | None = None) -> list[dict[str, Any]]:
     plan = plan or a_plan(job, ("n0", "n1"))
     manifests = [PodFactory(job, plan).manifest(member) for member in plan.members]
     for manifest in manifests:
-        msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Pod)
+        msgspec.json.decode(msgspec.json.encode(manifest), type=wire.V1Pod)
     return manifests
 
 

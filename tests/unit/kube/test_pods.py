@@ -22,7 +22,7 @@ def container(always: bool = False, **requests: str) -> Manifest:
 
 def request(**spec: Any) -> dict[str, int]:
     """The request of a pod spec, without the pod itself."""
-    found = dict(pods.request_of_spec(msgspec.convert(spec, wire.PodSpec)))
+    found = dict(pods.request_of_spec(msgspec.convert(spec, wire.V1PodSpec)))
     assert found.pop("pods") == 1
     return found
 
@@ -152,7 +152,7 @@ def test_the_request_is_the_highest_point_of_the_pods_life(
 def test_a_quantity_nobody_understands_fits_nowhere_and_a_template_with_it_is_refused(
     value: str,
 ) -> None:
-    spec = msgspec.convert({"containers": [container(memory=value)]}, wire.PodSpec)
+    spec = msgspec.convert({"containers": [container(memory=value)]}, wire.V1PodSpec)
     assert dict(pods.request_of_spec(spec))["memory"] == quantities.LARGEST
     with pytest.raises(quantities.QuantityError, match="memory"):
         pods.request_of_spec(spec, strict=True)
@@ -162,7 +162,7 @@ def test_a_quantity_nobody_understands_fits_nowhere_and_a_template_with_it_is_re
 
 
 def constraints(**spec: Any) -> NodeConstraints:
-    return pods.constraints_of_spec(msgspec.convert(spec, wire.PodSpec))
+    return pods.constraints_of_spec(msgspec.convert(spec, wire.V1PodSpec))
 
 
 def required(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def test_required_affinity_without_terms_is_not_the_same_as_none() -> None:
 
 def facts(status: dict[str, Any] | None = None, **metadata: Any) -> pods.PodFacts:
     manifest = {**served(pod("p"), "p-uid", **metadata), "status": status or {}}
-    return pods.from_manifest(through_the_wire(manifest, wire.Pod))
+    return pods.from_manifest(through_the_wire(manifest, wire.V1Pod))
 
 
 def test_a_pod_without_a_status_is_pending_and_unready() -> None:
@@ -262,10 +262,10 @@ def test_owners_gates_and_deletion_are_seen() -> None:
     )
     assert found.owner_uids == frozenset({"a", "b"})
     assert (found.is_leaving, found.is_gated) == (True, False)
-    gated = pods.from_manifest(through_the_wire(gated_pod("p"), wire.Pod))
+    gated = pods.from_manifest(through_the_wire(gated_pod("p"), wire.V1Pod))
     assert gated.is_gated
     other = gated_pod("p", schedulingGates=[{"name": "example.com/other"}])
-    assert not pods.from_manifest(through_the_wire(other, wire.Pod)).is_gated
+    assert not pods.from_manifest(through_the_wire(other, wire.V1Pod)).is_gated
 
 
 # --- pins -------------------------------------------------------------------------------------

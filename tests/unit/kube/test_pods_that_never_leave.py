@@ -14,7 +14,7 @@ from bireme.testing import a_node
 SETTINGS = SchedulingSettings()
 
 
-def a_pod(owner_kind: str, gpus: int) -> wire.Pod:
+def a_pod(owner_kind: str, gpus: int) -> wire.V1Pod:
     pod = {
         "metadata": {
             "name": "p",
@@ -27,16 +27,16 @@ def a_pod(owner_kind: str, gpus: int) -> wire.Pod:
         },
         "status": {"phase": "Running"},
     }
-    return msgspec.json.decode(msgspec.json.encode(pod), type=wire.Pod)
+    return msgspec.json.decode(msgspec.json.encode(pod), type=wire.V1Pod)
 
 
 def a_state() -> ClusterState:
     state = ClusterState(SETTINGS)
-    node = msgspec.json.decode(msgspec.json.encode(to_manifest(a_node("n0"))), type=wire.Node)
+    node = msgspec.json.decode(msgspec.json.encode(to_manifest(a_node("n0"))), type=wire.V1Node)
     state.put_node(("", "n0"), node)
     queue = {"metadata": {"name": "default"}, "spec": {}}
-    state.standing.put_queue(
-        ("", "default"), msgspec.json.decode(msgspec.json.encode(queue), type=wire.Custom)
+    state.tenancy.put_queue(
+        ("", "default"), msgspec.json.decode(msgspec.json.encode(queue), type=wire.CustomObject)
     )
     template = {
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 8}}}]}
@@ -45,7 +45,9 @@ def a_state() -> ClusterState:
         "metadata": {"name": "j", "namespace": "default", "uid": "j"},
         "spec": {"tasks": [{"name": "w", "role": "worker", "replicas": 1, "template": template}]},
     }
-    state.put_job(("default", "j"), msgspec.json.decode(msgspec.json.encode(job), type=wire.Custom))
+    state.put_job(
+        ("default", "j"), msgspec.json.decode(msgspec.json.encode(job), type=wire.CustomObject)
+    )
     return state
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.kube import policy_source
-from bireme.kube.policy_source import Outcome, PolicyFacts, PolicyLoads
+from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads
 from tests.support.objects.policies import facts_of, settled
 
 
@@ -29,7 +29,7 @@ class Loader:
             raise self.faults[policy.name]
         return self.asked[-1]
 
-    def _done(self, policy: PolicyFacts, outcome: Outcome[str]) -> None:
+    def _done(self, policy: PolicyFacts, outcome: LoadOutcome[str]) -> None:
         self.done.append(outcome.value or outcome.fault)
 
 
@@ -43,8 +43,8 @@ async def test_every_spec_is_loaded_once() -> None:
     assert loader.loads.outcome(again) is None
     await settled(lambda: len(loader.done) == 3)
     assert loader.asked == ["one/1", "two/1", "two/2"]
-    assert loader.loads.outcome(one) == Outcome(one.demand, "one/1")
-    assert loader.loads.outcome(again) == Outcome(again.demand, "two/2")
+    assert loader.loads.outcome(one) == LoadOutcome(one.demand, "one/1")
+    assert loader.loads.outcome(again) == LoadOutcome(again.demand, "two/2")
     assert loader.loads.outcome(two) is None, "that spec is no more"
 
 
@@ -75,7 +75,7 @@ async def test_a_failure_is_told_in_words(error: Exception, words: str) -> None:
     loader.loads.want([policy, facts_of("good")])
     await settled(lambda: len(loader.done) == 2)
     await loader.loads.close()
-    assert loader.loads.outcome(policy) == Outcome(policy.demand, fault=words)
+    assert loader.loads.outcome(policy) == LoadOutcome(policy.demand, fault=words)
     assert loader.done == [words, "good/1"]
 
 
@@ -96,7 +96,7 @@ async def test_a_failure_stands_until_it_is_tried_again(monkeypatch: pytest.Monk
     await settled(lambda: loader.done)
     loader.gate.clear()
     loader.faults.clear()
-    assert loader.loads.outcome(policy) == Outcome(policy.demand, fault="not yet")
+    assert loader.loads.outcome(policy) == LoadOutcome(policy.demand, fault="not yet")
     loader.gate.set()
-    await settled(lambda: loader.loads.outcome(policy) == Outcome(policy.demand, "late/1"))
+    await settled(lambda: loader.loads.outcome(policy) == LoadOutcome(policy.demand, "late/1"))
     assert loader.asked == ["late/1", "late/1"]

@@ -17,7 +17,9 @@ def read(affinity: dict[str, str], *roles: str) -> JobFacts:
         for index, role in enumerate(roles)
     ]
     job = {"metadata": {"name": "j"}, "spec": {"roleAffinity": affinity, "tasks": tasks}}
-    return from_manifest(msgspec.json.decode(msgspec.json.encode(job), type=wire.Custom), LEVELS)
+    return from_manifest(
+        msgspec.json.decode(msgspec.json.encode(job), type=wire.CustomObject), LEVELS
+    )
 
 
 @pytest.mark.parametrize(

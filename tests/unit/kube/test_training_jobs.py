@@ -141,7 +141,7 @@ def test_a_spec_nobody_can_read_names_the_field_and_the_value(
     spec: dict[str, Any], words: list[str]
 ) -> None:
     manifest = {"metadata": {"name": "job", "uid": "u"}, "spec": spec}
-    job = training_jobs.from_manifest(through_the_wire(manifest, wire.Custom))
+    job = training_jobs.from_manifest(through_the_wire(manifest, wire.CustomObject))
     reason, message = fault(job)
     assert reason is Reason.SPEC_INVALID
     for word in words:
@@ -220,7 +220,9 @@ JSON = st.recursive(
 @given(spec=st.dictionaries(st.sampled_from(("tasks", "queue", "minAvailable")), JSON))
 def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
     manifest = {"metadata": {"name": "job"}, "spec": spec}
-    job = training_jobs.from_manifest(wire.Custom(metadata=wire.ObjectMeta(name="job"), spec=spec))
+    job = training_jobs.from_manifest(
+        wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec=spec)
+    )
     assert (job.fault is None) == bool(job.tasks), manifest
     assert job.gang(0).name == "job"
     assert len(job.spec_hash) == 16
@@ -229,7 +231,7 @@ def test_no_spec_whatsoever_raises(spec: dict[str, Any]) -> None:
 @given(template=JSON)
 def test_no_template_whatsoever_raises(template: Any) -> None:
     given_task = {"name": "w", "role": "worker", "replicas": 1, "template": template}
-    custom = wire.Custom(metadata=wire.ObjectMeta(name="job"), spec={"tasks": [given_task]})
+    custom = wire.CustomObject(metadata=wire.V1ObjectMeta(name="job"), spec={"tasks": [given_task]})
     job = training_jobs.from_manifest(custom)
     assert (job.fault is None) == bool(job.tasks)
 

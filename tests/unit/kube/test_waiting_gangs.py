@@ -129,7 +129,7 @@ def test_changes_name_the_gang_they_are_about() -> None:
 def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
     cluster = Cluster()
     cluster.job()
-    gone = wire.Custom(metadata=wire.ObjectMeta(name="job", namespace="default"))
+    gone = wire.CustomObject(metadata=wire.V1ObjectMeta(name="job", namespace="default"))
     cluster.state.delete_job(("default", "job"), gone)
     assert cluster.state.jobs == {}
     cluster.group(PLAN)
@@ -141,8 +141,8 @@ def test_a_class_that_never_preempts_stops_nobody_for_its_gangs() -> None:
     cluster = Cluster()
     for name, policy in (("bold", "PreemptLowerPriority"), ("meek", "Never")):
         manifest = {**priority_class(name, 5), "preemptionPolicy": policy}
-        kind = through_the_wire(manifest, wire.PriorityClass)
-        cluster.state.standing.put_priority_class(("", name), kind)
+        kind = through_the_wire(manifest, wire.V1PriorityClass)
+        cluster.state.tenancy.put_priority_class(("", name), kind)
     cluster.group(None, "", "group", priorityClassName="meek")
     cluster.member(gated_pod("a"))
     cluster.job(priorityClassName="bold")

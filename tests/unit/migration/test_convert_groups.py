@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bireme.cli.convert import convert
-from bireme.kube.manifest_files import ManifestError, manifests
+from bireme.cli.manifest_files import ManifestError, manifests
 
 
 def queue(**spec: Any) -> dict[str, Any]:

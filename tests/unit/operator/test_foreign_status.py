@@ -24,7 +24,9 @@ PLAN = PlanFacts(1, 0, "", "Pinned", CREATED, {"pod": REQUEST}, {"pod": "worker"
 
 def a_group(min_member: int = 2, **status: Any) -> GroupFacts:
     manifest = served(pod_group("group", min_member), "group-uid")
-    return pod_groups.from_manifest(through_the_wire({**manifest, "status": status}, wire.Custom))
+    return pod_groups.from_manifest(
+        through_the_wire({**manifest, "status": status}, wire.CustomObject)
+    )
 
 
 def a_view(**where: tuple[str, str]) -> GangView:
@@ -33,7 +35,7 @@ def a_view(**where: tuple[str, str]) -> GangView:
     for name, (node, phase) in where.items():
         made = gated_pod(name, schedulingGates=[], nodeName=node)
         made["status"] = {"phase": phase}
-        found.append(pods.from_manifest(through_the_wire(made, wire.Pod)))
+        found.append(pods.from_manifest(through_the_wire(made, wire.V1Pod)))
     return allocations.of_group(PLAN, found)
 
 

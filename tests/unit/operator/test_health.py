@@ -20,11 +20,11 @@ class World:
 
     def put(self, *, is_ready: bool = True, is_cordoned: bool = False, gpus: int = 8) -> None:
         node = a_node("n", gpus, is_ready=is_ready, is_cordoned=is_cordoned)
-        made = through_the_wire(nodes.to_manifest(node), wire.Node)
+        made = through_the_wire(nodes.to_manifest(node), wire.V1Node)
         self.state.put_node(("", "n"), made)
 
     def put_pod(self, gpus: int) -> None:
-        made = through_the_wire(pod("p", gpus, nodeName="n"), wire.Pod)
+        made = through_the_wire(pod("p", gpus, nodeName="n"), wire.V1Pod)
         self.state.put_other_pod(("default", "p"), made)
 
     def observe(self, after: float = 0.0) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.training_jobs import JobFacts, Report
+from bireme.kube.training_jobs import JobFacts, ProgressReport
 from bireme.testing import ManualClock
 from bireme_operator.progress_auth import ProgressDesk, Refused, Tokens, claimed
 from tests.support.fakeapi.tokens import token_of
@@ -39,10 +39,10 @@ class Desk:
 
 def test_first_report_is_due_at_once_and_then_not_before_the_pause() -> None:
     desk = Desk()
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     assert desk.told()["progress"]["percentage"] == 10
     desk.clock.advance(29.0)
-    desk.desk.accept("job-uid", Report(percentage=20))
+    desk.desk.accept("job-uid", ProgressReport(percentage=20))
     assert desk.told() == {}
     desk.clock.advance(1.0)
     assert desk.told()["progress"]["percentage"] == 20
@@ -50,7 +50,7 @@ def test_first_report_is_due_at_once_and_then_not_before_the_pause() -> None:
 
 def test_what_is_written_is_not_due_again() -> None:
     desk = Desk()
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     desk.told()
     desk.clock.advance(100.0)
     assert desk.told() == {}
@@ -59,10 +59,10 @@ def test_what_is_written_is_not_due_again() -> None:
 
 def test_reports_between_two_writes_are_told_together() -> None:
     desk = Desk()
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     desk.told()
-    desk.desk.accept("job-uid", Report(loss=0.5, remaining_seconds=90))
-    desk.desk.accept("job-uid", Report(accuracy=0.7))
+    desk.desk.accept("job-uid", ProgressReport(loss=0.5, remaining_seconds=90))
+    desk.desk.accept("job-uid", ProgressReport(accuracy=0.7))
     desk.clock.advance(30.0)
     said = desk.told()["progress"]
     assert (said["percentage"], said["loss"], said["accuracy"]) == (10, 0.5, 0.7)
@@ -71,22 +71,22 @@ def test_reports_between_two_writes_are_told_together() -> None:
 
 def test_end_of_the_job_takes_all_that_is_known_along() -> None:
     desk = Desk()
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     desk.told()
     desk.clock.advance(0.5)
-    desk.desk.accept("job-uid", Report(percentage=100))
+    desk.desk.accept("job-uid", ProgressReport(percentage=100))
     assert desk.told(at_once=True)["progress"]["percentage"] == 100
 
 
 def test_report_of_an_earlier_start_is_not_written_for_the_next() -> None:
     desk = Desk(attempt=1)
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     assert desk.told(attempt=0) == {}
 
 
 def test_jobs_that_are_gone_are_forgotten() -> None:
     desk = Desk()
-    desk.desk.accept("job-uid", Report(percentage=10))
+    desk.desk.accept("job-uid", ProgressReport(percentage=10))
     desk.desk.forget(set())
     assert desk.told() == {}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.estimates import LONGEST_SECONDS
-from bireme.kube.training_jobs import Report
+from bireme.kube.training_jobs import ProgressReport
 from bireme_operator.progress import PayloadError, decode
 
 
@@ -28,12 +28,12 @@ def test_report_of_kubeflow_trainer_is_read() -> None:
         metrics=[metric("loss", "0.123"), metric("accuracy", "0.95"), metric("lr", "x")],
         lastUpdatedTime="2026-01-01T00:00:00Z",
     )
-    assert decode(body) == Report(42, 120, loss=0.123, accuracy=0.95)
+    assert decode(body) == ProgressReport(42, 120, loss=0.123, accuracy=0.95)
 
 
 def test_names_of_the_transformers_trainer_are_known() -> None:
     metrics = [metric("global_step", 7), metric("max_steps", 10), metric("eval_accuracy", 0.5)]
-    assert decode(said(metrics=metrics)) == Report(step=7, total_steps=10, accuracy=0.5)
+    assert decode(said(metrics=metrics)) == ProgressReport(step=7, total_steps=10, accuracy=0.5)
 
 
 @given(
@@ -90,4 +90,4 @@ def test_bodies_that_are_no_report_are_refused(body: bytes, why: str) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_report_or_refused(body: bytes) -> None:
     with suppress(PayloadError):
-        assert isinstance(decode(body), Report)
+        assert isinstance(decode(body), ProgressReport)

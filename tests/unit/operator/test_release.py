@@ -41,7 +41,7 @@ TERMS = st.lists(
 
 def released(pod: dict[str, Any], mode: str = "Pinned") -> dict[str, Any]:
     """``pod`` after its patch, applied by a JSON patch library."""
-    operations = release(through_the_wire(pod, wire.Pod), "n7", replace(PLAN, mode=mode))
+    operations = release(through_the_wire(pod, wire.V1Pod), "n7", replace(PLAN, mode=mode))
     patched: dict[str, Any] = jsonpatch.apply_patch(deepcopy(pod), operations)
     return patched
 
@@ -141,7 +141,7 @@ def test_a_pod_that_is_to_be_scored_gets_no_pin() -> None:
 
 
 def test_the_patch_fails_on_another_pod_of_the_same_name() -> None:
-    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", PLAN)
+    operations = release(through_the_wire(gated_pod("p"), wire.V1Pod), "n7", PLAN)
     another = gated_pod("p")
     another["metadata"]["uid"] = "another"
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
@@ -149,7 +149,7 @@ def test_the_patch_fails_on_another_pod_of_the_same_name() -> None:
 
 
 def test_the_patch_fails_when_the_gates_have_moved() -> None:
-    operations = release(through_the_wire(gated_pod("p"), wire.Pod), "n7", PLAN)
+    operations = release(through_the_wire(gated_pod("p"), wire.V1Pod), "n7", PLAN)
     moved = gated_pod("p", schedulingGates=[OTHER_GATE, OURS])
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(moved, operations)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bireme.kube import names
-from bireme.kube.crd import KINDS, Kind, Schema, definition
+from bireme.kube.crd import KINDS, Schema, ServedKind, definition
 from tools.docs.reference.tables import code, table
 
 _HEAD: Final = f"""# API
@@ -40,7 +40,7 @@ def page() -> str:
     return _HEAD + "\n".join(_section(kind) for kind in KINDS)
 
 
-def _section(kind: Kind) -> str:
+def _section(kind: ServedKind) -> str:
     made = definition(kind)["spec"]
     version = made["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]

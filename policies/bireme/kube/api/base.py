@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from bireme.kube.quantities import MOST, PATTERN, SHORT_PATTERN, parse_duration, parse_quantity
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """Base of every API model: frozen, strict about unknown fields.
 
     The docstring below a field describes it in the CustomResourceDefinition.
@@ -216,7 +216,7 @@ def keyed_by(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-class Metadata(Model):
+class Metadata(ApiModel):
     """``metadata`` of an object; fields Bireme does not write are carried along untouched."""
 
     model_config = ConfigDict(extra="allow")
@@ -225,7 +225,7 @@ class Metadata(Model):
     namespace: DnsSubdomain | None = None
 
 
-class Resource(Model):
+class Resource(ApiModel):
     """A whole object of the group, as in a manifest file."""
 
     api_version: Literal["bireme.dev/v1alpha1"] = "bireme.dev/v1alpha1"
@@ -233,7 +233,7 @@ class Resource(Model):
     metadata: Metadata = Metadata()
 
 
-class Condition(Model):
+class Condition(ApiModel):
     """One aspect of an object's state, in the form every Kubernetes tool reads."""
 
     type: str = Field(max_length=64)

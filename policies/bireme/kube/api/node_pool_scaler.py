@@ -25,6 +25,7 @@ from bireme.core.pool_history import (
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 from bireme.kube.api.base import (
+    ApiModel,
     Conditions,
     Count,
     DnsLabel,
@@ -32,7 +33,6 @@ from bireme.kube.api.base import (
     LabelKey,
     LabelValue,
     Message,
-    Model,
     Resource,
     ResourceMap,
     Rule,
@@ -137,7 +137,7 @@ ShortText = Annotated[str, Field(max_length=256)]
 Labels = Annotated[dict[str, LabelValue], Field(max_length=64)]
 
 
-class PoolNodes(Model):
+class PoolSelector(ApiModel):
     """Which nodes form the pool."""
 
     match_labels: dict[str, LabelValue] = Field(min_length=1, max_length=8)
@@ -145,7 +145,7 @@ class PoolNodes(Model):
     them, and those still to come are expected to have them."""
 
 
-class ScaleTarget(Model):
+class ScaleTarget(ApiModel):
     """The object whose replicas are nodes: anything with a `/scale` subresource."""
 
     api_version: Annotated[
@@ -159,7 +159,7 @@ class ScaleTarget(Model):
     """Of a kind that has namespaces; left out for the others."""
 
 
-class PoolTaint(Model):
+class PoolTaint(ApiModel):
     """A taint that new nodes come with."""
 
     key: LabelKey
@@ -167,7 +167,7 @@ class PoolTaint(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-class NodeTemplate(Model):
+class NodeTemplate(ApiModel):
     """What one more node of the pool would be."""
 
     allocatable: ResourceMap = Field(min_length=1)
@@ -177,7 +177,7 @@ class NodeTemplate(Model):
     taints: tuple[PoolTaint, ...] = Field(default=(), max_length=16)
 
 
-class ScaleIn(Model):
+class ScaleIn(ApiModel):
     """Whether nodes may go again."""
 
     policy: Literal["Never", "WhenEmpty"] = "Never"
@@ -187,7 +187,7 @@ class ScaleIn(Model):
     """How long a node has been empty before it may go."""
 
 
-class PrometheusHistory(Model):
+class PrometheusHistory(ApiModel):
     """A range query that the nightly job asks."""
 
     url: Annotated[str, Field(pattern="^https?://[^ ]+$", max_length=1024)]
@@ -196,7 +196,7 @@ class PrometheusHistory(Model):
     """PromQL with one series as its result: nodes asked for, or tasks finished per hour."""
 
 
-class HistorySource(Model):
+class HistorySource(ApiModel):
     """What the forecast is made from."""
 
     model_config = ConfigDict(
@@ -217,7 +217,7 @@ class HistorySource(Model):
     of them one node has finished per hour."""
 
 
-class NodePoolScalerSpec(Model):
+class NodePoolScalerSpec(ApiModel):
     """Which nodes, within which bounds, and by whom."""
 
     model_config = ConfigDict(
@@ -236,7 +236,7 @@ class NodePoolScalerSpec(Model):
         )
     )
 
-    node_selector: PoolNodes
+    node_selector: PoolSelector
     scale_target_ref: ScaleTarget | None = None
     """What is asked for nodes. The operator must be allowed get and patch on its scale."""
     mode: Literal["ForecastOnly", "Apply"] = "ForecastOnly"
@@ -262,7 +262,7 @@ class NodePoolScalerSpec(Model):
     """By whose clock days and weeks repeat, as in Europe/Berlin. Hours are stored in UTC."""
 
 
-class RecordedDay(Model):
+class RecordedDay(ApiModel):
     """One day (UTC) as the operator counted it."""
 
     date: Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", max_length=10)]
@@ -273,13 +273,13 @@ class RecordedDay(Model):
     """Jobs that finished in each hour, likewise."""
 
 
-class RecordedHistory(Model):
+class RecordedHistory(ApiModel):
     """What the operator counted, oldest day first."""
 
     days: tuple[RecordedDay, ...] = Field(default=(), max_length=HISTORY_DAYS + 1)
 
 
-class ForecastHour(Model):
+class ForecastHour(ApiModel):
     """The demand forecast for one hour, in nodes."""
 
     hour: Timestamp
@@ -290,7 +290,7 @@ class ForecastHour(Model):
     """Demand stays at or below it in quantilePercent of hours."""
 
 
-class ForecastModel(Model):
+class ForecastModel(ApiModel):
     """What made the forecast, and how well it has done."""
 
     name: Annotated[str, Field(max_length=64)]
@@ -302,7 +302,7 @@ class ForecastModel(Model):
     """Why this model and no other."""
 
 
-class NodePoolScalerStatus(Model):
+class NodePoolScalerStatus(ApiModel):
     """What the operator and the nightly job say about the pool."""
 
     observed_generation: Count | None = None

@@ -16,13 +16,13 @@ from bireme.kube.api.base import (
     MAX_PLANNED_TASKS,
     MAX_REPLICAS,
     MAX_TASKS,
+    ApiModel,
     Conditions,
     Count,
     DnsLabel,
     DnsSubdomain,
     LabelValue,
     Message,
-    Model,
     Reason,
     Replicas,
     Resource,
@@ -44,7 +44,7 @@ _TASK_NAMED: Final = (
 )
 
 
-class PodGroupSpec(Model):
+class PodGroupSpec(ApiModel):
     """How many pods form the gang, and how it is ordered."""
 
     model_config = ConfigDict(
@@ -76,7 +76,7 @@ class PodGroupSpec(Model):
     """What the gang needs in total, where it should be known before its pods exist."""
 
 
-class PlannedTask(Model):
+class PlannedTask(ApiModel):
     """A task as it was planned."""
 
     name: LabelValue
@@ -86,7 +86,7 @@ class PlannedTask(Model):
     replicas: Replicas
 
 
-class Placement(Model):
+class NodePlacement(ApiModel):
     """The replicas of one task on one node."""
 
     node: DnsSubdomain
@@ -99,7 +99,7 @@ class Placement(Model):
     """UIDs, for pods of other controllers."""
 
 
-class Plan(Model):
+class Plan(ApiModel):
     """Where every member of the gang goes. Written whole, by the leading operator only."""
 
     epoch: Count
@@ -118,10 +118,10 @@ class Plan(Model):
     tasks: tuple[PlannedTask, ...] = Field(
         default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
     )
-    placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_REPLICAS)
+    placements: tuple[NodePlacement, ...] = Field(default=(), max_length=MAX_REPLICAS)
 
 
-class PodGroupStatus(Model):
+class PodGroupStatus(ApiModel):
     """What the operator says about the gang."""
 
     phase: PodGroupPhase | None = None

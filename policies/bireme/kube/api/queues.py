@@ -10,11 +10,11 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field
 
 from bireme.kube.api.base import (
+    ApiModel,
     Count,
     DnsLabel,
     LabelKey,
     LabelValue,
-    Model,
     Resource,
     ResourceMap,
     Rule,
@@ -22,7 +22,7 @@ from bireme.kube.api.base import (
 )
 
 
-class SelectorRequirement(Model):
+class SelectorRequirement(ApiModel):
     """One term of a label selector."""
 
     model_config = ConfigDict(
@@ -41,7 +41,7 @@ class SelectorRequirement(Model):
     values: tuple[LabelValue, ...] = Field(default=(), max_length=64)
 
 
-class LabelSelector(Model):
+class LabelSelector(ApiModel):
     """A label selector; every term must hold, and an empty one selects everything."""
 
     match_labels: dict[str, LabelValue] = Field(default={}, max_length=32)
@@ -75,7 +75,7 @@ _ABOVE_LIMIT: Final = (
 )
 
 
-class QueueSpec(Model):
+class QueueSpec(ApiModel):
     """Limits and standing of a queue."""
 
     model_config = ConfigDict(
@@ -111,7 +111,7 @@ class QueueSpec(Model):
     """Closed admits nothing new; what runs goes on."""
 
 
-class QueueStatus(Model):
+class QueueStatus(ApiModel):
     """What the operator says about the queue."""
 
     admitted: Count | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.base import Conditions, Count, Model, Resource, Rule, checked_by
+from bireme.kube.api.base import ApiModel, Conditions, Count, Resource, Rule, checked_by
 
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 POLICY_NAME: Final = "^([a-z0-9][-a-z0-9]*|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
@@ -19,7 +19,7 @@ PolicyName = Annotated[str, Field(pattern=POLICY_NAME, max_length=253)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 
-class CheckpointReference(Model):
+class CheckpointReference(ApiModel):
     """A trained policy: a folder with its card and its networks."""
 
     name: Annotated[str, Field(pattern=CHECKPOINT_NAME, max_length=63)]
@@ -30,7 +30,7 @@ class CheckpointReference(Model):
     the name is refused; without it the name is enough."""
 
 
-class SchedulingPolicySpec(Model):
+class SchedulingPolicySpec(ApiModel):
     """What decides. A part left out is the checkpoint's if it has one, else as in the settings."""
 
     model_config = ConfigDict(
@@ -66,7 +66,7 @@ class SchedulingPolicySpec(Model):
     """Active decides. Shadow decides too, on what the active one saw, and is only compared."""
 
 
-class ShadowStatus(Model):
+class ShadowStatus(ApiModel):
     """How a shadow compares with the policy that decided."""
 
     decisions: Count | None = None
@@ -81,7 +81,7 @@ class ShadowStatus(Model):
     the shadow's, lately, in seconds; above zero where the shadow would do better."""
 
 
-class SchedulingPolicyStatus(Model):
+class SchedulingPolicyStatus(ApiModel):
     """What the operator says about the policy."""
 
     conditions: Conditions = ()

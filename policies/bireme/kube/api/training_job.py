@@ -14,6 +14,7 @@ from bireme.kube import names
 from bireme.kube.api.base import (
     MAX_REPLICAS,
     MAX_TASKS,
+    ApiModel,
     Conditions,
     Count,
     DnsLabel,
@@ -22,7 +23,6 @@ from bireme.kube.api.base import (
     LabelKey,
     LabelValue,
     Message,
-    Model,
     Reason,
     Replicas,
     Resource,
@@ -45,21 +45,21 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class SpeedSeen(Model):
+class SpeedSeen(ApiModel):
     """How fast the job trained at one size."""
 
     replicas: Count
     steps_per_second: NotNegative
 
 
-class LossSeen(Model):
+class LossSeen(ApiModel):
     """The training loss after so many steps."""
 
     step: NotNegative
     loss: Number
 
 
-class ProgressStatus(Model):
+class ProgressStatus(ApiModel):
     """What the job itself has told, as far as it can be believed."""
 
     reported_time: Timestamp
@@ -94,7 +94,7 @@ class ProgressStatus(Model):
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
 
-class PriorityFactor(Model):
+class PriorityFactor(ApiModel):
     """One term of the combined priority."""
 
     name: str = Field(max_length=32)
@@ -104,7 +104,7 @@ class PriorityFactor(Model):
     """value times weight."""
 
 
-class Priority(Model):
+class Priority(ApiModel):
     """The priority the job was ordered by, and where it comes from."""
 
     score: float
@@ -113,7 +113,7 @@ class Priority(Model):
     )
 
 
-class TaskStatus(Model):
+class TaskStatus(ApiModel):
     """How many replicas of a task have come how far."""
 
     name: TaskName
@@ -126,7 +126,7 @@ class TaskStatus(Model):
     failed: Count = 0
 
 
-class PlacementSummary(Model):
+class PlacementSummary(ApiModel):
     """Where the gang sits; the exact nodes are in the plan of its PodGroup."""
 
     level: str = Field(default="", max_length=317)
@@ -139,7 +139,7 @@ class PlacementSummary(Model):
     """The placement in one line."""
 
 
-class EstimatedStart(Model):
+class EstimatedStart(ApiModel):
     """When a job that places are kept for should start, as things stand.
 
     With ``coveragePercent`` a range learned from how earlier starts came; without it, what those
@@ -154,7 +154,7 @@ class EstimatedStart(Model):
     """Of 100 such ranges so many hold the start; absent while too few jobs have started to tell."""
 
 
-class TrainingJobStatus(Model):
+class TrainingJobStatus(ApiModel):
     """What the operator says about the job."""
 
     phase: Phase | None = None
@@ -209,7 +209,7 @@ class TrainingJobStatus(Model):
 _OPEN = ConfigDict(extra="allow")
 
 
-class ContainerResources(Model):
+class ContainerResources(ApiModel):
     """What a container asks for and may use at most."""
 
     model_config = _OPEN
@@ -218,7 +218,7 @@ class ContainerResources(Model):
     limits: ResourceMap | None = None
 
 
-class Container(Model):
+class Container(ApiModel):
     """A container; its fields are those of a pod's container."""
 
     model_config = _OPEN
@@ -227,7 +227,7 @@ class Container(Model):
     resources: ContainerResources | None = None
 
 
-class PodSpec(Model):
+class PodSpec(ApiModel):
     """A pod's spec. Bireme sets the node pin, schedulerName and rendezvous environment itself."""
 
     model_config = _OPEN
@@ -240,7 +240,7 @@ class PodSpec(Model):
     )
 
 
-class TemplateMetadata(Model):
+class TemplateMetadata(ApiModel):
     """Labels and annotations for the pods; Bireme adds its own labels."""
 
     labels: dict[str, LabelValue] = Field(default={}, max_length=64)
@@ -249,7 +249,7 @@ class TemplateMetadata(Model):
     )
 
 
-class PodTemplate(Model):
+class PodTemplate(ApiModel):
     """The pod every replica of a task is made from."""
 
     metadata: TemplateMetadata | None = None
@@ -259,7 +259,7 @@ class PodTemplate(Model):
 # What happens around the run of a TrainingJob, beside its tasks.
 
 
-class RunPolicy(Model):
+class RunPolicy(ApiModel):
     """What happens around the run: retries, time limits, cleaning up, pausing."""
 
     backoff_limit: int = Field(default=3, ge=0, le=100)
@@ -310,7 +310,7 @@ _TASK_RULES: Final = checked_by(
 )
 
 
-class TaskSpec(Model):
+class TaskSpec(ApiModel):
     """A group of equal replicas."""
 
     model_config = ConfigDict(json_schema_extra=_TASK_RULES)
@@ -346,7 +346,7 @@ class TaskSpec(Model):
         return self.replicas if self.max_replicas is None else self.max_replicas
 
 
-class RoleAffinity(Model):
+class RoleAffinitySpec(ApiModel):
     """How close the workers of a job are placed to its parameter servers."""
 
     mode: Literal["Required", "Preferred", "None"] = "Preferred"
@@ -418,7 +418,7 @@ _SPEC_RULES: Final = checked_by(
 )
 
 
-class TrainingJobSpec(Model):
+class TrainingJobSpec(ApiModel):
     """What to run and how to schedule it."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
@@ -433,7 +433,7 @@ class TrainingJobSpec(Model):
     tasks: tuple[TaskSpec, ...] = Field(
         min_length=1, max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
     )
-    role_affinity: RoleAffinity = RoleAffinity()
+    role_affinity: RoleAffinitySpec = RoleAffinitySpec()
     rendezvous: Literal["torch", "tensorflow", "none"] = "none"
     """Which environment the replicas find each other by: MASTER_ADDR and the like (torch),
     TF_CONFIG (tensorflow), or nothing."""

@@ -83,7 +83,7 @@ def test_a_replica_that_succeeded_gives_its_place_back_and_one_that_failed_keeps
 
 def test_a_lost_node_holds_nobody_and_a_gang_on_none_but_lost_nodes_is_no_gang() -> None:
     cluster = planned()
-    lost = wire.Node(metadata=wire.ObjectMeta(name="n0"))
+    lost = wire.V1Node(metadata=wire.V1ObjectMeta(name="n0"))
     cluster.state.delete_node(("", "n0"), lost)
     assert places(cluster) == {"worker": ("n1",)}
     assert only(cluster).anchor_row == -1  # where replica 0 was
@@ -192,7 +192,7 @@ def test_a_job_that_is_being_deleted_leaves() -> None:
     cluster = planned()
     stamp = quantities.format_timestamp(CREATED)
     job = served(training_job("job", WORKERS), "job-uid", deletionTimestamp=stamp)
-    cluster.state.put_job(("default", "job"), through_the_wire(job, wire.Custom))
+    cluster.state.put_job(("default", "job"), through_the_wire(job, wire.CustomObject))
     assert only(cluster).is_leaving
 
 

@@ -8,33 +8,35 @@ from bireme.core.gangs import Taint
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.kube import nodes, wire
-from bireme.kube.tenancy import Standing
+from bireme.kube.tenancy import Tenancy
 from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.manifests import GPU, priority_class, queue
 
 
 class Told:
-    """A Standing, and how often it said that something changed."""
+    """A Tenancy, and how often it said that something changed."""
 
     def __init__(self) -> None:
         self.times = 0
-        self.standing = Standing(self._count)
+        self.standing = Tenancy(self._count)
 
     def _count(self) -> None:
         self.times += 1
 
     def queue(self, name: str, **spec: Any) -> Queue:
-        made = through_the_wire(queue(name, **spec), wire.Custom)
+        made = through_the_wire(queue(name, **spec), wire.CustomObject)
         self.standing.put_queue(("", name), made)
         return self.standing.queues[name]
 
     def namespace(self, name: str, **labels: str) -> None:
         manifest = {"metadata": {"name": name, "labels": labels}}
-        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.Namespace))
+        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.V1Namespace))
 
     def priority(self, name: str, value: int, **fields: Any) -> None:
         manifest = {**priority_class(name, value), **fields}
-        self.standing.put_priority_class(("", name), through_the_wire(manifest, wire.PriorityClass))
+        self.standing.put_priority_class(
+            ("", name), through_the_wire(manifest, wire.V1PriorityClass)
+        )
 
 
 def test_a_queue_without_a_spec_is_open_to_all_and_unlimited() -> None:
@@ -85,7 +87,7 @@ def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
     assert told.standing.queues["q"].namespaces == frozenset({"one"})
     told.namespace("two", team="a")
     assert told.standing.queues["q"].namespaces == frozenset({"one", "two"})
-    gone = wire.Namespace(metadata=wire.ObjectMeta(name="one"))
+    gone = wire.V1Namespace(metadata=wire.V1ObjectMeta(name="one"))
     told.standing.delete_namespace(("", "one"), gone)
     assert told.standing.queues["q"].namespaces == frozenset({"two"})
 
@@ -119,7 +121,7 @@ def test_a_priority_class_is_found_by_name_or_said_to_be_missing() -> None:
     assert fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND
     assert "'higher'" in fault[1]
     told.standing.delete_priority_class(
-        ("", "high"), wire.PriorityClass(metadata=wire.ObjectMeta(name="high"))
+        ("", "high"), wire.V1PriorityClass(metadata=wire.V1ObjectMeta(name="high"))
     )
     assert told.standing.priority("high")[1] is not None
 
@@ -151,9 +153,9 @@ def test_a_class_says_whether_others_may_be_stopped_for_its_gangs() -> None:
 # --- nodes ------------------------------------------------------------------------------------
 
 
-def a_node(spec: dict[str, Any] | None = None, **status: Any) -> wire.Node:
+def a_node(spec: dict[str, Any] | None = None, **status: Any) -> wire.V1Node:
     manifest = {"metadata": {"name": "n"}, "spec": spec or {}, "status": status}
-    return through_the_wire(manifest, wire.Node)
+    return through_the_wire(manifest, wire.V1Node)
 
 
 def ready(value: str) -> list[dict[str, str]]:
@@ -173,7 +175,7 @@ def test_a_node_that_is_being_deleted_is_not_ready() -> None:
         "metadata": {"name": "n", "deletionTimestamp": "2030-01-01T00:00:00Z"},
         "status": {"conditions": ready("True")},
     }
-    assert not nodes.is_ready(through_the_wire(manifest, wire.Node))
+    assert not nodes.is_ready(through_the_wire(manifest, wire.V1Node))
 
 
 def test_a_node_never_offers_a_fraction_or_what_nobody_understands() -> None:

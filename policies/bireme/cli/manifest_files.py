@@ -1,4 +1,4 @@
-"""Manifests as people keep them: YAML streams of objects, lists among them."""
+"""Read manifest files: YAML streams of Kubernetes objects, with `List` objects unfolded."""
 
 import sys
 from pathlib import Path
@@ -10,11 +10,15 @@ from bireme.core.errors import BiremeError
 
 
 class ManifestError(BiremeError):
-    """A file holds something that is no manifest; the message names file and remedy."""
+    """A file is not a valid manifest stream; the message names the file and the remedy."""
 
 
 def manifests(text: str, source: str) -> list[dict[str, Any]]:
-    """The objects of a YAML stream, lists unfolded. ManifestError names ``source``."""
+    """Return the objects of a YAML stream, with lists unfolded.
+
+    Raises:
+        ManifestError: the text holds something else; the message names ``source``.
+    """
     try:
         loaded: list[Any] = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
@@ -31,9 +35,11 @@ def manifests(text: str, source: str) -> list[dict[str, Any]]:
 
 
 def read(name: str) -> list[dict[str, Any]]:
-    """The objects of the file ``name``, or of standard input where it is ``-``.
+    """Return the objects of the file ``name``, or of standard input if it is ``-``.
 
-    Raises ManifestError, or OSError when the file cannot be read.
+    Raises:
+        ManifestError: it is not a valid manifest stream.
+        OSError: the file cannot be read.
     """
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
