@@ -19,10 +19,10 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from bireme.connections import ConnectionLimiter
 from bireme.core.errors import SettingError
 from bireme.core.policy import Scorer
 from bireme.core.settings import SchedulingSettings
-from bireme.doors import Door
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme_extender.app import VERSION, BodyReader, make_app
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.door = Door(self._connection)
+        self.door = ConnectionLimiter(self._connection)
 
     def _connection(self) -> asyncio.Protocol:
         """What answers a connection, as at uvicorn's own ports."""

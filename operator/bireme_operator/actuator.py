@@ -18,7 +18,7 @@ from bireme.core.decision import Admit
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, pod_builder, wire
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
@@ -26,7 +26,7 @@ from bireme.kube.pod_builder import PodFactory, ProgressAccess, group_manifest
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.lifecycle import ACTIVE, Chore
+from bireme_operator.lifecycle import ACTIVE, PendingAction
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
@@ -96,7 +96,7 @@ class BackOffs:
 _log = structlog.get_logger(__name__)
 
 
-class GangRefused(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
+class AdmissionRejected(Exception):  # noqa: N818  # a verdict about the gang, not a malfunction
     """The API server will not take a pod of the gang, and trying again at once is pointless."""
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -114,9 +114,9 @@ class Actuator:
     epoch: int
     back_offs: BackOffs
     on_done: Callable[[], None]
-    on_refused: Callable[[Key, GangRefused], None]
+    on_refused: Callable[[Key, AdmissionRejected], None]
     progress: ProgressAccess | None = None
-    busy: dict[Key, Promise | None] = field(default_factory=dict)
+    busy: dict[Key, AssumedPlan | None] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=Tasks)
 
     def is_free(self, key: Key) -> bool:
@@ -127,12 +127,12 @@ class Actuator:
         """Gangs left out of a cycle; not all that are busy, for who is left out loses its turn."""
         return {*self.promises(), *self.back_offs.hopeless()}
 
-    def promises(self) -> dict[Key, Promise]:
+    def promises(self) -> dict[Key, AssumedPlan]:
         """What gangs under way were promised."""
         return {key: promise for key, promise in self.busy.items() if promise is not None}
 
     def start(
-        self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None = None
+        self, key: Key, work: Coroutine[Any, Any, None], promise: AssumedPlan | None = None
     ) -> None:
         """Begin ``work`` on a gang that is not busy."""
         self.busy[key] = promise
@@ -143,7 +143,7 @@ class Actuator:
         try:
             await work
             self.back_offs.end(key)
-        except GangRefused as refusal:
+        except AdmissionRejected as refusal:
             self.on_refused(key, refusal)
         except NotLeader:
             _log.info("write stopped: not the leader any more", gang=key)
@@ -182,7 +182,7 @@ class Actuator:
 
     def admit(self, job: JobFacts, admit: Admit, plan: PlanFacts) -> None:
         """Write the plan and create the pods of an admitted job."""
-        self.start(job.key, self._admit(job, plan), Promise(admit.gang.queue, job.uid, plan))
+        self.start(job.key, self._admit(job, plan), AssumedPlan(admit.gang.queue, job.uid, plan))
 
     async def _admit(self, job: JobFacts, plan: PlanFacts) -> None:
         group = self.state.groups.get(job.key)
@@ -193,7 +193,7 @@ class Actuator:
         written = await self.writes.write_group_status(job.key, version, status)
         try:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
-        except (ApiError, GangRefused):
+        except (ApiError, AdmissionRejected):
             # Or pods would be taken for leftovers where the cache does not have their plan yet.
             await self.watches.wait_past(self.watches.groups, written)
             raise
@@ -203,13 +203,13 @@ class Actuator:
         try:
             return str(await self.writes.create_group(job.key[0], group_manifest(job)))
         except ApiError as error:
-            raise refusal_of(error) or error from error
+            raise rejection_of(error) or error from error
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.
 
         Raises:
-            GangRefused: the API server will not take one of them, or their Service.
+            AdmissionRejected: the API server will not take one of them, or their Service.
         """
         factory = self._factory(job, plan)
         wanted = tuple(members)
@@ -219,7 +219,7 @@ class Actuator:
         creations = [self._create_pod(job, plan, factory.manifest(m)) for m in wanted]
         results = await asyncio.gather(*creations, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
-        for error in sorted(errors, key=lambda e: not isinstance(e, GangRefused)):
+        for error in sorted(errors, key=lambda e: not isinstance(e, AdmissionRejected)):
             raise error
         newest = max((r for r in results if isinstance(r, int)), default=0)
         await self.watches.wait_past(self.watches.members, newest)
@@ -234,7 +234,7 @@ class Actuator:
             await self.writes.create_service(job.key[0], pod_builder.service_manifest(job))
         except ApiError as error:
             if not error.is_already_exists:
-                raise refusal_of(error) or error from error
+                raise rejection_of(error) or error from error
             if not await self._has_service(job):
                 raise
 
@@ -253,7 +253,7 @@ class Actuator:
             return True
         if is_leaving or any(names.is_training_job(o.api_version, o.kind) for o in owners):
             raise ApiError(409, "Conflict", f"Service {job.key[1]} of an earlier job still exists")
-        raise GangRefused(Reason.PODS_REFUSED, _stranger("Service", job.key[1]))
+        raise AdmissionRejected(Reason.PODS_REFUSED, _stranger("Service", job.key[1]))
 
     async def _create_pod(self, job: JobFacts, plan: PlanFacts, pod: dict[str, Any]) -> int:
         namespace, name = job.key[0], pod["metadata"]["name"]
@@ -262,7 +262,7 @@ class Actuator:
         except ApiError as error:
             if error.is_already_exists:
                 return await self._existing_pod(job, plan, (namespace, name))
-            if (refusal := refusal_of(error)) is not None:
+            if (refusal := rejection_of(error)) is not None:
                 raise refusal from error
             raise
 
@@ -270,7 +270,7 @@ class Actuator:
         """A pod of that name exists: ours from before a crash, an old one, or a stranger's."""
         pod = msgspec.json.decode(await self.writes.get_pod(key), type=wire.V1Pod)
         if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
-            raise GangRefused(Reason.PODS_REFUSED, _stranger("pod", key[1]))
+            raise AdmissionRejected(Reason.PODS_REFUSED, _stranger("pod", key[1]))
         if (pod.metadata.labels or {}).get(names.PLAN_LABEL) != plan.label:
             raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
         return int(pod.metadata.resource_version)
@@ -279,7 +279,7 @@ class Actuator:
         """Have the API server judge one pod of every task without creating it.
 
         Raises:
-            GangRefused: it would refuse one.
+            AdmissionRejected: it would refuse one.
             ApiError: it gave no verdict; ask again.
         """
         factory = self._factory(job, plan)
@@ -287,16 +287,16 @@ class Actuator:
             try:
                 await self.writes.try_pod(job.key[0], factory.manifest(member))
             except ApiError as error:
-                if error.is_invalid and (refusal := refusal_of(error)) is not None:
+                if error.is_invalid and (refusal := rejection_of(error)) is not None:
                     raise refusal from error
                 if error.is_retryable:
                     raise  # no verdict yet
 
-    def do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
+    def do(self, job: JobFacts, chore: PendingAction, plan: PlanFacts | None) -> None:
         """Carry out what a recorded phase still asks for."""
         self.start(job.key, self._do(job, chore, plan))
 
-    async def _do(self, job: JobFacts, chore: Chore, plan: PlanFacts | None) -> None:
+    async def _do(self, job: JobFacts, chore: PendingAction, plan: PlanFacts | None) -> None:
         await self.delete_pods(chore.delete_pods, evicts=chore.evicts)
         if chore.create and plan is not None:
             wanted = {(member.task, member.index) for member in chore.create}
@@ -347,12 +347,12 @@ class Actuator:
         await self.clear_plan(job.key, job)
 
 
-def refusal_of(error: ApiError) -> GangRefused | None:
+def rejection_of(error: ApiError) -> AdmissionRejected | None:
     """The verdict in an API error: invalid for good, refused as things stand, or None."""
     if error.is_invalid or "request is too large" in error.message:
-        return GangRefused(Reason.TEMPLATE_INVALID, error.message)
+        return AdmissionRejected(Reason.TEMPLATE_INVALID, error.message)
     if error.is_forbidden:
-        return GangRefused(Reason.PODS_REFUSED, error.message)
+        return AdmissionRejected(Reason.PODS_REFUSED, error.message)
     return None
 
 
@@ -380,13 +380,13 @@ class _Known:
 
 
 @dataclass(slots=True)
-class Refusals:
+class AdmissionRejections:
     """Verdicts of the API server on jobs, by uid; ``clock`` is monotonic seconds."""
 
     clock: Callable[[], float]
     _known: dict[str, _Known] = field(default_factory=dict)
 
-    def add(self, job: JobFacts, refused: GangRefused) -> None:
+    def add(self, job: JobFacts, refused: AdmissionRejected) -> None:
         """Remember a refusal of the job as it is now, for twice as long as the one before."""
         first, most = (30.0, 300.0) if refused.reason is Reason.PODS_REFUSED else (600.0, 1800.0)
         before = self._known.get(job.uid)

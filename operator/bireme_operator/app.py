@@ -20,11 +20,11 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
 from bireme_operator.http_server import Endpoint
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import Certificate, ProgressEndpoint
-from bireme_operator.progress_auth import ProgressDesk
+from bireme_operator.progress_auth import ProgressService
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
@@ -42,13 +42,13 @@ class Operator:
         self.failed = False
         self._settings = settings
         self._scheduling = scheduling
-        self._metrics = Metrics()
+        self._metrics = OperatorMetrics()
         self._metrics.cycle_age.set_function(self._cycle_age)
         self._identity = (
             f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         )
         self._start_error: Exception | None = None
-        self._term: Term | None = None
+        self._term: LeaderTerm | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
         self._clients: list[ApiClient] = []
@@ -121,7 +121,7 @@ class Operator:
         certificate = Certificate(*files, time.monotonic) if all(files) else None
         await self._progress.start(settings.progress_host, settings.progress_port, certificate)
 
-    def _desk(self) -> ProgressDesk | None:
+    def _desk(self) -> ProgressService | None:
         """Where reports go; None until this process leads and has filled its caches."""
         if self._term is None or not self._term.watches.are_synced:
             return None
@@ -149,7 +149,7 @@ class Operator:
         assert self._lease is not None  # noqa: S101  # it is the one calling
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
-        self._term = Term(
+        self._term = LeaderTerm(
             self._clients[1],
             self._settings,
             self._scheduling,
@@ -161,7 +161,7 @@ class Operator:
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))
 
-    async def _lead(self, term: Term) -> None:
+    async def _lead(self, term: LeaderTerm) -> None:
         try:
             await term.run()
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from bireme.doors import Door
+from bireme.connections import ConnectionLimiter
 
 
 class HttpServer:
@@ -15,7 +15,7 @@ class HttpServer:
 
     def __init__(self) -> None:
         self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
+        self._door: ConnectionLimiter | None = None
 
     async def start(
         self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -28,7 +28,7 @@ class HttpServer:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101  # setup made it
-        self._door = Door(self._runner.server, tls)
+        self._door = ConnectionLimiter(self._runner.server, tls)
         return self._door.open(host, port)
 
     async def stop(self) -> None:

@@ -17,11 +17,11 @@ from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator import lifecycle, status
-from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.actuator import Actuator, AdmissionRejected
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation, Transition
-from bireme_operator.metrics import Metrics
-from bireme_operator.progress_auth import ProgressDesk
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status import Reports
@@ -40,12 +40,12 @@ class Jobs:
         actuator: Actuator,
         resizes: Resizes,
         reports: Reports,
-        progress: ProgressDesk,
+        progress: ProgressService,
         events: Events,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         settings: OperatorSettings,
         clock: Callable[[], float],
-        on_refused: Callable[[Key, GangRefused], None],
+        on_refused: Callable[[Key, AdmissionRejected], None],
     ) -> None:
         self._actuator = actuator
         self._state = actuator.state
@@ -107,7 +107,7 @@ class Jobs:
             current = self._state.jobs.get(job.key)
             if current is not None and current.phase in ("Pending", "Restarting"):
                 await self._actuator.try_template(job, plan)
-        except GangRefused as refused:
+        except AdmissionRejected as refused:
             self._checked.pop(job.uid, None)
             self._on_refused(job.key, refused)
         except (ApiError, NotLeader):

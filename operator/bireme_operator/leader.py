@@ -20,16 +20,16 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
 from bireme.rl import builtin
-from bireme_operator.actuator import Actuator, BackOffs, GangRefused, Refusals
+from bireme_operator.actuator import Actuator, AdmissionRejected, AdmissionRejections, BackOffs
 from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
-from bireme_operator.loop import Mishaps, SchedulingLoop
-from bireme_operator.metrics import Metrics, PolicyMetrics
+from bireme_operator.loop import ReconcileErrors, SchedulingLoop
+from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.node_pools import Pools
 from bireme_operator.object_status import PolicyReports, PoolReports, QueueReports, Reporting
-from bireme_operator.policies import Decider, Policies, Shadows
+from bireme_operator.policies import LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
-from bireme_operator.progress_auth import ProgressDesk, Tokens
+from bireme_operator.progress_auth import ProgressService, Tokens
 from bireme_operator.recording import Recording
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
@@ -40,7 +40,7 @@ from bireme_operator.writes import Writes
 # From a SchedulingPolicy to a policy that can decide. Reads files; run it in a thread.
 
 
-def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str) -> Decider:
+def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str) -> LoadedPolicy:
     """The policy of ``facts``; ``settings`` name what it leaves out.
 
     Raises:
@@ -48,7 +48,7 @@ def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str)
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
     policy, source = builtin.policy_of(builtin.source_of(facts), settings, make_policy, directory)
-    return Decider(policy, facts.uid, source)
+    return LoadedPolicy(policy, facts.uid, source)
 
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ def _access(settings: OperatorSettings) -> ProgressAccess | None:
     return ProgressAccess(settings.progress_url, settings.progress_ca_config_map)
 
 
-class Term:
+class LeaderTerm:
     """One period of leadership. ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Term:
         client: ApiClient,
         settings: OperatorSettings,
         scheduling: SchedulingSettings,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         epoch: int,
         identity: str,
         fence: Callable[[], None],
@@ -89,7 +89,7 @@ class Term:
         self.watches = Watches(client, self.state, scalers, clock)
         writes = Writes(client, settings.write_concurrency)
         events = Events(writes, identity, now)
-        self._refusals = Refusals(clock)
+        self._refusals = AdmissionRejections(clock)
         self._actuator = Actuator(
             self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
         )
@@ -112,9 +112,9 @@ class Term:
         self.loop = self._make_loop(settings, metrics, fence)
         self.state.on_change = self._changed
 
-    def _make_desk(self, client: ApiClient, settings: OperatorSettings) -> ProgressDesk:
+    def _make_desk(self, client: ApiClient, settings: OperatorSettings) -> ProgressService:
         tokens, pause = Tokens(client, self._clock), settings.progress_write_seconds
-        return ProgressDesk(self.state, tokens, pause, self._clock, self._now)
+        return ProgressService(self.state, tokens, pause, self._clock, self._now)
 
     def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
         return Reports(
@@ -127,7 +127,9 @@ class Term:
             self._actuator.wake,
         )
 
-    def _make_jobs(self, events: Events, settings: OperatorSettings, metrics: Metrics) -> Jobs:
+    def _make_jobs(
+        self, events: Events, settings: OperatorSettings, metrics: OperatorMetrics
+    ) -> Jobs:
         return Jobs(
             self._actuator,
             self._resizes,
@@ -143,7 +145,7 @@ class Term:
     def _make_policies(
         self, settings: OperatorSettings, scheduling: SchedulingSettings, metrics: PolicyMetrics
     ) -> Policies:
-        def load(facts: PolicyFacts) -> Decider:
+        def load(facts: PolicyFacts) -> LoadedPolicy:
             return decider_of(facts, scheduling, settings.checkpoint_directory)
 
         known = self.state.policies
@@ -154,11 +156,11 @@ class Term:
     def _make_loop(
         self,
         settings: OperatorSettings,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         fence: Callable[[], None],
     ) -> SchedulingLoop:
-        mishaps = Mishaps(self._actuator, self._reports, metrics)
-        self.state.on_failure = mishaps.note
+        reconcile_errors = ReconcileErrors(self._actuator, self._reports, metrics)
+        self.state.on_failure = reconcile_errors.note
         return SchedulingLoop(
             state=self.state,
             policies=self._policies,
@@ -166,7 +168,7 @@ class Term:
             policy_reports=self._policy_reports,
             pools=self._pools,
             pool_reports=self._pool_reports,
-            mishaps=mishaps,
+            reconcile_errors=reconcile_errors,
             actuator=self._actuator,
             reports=self._reports,
             jobs=self._jobs,
@@ -185,7 +187,7 @@ class Term:
     def _changed(self) -> None:
         self.loop.dirty.set()
 
-    def _refused(self, key: Key, refused: GangRefused) -> None:
+    def _refused(self, key: Key, refused: AdmissionRejected) -> None:
         job = self.state.jobs.get(key)
         _log.info("gang refused", gang=key, reason=refused.reason.value, error=str(refused))
         if job is not None:

@@ -178,7 +178,7 @@ def _progress(job: JobFacts, view: GangView) -> Transition | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class PendingAction:
     """Work that the recorded phase still asks for; done in the order of the fields."""
 
     delete_pods: tuple[PodFacts, ...] = ()
@@ -199,14 +199,14 @@ def chore(
     own_pods: Sequence[PodFacts],
     now: float,
     lost_node: Callable[[str], str],
-) -> Chore:
+) -> PendingAction:
     """What remains to be done for ``job`` in its recorded phase.
 
     A pod that is ending already is left to end, except on a lost node, where nothing would ever
     confirm it: there it is deleted again, and the actuator grants it no grace.
     """
     if job.orphans_pods:
-        return Chore()
+        return PendingAction()
     has_plan = group is not None and group.job_uid == job.uid and group.plan is not None
     if job.is_finished and not job.is_leaving:
         return _after_the_end(job, own_pods, has_plan, now, lost_node)
@@ -218,11 +218,11 @@ def chore(
         gone = _to_delete(own_pods, lost_node)
         is_over = all(pod.is_only_kept for pod in own_pods)
         evicts = bool(gone) and _still_evicts(job, now)
-        return Chore(gone, evicts=evicts, clear_plan=has_plan and is_over)
+        return PendingAction(gone, evicts=evicts, clear_plan=has_plan and is_over)
     if view.leftovers:
-        return Chore(delete_pods=_to_delete(view.leftovers, lost_node))
+        return PendingAction(delete_pods=_to_delete(view.leftovers, lost_node))
     can_create = job.phase != "Running" and job.spec is not None
-    return Chore(create=view.missing if can_create else ())
+    return PendingAction(create=view.missing if can_create else ())
 
 
 def _still_evicts(job: JobFacts, now: float) -> bool:
@@ -240,7 +240,7 @@ def _after_the_end(
     has_plan: bool,
     now: float,
     lost_node: Callable[[str], str],
-) -> Chore:
+) -> PendingAction:
     policy = job.spec.run_policy if job.spec is not None else RunPolicy()
     unwanted: Sequence[PodFacts] = ()
     if policy.clean_pod_policy == "All":
@@ -252,7 +252,7 @@ def _after_the_end(
     expired = ttl is not None and ended is not None and now >= ended + ttl
     gone = _to_delete(unwanted, lost_node)
     is_over = all(pod.is_terminal for pod in own_pods)
-    return Chore(delete_pods=gone, clear_plan=has_plan and is_over, delete_job=expired)
+    return PendingAction(delete_pods=gone, clear_plan=has_plan and is_over, delete_job=expired)
 
 
 # Running elastic gangs that lose replicas: which are missed, and which are only given up.

@@ -26,12 +26,12 @@ from bireme.kube.conditions import cleaned
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle, pod_groups, status
-from bireme_operator.actuator import Actuator, Refusals, Verdict
+from bireme_operator.actuator import Actuator, AdmissionRejections, Verdict
 from bireme_operator.jobs import Jobs
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import Pools
 from bireme_operator.object_status import PolicyReports, PoolReports, QueueReports
-from bireme_operator.pod_groups import ForeignGangs
+from bireme_operator.pod_groups import ExternalPodGroups
 from bireme_operator.policies import Policies, Shadows
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.recording import Recording
@@ -47,10 +47,10 @@ from bireme_operator.status import Reports
 _log = structlog.get_logger(__name__)
 
 
-class Mishaps:
+class ReconcileErrors:
     """Those of one term. A gang that has had one is left alone for ever longer pauses."""
 
-    def __init__(self, actuator: Actuator, reports: Reports, metrics: Metrics) -> None:
+    def __init__(self, actuator: Actuator, reports: Reports, metrics: OperatorMetrics) -> None:
         self._actuator = actuator
         self._state = actuator.state
         self._reports = reports
@@ -71,7 +71,7 @@ class Mishaps:
         if not self._actuator.back_offs.are_over(key):
             return
         _log.error("an object was not understood", object=key, exc_info=error)
-        self._metrics.mishaps.inc()
+        self._metrics.reconcile_errors.inc()
         self._actuator.back_off(key, error)
         self._say(key, cleaned(f"the operator failed on this object: {told(error)}"))
 
@@ -94,7 +94,7 @@ class Mishaps:
 # would then end an hour later. A monotonic clock cannot be set, but begins anew with every leader.
 
 
-class Stopwatch:
+class MonotonicAge:
     """Of gangs; ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -183,11 +183,11 @@ class SchedulingLoop:
     policy_reports: PolicyReports
     pools: Pools
     pool_reports: PoolReports
-    mishaps: Mishaps
+    reconcile_errors: ReconcileErrors
     recording: Recording
-    metrics: Metrics
+    metrics: OperatorMetrics
     settings: OperatorSettings
-    refusals: Refusals
+    refusals: AdmissionRejections
     fence: Callable[[], None]
     now: Callable[[], float]
     clock: Callable[[], float]
@@ -198,9 +198,9 @@ class SchedulingLoop:
 
     def __post_init__(self) -> None:
         self.finished_at = self.clock()
-        self._foreign = ForeignGangs(self.actuator, self.clock)
+        self._foreign = ExternalPodGroups(self.actuator, self.clock)
         self._starts = StartRanges()
-        self._watch = Stopwatch(self.clock)
+        self._watch = MonotonicAge(self.clock)
         self._health = NodeHealth(self.state, self.clock, self.settings.node_lost_seconds)
 
     async def run(self) -> None:
@@ -228,9 +228,9 @@ class SchedulingLoop:
         at = self._situation(self.now())
         refused = self.refusals.current(self.state.jobs)
         finished = (job for key in keys if (job := self.state.jobs.get(key)))
-        self.state.run_times.learn(finished, self.mishaps.about)
+        self.state.run_times.learn(finished, self.reconcile_errors.about)
         for key in keys:
-            with self.mishaps.about(key):
+            with self.reconcile_errors.about(key):
                 self._tend(key, at, refused)
         waiting = self._waiting(refused)
         if not (waiting or sweeps):
@@ -310,13 +310,13 @@ class SchedulingLoop:
         # Who is busy, or failed just now, has only kept its turn; soon it is decided on again.
         free = self.actuator.is_free
         for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
-            with self.mishaps.about(admit.gang.key):
+            with self.reconcile_errors.about(admit.gang.key):
                 self._admit(admit, snapshot, jobs, groups)
         self.preemptions.carry_out(decision, jobs)
         self.resizes.carry_out(decision, snapshot, groups)
         starts = self._starts.tell(snapshot, decision)
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
-            with self.mishaps.about(hold.gang.key):
+            with self.reconcile_errors.about(hold.gang.key):
                 self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)
         self.shadows.offer(snapshot, decision)
         return decision

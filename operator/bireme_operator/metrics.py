@@ -186,7 +186,7 @@ MOST_NAMES = 100
 """Series of one metric about objects that administrators name: the first by their names."""
 
 
-class Metrics:
+class OperatorMetrics:
     """The operator's metrics in a registry of their own."""
 
     def __init__(self) -> None:
@@ -205,8 +205,9 @@ class Metrics:
         self.cycles = make.seconds(
             "cycle", "How long the cycle in a turn takes, which decides", SECONDS
         )
-        self.mishaps = make.counter(
-            "mishaps", "Objects that the operator's own code failed on; the log has the errors"
+        self.reconcile_errors = make.counter(
+            "reconcile_errors",
+            "Objects that the operator's own code failed on; the log has the errors",
         )
         self.gangs = GangMetrics(make)
         self.protected = make.counter(

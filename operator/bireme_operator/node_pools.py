@@ -38,7 +38,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, template_of
 from bireme.kube.scale import ScaleFault, ScaleTargets
 from bireme_operator.actuator import Actuator
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.scale_requests import Order, Target
 
 # The nodes of one pool, worked out once per table of nodes: which they are, what one more is.
@@ -112,7 +112,7 @@ _MOST_HOURS: Final = 48
 
 
 @dataclass(slots=True)
-class HourMeter:
+class HourlyDemand:
     """Gathers one pool's hours. All times are POSIX seconds.
 
     Attributes:
@@ -196,7 +196,7 @@ class Pool:
     nodes: PoolNodes
     target: Target | None = None
     fault: ScaleFault | None = None
-    meter: HourMeter = field(default_factory=HourMeter)
+    meter: HourlyDemand = field(default_factory=HourlyDemand)
     decided: FloorDecision | None = None
     needed: int = 0
     littered: int = 0
@@ -380,7 +380,7 @@ class Pool:
 # How many gangs came to their end, by the node pool they ran in: the task rate of a pool.
 
 
-class Finishes:
+class CompletionCounter:
     """Follows running gangs from look to look. A gang that waits again has not finished."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -434,7 +434,7 @@ class Pools:
         watched: Mapping[Key, wire.V1Node],
         actuator: Actuator,
         targets: ScaleTargets,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
@@ -447,7 +447,7 @@ class Pools:
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
-        self._finishes = Finishes(actuator.state)
+        self._finishes = CompletionCounter(actuator.state)
         self._measured_at = float("-inf")
 
     def as_known(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:

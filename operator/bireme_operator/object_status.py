@@ -26,7 +26,7 @@ from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, show
 from bireme_operator.node_pools import Pool, Pools
-from bireme_operator.policies import Likeness, Policies, Tally
+from bireme_operator.policies import Policies, PolicyStats, ShadowStats
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
 
@@ -253,7 +253,7 @@ def _meanwhile(policy: PolicyFacts, policies: Policies) -> str:
     return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
 
 
-def _add_tally(said: Status, policy: PolicyFacts, tally: Tally, now: float) -> None:
+def _add_tally(said: Status, policy: PolicyFacts, tally: PolicyStats, now: float) -> None:
     is_degraded = tally.is_degraded
     reason = Reason.POLICY_OVERRULED if is_degraded else Reason.ANSWERS_VALID
     message = f"the rules answered in its place: {tally.why}" if is_degraded else ""
@@ -265,7 +265,7 @@ def _add_tally(said: Status, policy: PolicyFacts, tally: Tally, now: float) -> N
         said["shadow"] = likeness
 
 
-def _shown(likeness: Likeness) -> Status:
+def _shown(likeness: ShadowStats) -> Status:
     """What is known of a shadow; empty before anything is."""
     shown: Status = {}
     if likeness.cycles:

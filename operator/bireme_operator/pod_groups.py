@@ -16,7 +16,7 @@ from bireme.core.decision import Admit, Hold
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, wire
-from bireme.kube.allocations import GangView, Promise
+from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed
@@ -85,7 +85,7 @@ def _as_manifest(term: wire.V1NodeSelectorTerm) -> dict[str, Any]:
     }
 
 
-class ForeignGangs:
+class ExternalPodGroups:
     """Admission, release and bookkeeping of PodGroups that users made."""
 
     def __init__(self, actuator: Actuator, clock: Callable[[], float]) -> None:
@@ -101,7 +101,7 @@ class ForeignGangs:
             alive = {p.uid for p in self._state.members_of(group.key) if not p.is_terminal}
             plan = plans.merged(group.plan, plan, alive)
         said = planned_status(group, admit, plan, now)
-        promise = Promise(admit.gang.queue, "", plan)
+        promise = AssumedPlan(admit.gang.queue, "", plan)
         self._actuator.start(group.key, self._admit(group, plan, said), promise)
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, said: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ LATELY: Final = 200
 
 
 @dataclass(slots=True)
-class Likeness:
+class ShadowStats:
     """How near a shadow is to the policy that decides.
 
     Attributes:
@@ -73,7 +73,7 @@ class Likeness:
 
 
 @dataclass(slots=True)
-class Tally:
+class PolicyStats:
     """A policy's cycles.
 
     Attributes:
@@ -87,7 +87,7 @@ class Tally:
     fallbacks: int = 0
     why: str = ""
     good_cycles: int = 0
-    likeness: Likeness = field(default_factory=Likeness)
+    likeness: ShadowStats = field(default_factory=ShadowStats)
 
     def add(self, decision: Decision) -> None:
         """One more cycle."""
@@ -109,7 +109,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Decider:
+class LoadedPolicy:
     """A policy ready to decide, and whose it is.
 
     Attributes:
@@ -121,7 +121,7 @@ class Decider:
     policy: Policy
     uid: str = ""
     source: Source = SETTINGS
-    tally: Tally = field(default_factory=Tally, compare=False)
+    tally: PolicyStats = field(default_factory=PolicyStats, compare=False)
 
     @property
     def name(self) -> str:
@@ -139,12 +139,12 @@ class Policies:
         self,
         known: SchedulingPolicies,
         settings: Policy,
-        load: Callable[[PolicyFacts], Decider],
+        load: Callable[[PolicyFacts], LoadedPolicy],
         metrics: PolicyMetrics,
         on_change: Callable[[], None],
     ) -> None:
         self.known = known
-        self._settings = Decider(settings)
+        self._settings = LoadedPolicy(settings)
         self.deciding = self._settings
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
@@ -157,17 +157,17 @@ class Policies:
         self._loads.want(([active] if active is not None else []) + self.known.shadows)
         self._choose()
 
-    def outcome(self, policy: PolicyFacts) -> LoadOutcome[Decider] | None:
+    def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
         """What came of loading it; None while it is under way, or where it is not to be."""
         return self._loads.outcome(policy)
 
     @property
-    def shadows(self) -> Sequence[Decider]:
+    def shadows(self) -> Sequence[LoadedPolicy]:
         """The shadows that are loaded."""
         found = (self._loads.outcome(policy) for policy in self.known.shadows)
         return [each.value for each in found if each is not None and each.value is not None]
 
-    def decider(self, policy: PolicyFacts) -> Decider | None:
+    def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
         """What decides or is compared in its name, be it of an earlier spec."""
         if self.deciding.uid == policy.uid:
             return self.deciding
@@ -186,7 +186,7 @@ class Policies:
         """Load nothing more."""
         await self._loads.close()
 
-    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[Decider]) -> None:
+    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
         self._news.set()
         self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:

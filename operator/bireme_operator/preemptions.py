@@ -23,7 +23,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator.actuator import Actuator
 from bireme_operator.jobs import Jobs
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 
 _log = structlog.get_logger(__name__)
 _PROTECTED_SECONDS = 60.0
@@ -44,7 +44,7 @@ class Preemptions:
         self,
         actuator: Actuator,
         jobs: Jobs,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:

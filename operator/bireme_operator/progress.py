@@ -22,8 +22,8 @@ from bireme.core.estimates import LONGEST_SECONDS
 from bireme.kube.pod_builder import path
 from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer
-from bireme_operator.metrics import Metrics
-from bireme_operator.progress_auth import ProgressDesk, Refused
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.progress_auth import ProgressService, Refused
 
 # The body of a progress report, in the form of Kubeflow Trainer (KEP-2779), read and clipped.
 #
@@ -252,7 +252,9 @@ class Certificate:
 class ProgressEndpoint:
     """The server; ``desk`` gives that of the present term, or None on a standby."""
 
-    def __init__(self, desk: Callable[[], ProgressDesk | None], metrics: Metrics) -> None:
+    def __init__(
+        self, desk: Callable[[], ProgressService | None], metrics: OperatorMetrics
+    ) -> None:
         self._desk = desk
         self._metrics = metrics
         self._certificate: Certificate | None = None

@@ -29,7 +29,7 @@ from bireme.kube.training_jobs import JobFacts, ProgressReport, ReportedRun, wit
 # How often somebody may do something: a token bucket for each of many, in bounded memory.
 
 
-class Rations:
+class RateLimiter:
     """``burst`` at once, ``per_second`` afterwards, for each key; ``clock`` is monotonic seconds.
 
     Of more than ``most`` keys, those not seen for longest are forgotten: they start anew.
@@ -160,8 +160,8 @@ class Tokens:
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._per_pod = Rations(1 / REMEMBERED_SECONDS, 1, clock)
-        self._in_all = Rations(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, clock)
+        self._per_pod = RateLimiter(1 / REMEMBERED_SECONDS, 1, clock)
+        self._in_all = RateLimiter(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, clock)
         self._known: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = OrderedDict()
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
@@ -243,7 +243,7 @@ class _Pending:
     received: float
 
 
-class ProgressDesk:
+class ProgressService:
     """Reports of all jobs in one term; ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
 
     def __init__(
@@ -258,7 +258,7 @@ class ProgressDesk:
         self._tokens = tokens
         self._write_seconds = write_seconds
         self._now = now
-        self._senders = Rations(_PER_SECOND, _BURST, clock)
+        self._senders = RateLimiter(_PER_SECOND, _BURST, clock)
         self._pending: dict[str, _Pending] = {}
 
     async def admit(self, key: Key, token: str, address: str) -> str:

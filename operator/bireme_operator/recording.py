@@ -17,7 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.record import SETTINGS, Source
 from bireme.replay.writer import RecordWriter
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ class Recording:
     """Writes down what is offered; ``clock`` gives monotonic seconds. Without a writer, nothing."""
 
     def __init__(
-        self, writer: RecordWriter | None, metrics: Metrics, clock: Callable[[], float]
+        self, writer: RecordWriter | None, metrics: OperatorMetrics, clock: Callable[[], float]
     ) -> None:
         self._writer = writer
         self._metrics = metrics
@@ -47,7 +47,7 @@ class Recording:
         run: str,
         settings: OperatorSettings,
         scheduling: SchedulingSettings,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
     ) -> "Recording":
         """The recording of the term ``run``, as ``settings`` ask for it."""

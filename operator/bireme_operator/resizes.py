@@ -14,15 +14,15 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, plans
-from bireme.kube.allocations import GangView, Promise
+from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
-from bireme_operator.actuator import Actuator, GangRefused
+from bireme_operator.actuator import Actuator, AdmissionRejected
 from bireme_operator.events import Events
 from bireme_operator.lifecycle import Situation
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.status import Reports
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class Resizes:
         actuator: Actuator,
         reports: Reports,
         events: Events,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         now: Callable[[], float],
     ) -> None:
         self._actuator = actuator
@@ -110,7 +110,7 @@ class Resizes:
         """Create what is missing; what the API server refuses is given up."""
         try:
             await self._actuator.create_pods(job, view.plan, view.missing)
-        except GangRefused as refused:
+        except AdmissionRejected as refused:
             plan = plans.given_up(view.plan, view.missing, self._now())
             message = _farewell(dict.fromkeys(view.missing, str(refused)))
             await self._write(job, plan, Reason.SHRUNK, message)
@@ -127,8 +127,8 @@ class Resizes:
         await self._events.post("TrainingJob", job.key, job.uid, reason, message)
 
 
-def _promise(group: GroupFacts, plan: PlanFacts) -> Promise:
-    return Promise(allocations.queue_of(group, plan), group.job_uid, plan)
+def _promise(group: GroupFacts, plan: PlanFacts) -> AssumedPlan:
+    return AssumedPlan(allocations.queue_of(group, plan), group.job_uid, plan)
 
 
 def _farewell(lost: Mapping[Member, str]) -> str:

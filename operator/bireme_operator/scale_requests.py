@@ -18,7 +18,7 @@ from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets, fault_of
 from bireme.tasks import Tasks
 from bireme_operator.actuator import BackOffs
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 
 _log = structlog.get_logger(__name__)
 READ_SECONDS: Final = 15.0
@@ -52,7 +52,7 @@ class Target:
         name: str,
         target: ScaleTarget,
         targets: ScaleTargets,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:

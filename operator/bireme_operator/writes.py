@@ -32,7 +32,7 @@ _turn: ContextVar[int] = ContextVar("turn", default=0)
 """Work that took no turn goes first: nobody forgets it behind a long queue."""
 
 
-class Turns:
+class PrioritySemaphore:
     """``limit`` slots at once, as an async context manager; the lowest turn waiting goes next."""
 
     def __init__(self, limit: int) -> None:
@@ -105,7 +105,7 @@ class Writes:
 
     def __init__(self, client: ApiClient, concurrency: int) -> None:
         self._client = client
-        self.turns = Turns(concurrency)
+        self.turns = PrioritySemaphore(concurrency)
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 

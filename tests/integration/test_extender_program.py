@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bireme.doors import MOST_OF_ONE
+from bireme.connections import MOST_OF_ONE
 from bireme.kube import names
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi, Fault

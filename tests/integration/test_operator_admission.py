@@ -9,7 +9,7 @@ from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.pod_builder import group_manifest
-from bireme_operator.actuator import refusal_of
+from bireme_operator.actuator import rejection_of
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Object
@@ -193,7 +193,7 @@ async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
     ],
 )
 def test_only_a_verdict_is_a_refusal(error: ApiError, reason: Reason | None) -> None:
-    refusal = refusal_of(error)
+    refusal = rejection_of(error)
     assert (refusal.reason if refusal else None) is reason
     if refusal is not None:
         assert str(refusal) == error.message

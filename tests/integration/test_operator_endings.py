@@ -16,7 +16,7 @@ from bireme.core.gangs import Key
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme_operator import lifecycle
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.writes import Writes
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.evictions import BUDGETS
@@ -73,7 +73,7 @@ def alive(api: FakeApi, name: str) -> list[Object]:
 
 
 @asynccontextmanager
-async def one_place(api: FakeApi, folder: Path) -> AsyncIterator[tuple[Term, FakeKubelets]]:
+async def one_place(api: FakeApi, folder: Path) -> AsyncIterator[tuple[LeaderTerm, FakeKubelets]]:
     """A queue whose limit is one gang of four GPUs, and a job ``a`` that runs in it."""
     furnish(api, 2)
     api.put(f"{names.path('queues')}/default", queue("default", limit={GPU: "4"}))

@@ -5,7 +5,7 @@ from typing import Any
 
 from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import names
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.objects.kubelets import FakeKubelets, runs
 from tests.support.objects.terms import JOBS, furnish, leading, status, submit, until
@@ -25,12 +25,12 @@ def done(name: str, **status: Any) -> Manifest:
     return {**training_job(name, LIKE), "status": {"phase": "Succeeded", **TIMES, **status}}
 
 
-def expected_seconds(term: Term) -> float | None:
+def expected_seconds(term: LeaderTerm) -> float | None:
     """How long the job ``next`` should run."""
     return term.state.run_times.of_job(term.state.jobs["default", "next"])
 
 
-async def a_turn(api: FakeApi, term: Term) -> None:
+async def a_turn(api: FakeApi, term: LeaderTerm) -> None:
     """The operator has seen all jobs as they are stored, and looked at them."""
     stored, known = api.store.collection(JOBS).objects, term.state.jobs
 

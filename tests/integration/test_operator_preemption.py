@@ -11,7 +11,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator import preemptions
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.evictions import BUDGETS
 from tests.support.fakeapi.faults import WRITES
@@ -72,7 +72,7 @@ def is_running(api: FakeApi, *jobs: str) -> bool:
     return all(status(api, name).get("phase") == "Running" for name in jobs)
 
 
-def refusals(term: Term) -> float:
+def refusals(term: LeaderTerm) -> float:
     found = term.loop.metrics.registry.get_sample_value("bireme_preemptions_refused_total")
     assert found is not None
     return found
@@ -81,7 +81,7 @@ def refusals(term: Term) -> float:
 @asynccontextmanager
 async def occupied(
     api: FakeApi, folder: Path, *running: str, scheduling: SchedulingSettings = EAGER
-) -> AsyncIterator[tuple[Term, FakeKubelets]]:
+) -> AsyncIterator[tuple[LeaderTerm, FakeKubelets]]:
     """A node for every job of ``running``, all of which run on it, started in this order."""
     furnish(api, len(running))
     api.put("/apis/scheduling.k8s.io/v1/priorityclasses/high", priority_class("high", 1000))

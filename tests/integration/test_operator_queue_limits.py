@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.objects.facts import gated_pod
 from tests.support.objects.kubelets import FakeKubelets, runs
@@ -31,7 +31,7 @@ def limit(api: FakeApi, gpus: int = 4) -> None:
     api.put(f"{names.path('queues')}/other", queue("other", limit={GPU: "64"}))
 
 
-def used(term: Term, name: str = "default") -> int:
+def used(term: LeaderTerm, name: str = "default") -> int:
     return term.state.snapshot(0).queue_usage.get(name, {}).get(GPU, 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from bireme.cli import main
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.reader import open_record
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.objects.kubelets import FakeKubelets, runs
 from tests.support.objects.terms import furnish, leading, phases, status, submit, until
@@ -22,7 +22,7 @@ def gang(name: str, workers: int = 4, **spec: Any) -> Manifest:
     return training_job(name, workers_of_2, estimatedDuration="10m", **spec)
 
 
-def cycles(term: Term, outcome: str) -> float:
+def cycles(term: LeaderTerm, outcome: str) -> float:
     name = "bireme_recorded_cycles_total"
     found = term.loop.metrics.registry.get_sample_value(name, {"outcome": outcome})
     return found or 0.0

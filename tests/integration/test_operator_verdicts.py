@@ -8,7 +8,7 @@ import pytest
 
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme_operator.leader import Term, wall_clock
+from bireme_operator.leader import LeaderTerm, wall_clock
 from tests.support.fakeapi import FakeApi, Fault, Refusal
 from tests.support.fakeapi.faults import every
 from tests.support.fakeapi.store import Key, Object
@@ -58,7 +58,7 @@ async def test_a_gang_refused_in_part_is_taken_back_whole(api: FakeApi, tmp_path
     assert status(api)["phase"] == "Pending"
 
 
-def hurry(term: Term, factor: float) -> None:
+def hurry(term: LeaderTerm, factor: float) -> None:
     """Let the time of refusals pass ``factor`` times as fast."""
     clock = term.loop.refusals.clock
     began = clock()

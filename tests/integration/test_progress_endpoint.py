@@ -11,11 +11,11 @@ import aiohttp
 import psutil
 import pytest
 
-from bireme.doors import MOST_OF_ONE
+from bireme.connections import MOST_OF_ONE
 from bireme.kube.pod_builder import AUDIENCE, path
 from bireme_operator import progress, progress_auth
-from bireme_operator.leader import Term
-from bireme_operator.metrics import Metrics
+from bireme_operator.leader import LeaderTerm
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import ProgressEndpoint
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
@@ -34,10 +34,10 @@ class Place:
     """A served endpoint and the running jobs that may report to it."""
 
     api: FakeApi
-    term: Term
+    term: LeaderTerm
     url: str
     http: aiohttp.ClientSession
-    metrics: Metrics
+    metrics: OperatorMetrics
 
     def token(self, pod: str = "job-worker-0", *audiences: str, **made: Any) -> str:
         stored = self.api.store.get(PODS, ("default", pod))
@@ -73,7 +73,7 @@ async def served(api: FakeApi, folder: Path, **settings: Any) -> AsyncIterator[P
     async with FakeKubelets(api, runs), leading(api, folder, **settings) as term:
         submit(api, OURS, OTHER)
         await until(lambda: phases(api) == ["Running", "Running"])
-        metrics = Metrics()
+        metrics = OperatorMetrics()
         endpoint = ProgressEndpoint(lambda: term.progress, metrics)
         port = await endpoint.start("127.0.0.1", 0, None)
         try:
@@ -185,7 +185,7 @@ async def test_api_server_that_does_not_answer_is_asked_again(place: Place) -> N
 
 
 async def test_standby_sends_reports_away() -> None:
-    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    endpoint = ProgressEndpoint(lambda: None, OperatorMetrics())
     port = await endpoint.start("127.0.0.1", 0, None)
     at = f"http://127.0.0.1:{port}{path(('default', 'job'))}"
     async with aiohttp.ClientSession() as http, http.post(at, json=HALFWAY) as answer:

@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from bireme import doors
+from bireme import connections
 from bireme.core.errors import SettingError
 from bireme.kube.pod_builder import path
 from bireme.testing import ManualClock
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.settings import OperatorSettings
 
@@ -49,7 +49,7 @@ async def asked(port: int, authority: str) -> int:
 @needs_openssl
 async def test_certificate_that_was_replaced_is_served_without_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
-    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    endpoint = ProgressEndpoint(lambda: None, OperatorMetrics())
     port = await endpoint.start("127.0.0.1", 0, Certificate(*certify(tmp_path), clock))
     try:
         old = shutil.copy(tmp_path / "tls.crt", tmp_path / "old.crt")
@@ -68,8 +68,8 @@ async def test_certificate_that_was_replaced_is_served_without_a_restart(tmp_pat
 async def test_who_never_shakes_hands_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "_HANDSHAKE_SECONDS", 0.05)
-    endpoint = ProgressEndpoint(lambda: None, Metrics())
+    monkeypatch.setattr(connections, "_HANDSHAKE_SECONDS", 0.05)
+    endpoint = ProgressEndpoint(lambda: None, OperatorMetrics())
     port = await endpoint.start("127.0.0.1", 0, Certificate(*certify(tmp_path), ManualClock()))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await asyncio.wait_for(reader.read(), 10) == b""

@@ -151,7 +151,7 @@ def _gave_its_room_back(member: Member, pod: PodFacts | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class AssumedPlan:
     """A plan that was decided and is being written: its gang counts as placed already.
 
     ``job_uid`` is empty for pods of other controllers, as in ``GroupFacts``.

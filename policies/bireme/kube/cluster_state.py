@@ -19,7 +19,7 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations, names, nodes, pod_groups, pods, training_jobs, wire
-from bireme.kube.allocations import Allocation, GangView, Promise, RunTimes
+from bireme.kube.allocations import Allocation, AssumedPlan, GangView, RunTimes
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
@@ -123,7 +123,7 @@ def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, R
         np.add.at(used, taken, nodes.axis.usage(request))
 
 
-Reserved = Mapping[Key, Promise]
+Reserved = Mapping[Key, AssumedPlan]
 """Gangs being admitted."""
 Fault = tuple[Reason, str]
 

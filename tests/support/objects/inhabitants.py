@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Task
 from bireme.core.reasons import Reason
 from bireme.kube import allocations, names, plans, quantities, training_jobs, wire
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from tests.support.objects import encoding, facts, strategies
@@ -142,7 +142,7 @@ def _publish(draw: st.DrawFn, world: World, gang: Gang, plan: PlanFacts) -> bool
     if draw(st.booleans()):
         world.add_object("group", own_group(gang, plan))
         return True
-    world.reserved[gang.key] = Promise(gang.queue, gang.uid, plan)
+    world.reserved[gang.key] = AssumedPlan(gang.queue, gang.uid, plan)
     is_written = draw(st.booleans())
     if is_written:
         world.add_object("group", own_group(gang, draw(st.sampled_from((None, plan)))))

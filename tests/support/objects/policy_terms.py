@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
 from tests.support.networks import checkpoints
@@ -73,7 +73,7 @@ async def becomes(api: FakeApi, loaded: str, name: str = "policy") -> None:
 
 def leads(
     api: FakeApi, folder: Path, trained: Path, **settings: Any
-) -> AbstractAsyncContextManager[Term]:
+) -> AbstractAsyncContextManager[LeaderTerm]:
     """A term that finds checkpoints in ``trained`` and writes numbers often."""
     often = {"checkpoint_directory": str(trained), "status_refresh_seconds": 0.3}
     return leading(api, folder, **{**often, **settings})
@@ -87,6 +87,6 @@ async def node_of(api: FakeApi, name: str) -> str:
     return str(found["default", f"{name}-worker-0"]["spec"]["nodeName"])
 
 
-def metric(term: Term, name: str, **labels: str) -> float | None:
+def metric(term: LeaderTerm, name: str, **labels: str) -> float | None:
     """A sample of the operator's."""
     return term.loop.metrics.registry.get_sample_value(f"bireme_{name}", labels)

@@ -8,7 +8,7 @@ from typing import Any
 from bireme.kube import names, quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.discovery import resources
 from tests.support.fakeapi.store import Object
@@ -23,7 +23,7 @@ EVENTS = "/api/v1/events"
 POOL = "h200"
 
 
-def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[Term]:
+def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[LeaderTerm]:
     """A term that writes numbers often."""
     return leading(api, folder, status_refresh_seconds=0.3)
 

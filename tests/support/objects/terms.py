@@ -11,8 +11,8 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leader import Term, wall_clock
-from bireme_operator.metrics import Metrics
+from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi, mirror
 from tests.support.fakeapi.store import Object
@@ -36,7 +36,7 @@ async def leading(
     scheduling: SchedulingSettings | None = None,
     now: Callable[[], float] = wall_clock,
     **settings: Any,
-) -> AsyncIterator[Term]:
+) -> AsyncIterator[LeaderTerm]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
     ``fence`` is asked before every write, ``now`` for POSIX seconds. A term that ends by itself
@@ -46,7 +46,9 @@ async def leading(
     client.fence = fence
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
-    term = Term(client, chosen, decides, Metrics(), epoch, "test", lambda: None, now=now)
+    term = LeaderTerm(
+        client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
+    )
     task = asyncio.create_task(term.run())
     try:
         yield term

@@ -19,7 +19,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import nodes as node_manifests
 from bireme.kube import quantities, wire
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.cluster_state import ClusterState
 from tests.support.objects import encoding
 from tests.support.objects.facts import served, through_the_wire
@@ -47,7 +47,7 @@ class World:
     queues: tuple[Queue, ...] = QUEUES
     objects: list[tuple[str, Manifest]] = field(default_factory=list)
     """(collection, manifest); the collection names the ``put_*`` that takes it."""
-    reserved: dict[Key, Promise] = field(default_factory=dict)
+    reserved: dict[Key, AssumedPlan] = field(default_factory=dict)
     waiting: list[Gang] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     queue_usage: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -21,9 +21,9 @@ from bireme_extender.membership import PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.scoring import Scorers
 from bireme_extender.verbs import CacheBehind, Verbs
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.simcluster.client import MemoryClient, Plug
 from tests.support.simcluster.network import WORLD, ApiServer
@@ -107,7 +107,7 @@ class Process(ABC):
 class OperatorProcess(Process):
     """What the kopf application does around lease and term, without kopf."""
 
-    term: Term | None = None
+    term: LeaderTerm | None = None
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class OperatorProcess(Process):
 
         def started(epoch: int) -> None:
             self._on_lead(identity, epoch)
-            self.term = Term(
+            self.term = LeaderTerm(
                 client,
                 self._settings,
                 self._scheduling,
-                Metrics(),
+                OperatorMetrics(),
                 epoch,
                 identity,
                 lease.fence,
@@ -163,7 +163,7 @@ class OperatorProcess(Process):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _lead(self, term: Term, ended: asyncio.Event) -> None:
+    async def _lead(self, term: LeaderTerm, ended: asyncio.Event) -> None:
         try:
             await term.run()
         except asyncio.CancelledError:

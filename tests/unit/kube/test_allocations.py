@@ -9,7 +9,7 @@ import pytest
 from bireme.core.gangs import Key, Role
 from bireme.core.running import RunningGang
 from bireme.kube import quantities, wire
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
 from tests.support.objects.fed import PLAN, WORKERS, Cluster, own_pod
@@ -43,8 +43,8 @@ def places(cluster: Cluster, **options: Any) -> dict[str, tuple[str, ...]]:
     return running.placement.by_task(snapshot.nodes)
 
 
-def promise(plan: PlanFacts = PLAN, owner: str = "job-uid") -> dict[Key, Promise]:
-    return {("default", "job"): Promise("q", owner, plan)}
+def promise(plan: PlanFacts = PLAN, owner: str = "job-uid") -> dict[Key, AssumedPlan]:
+    return {("default", "job"): AssumedPlan("q", owner, plan)}
 
 
 # --- places -----------------------------------------------------------------------------------

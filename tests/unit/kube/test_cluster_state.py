@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bireme.kube import wire
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
 from tests.support.objects.fed import PLAN, Cluster, gpus, own_pod
@@ -120,8 +120,8 @@ def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> Non
     assert gpus(cluster.snapshot(), cluster.state.used(without=("default", "x"))) == [2, 2]
 
 
-def promised(queue: str = "q") -> dict[tuple[str, str], Promise]:
-    return {("default", "job"): Promise(queue, "job-uid", PLAN)}
+def promised(queue: str = "q") -> dict[tuple[str, str], AssumedPlan]:
+    return {("default", "job"): AssumedPlan(queue, "job-uid", PLAN)}
 
 
 def test_a_promise_counts_before_its_plan_is_written_and_never_twice() -> None:
@@ -161,7 +161,7 @@ def test_a_promise_to_pods_of_others_counts_each_of_them_once() -> None:
     cluster.member({**first, "status": {"phase": "Running"}})
     cluster.member(gated_pod("b", containers=[container]))
     cluster.group(replace(plan, members=plan.members[:1]), "", "group")
-    snapshot = cluster.snapshot(reserved={("default", "group"): Promise("q", "", plan)})
+    snapshot = cluster.snapshot(reserved={("default", "group"): AssumedPlan("q", "", plan)})
     assert gpus(snapshot) == [2, 2]
     assert snapshot.queue_usage["q"][GPU] == 4
 

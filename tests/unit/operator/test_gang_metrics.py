@@ -23,7 +23,7 @@ from bireme_operator.metrics import (
     OTHER,
     GangMetrics,
     MetricMaker,
-    Metrics,
+    OperatorMetrics,
     partial_ages,
     show,
 )
@@ -157,7 +157,7 @@ def test_a_thousand_queues_are_told_as_the_first_few_and_all_others() -> None:
 
 
 def test_a_thousand_pools_and_policies_are_told_as_the_first_by_name() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     show({metrics.pools.nodes: dict.fromkeys(HOSTILE, 1.0)})
     show({metrics.policies.regret: dict.fromkeys(HOSTILE, 1.0)})
     metrics.pools.show_forecast({name: {"0.5": 1.0, "0.9": 2.0} for name in HOSTILE})

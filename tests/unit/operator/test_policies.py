@@ -13,8 +13,8 @@ from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
 from bireme.replay.record import Source
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
-from bireme_operator.metrics import Metrics
-from bireme_operator.policies import GOOD_CYCLES, Decider, Policies, Tally
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.policies import GOOD_CYCLES, LoadedPolicy, Policies, PolicyStats
 from tests.support.objects.policies import delete, put, settled
 
 RULES = Policy(Fifo(), Packing())
@@ -30,18 +30,18 @@ class Desk:
         """Loading waits for it, for ten seconds at most."""
         self.swaps: list[str] = []
         self.known = SchedulingPolicies()
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.policies = Policies(
             self.known, RULES, self._load, self.metrics.policies, self._swapped
         )
         self.known.on_change = self.policies.look
 
-    def _load(self, facts: PolicyFacts) -> Decider:
+    def _load(self, facts: PolicyFacts) -> LoadedPolicy:
         self.gate(10.0)
         if facts.name in self.bad:
             raise SettingError("it is bad")
         source = Source(facts.name, orderer=f"spec-{facts.generation}")
-        return Decider(Policy(Fifo(), Packing()), facts.uid, source)
+        return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, source)
 
     def _swapped(self) -> None:
         self.swaps.append(self.deciding)
@@ -138,7 +138,7 @@ async def test_nobody_waits_for_ever_for_a_policy(desk: Desk) -> None:
 
 
 def test_a_policy_is_degraded_from_its_first_bad_cycle_until_enough_good_ones() -> None:
-    tally = Tally()
+    tally = PolicyStats()
     for _ in range(3):
         tally.add(Decision())
     assert not tally.is_degraded
@@ -155,7 +155,7 @@ def test_a_policy_is_degraded_from_its_first_bad_cycle_until_enough_good_ones() 
 
 def test_only_cycles_in_which_something_was_done_are_decisions() -> None:
     gang, nodes = a_gang("low", a_task(8)), a_snapshot([a_node("n0")]).nodes
-    tally = Tally()
+    tally = PolicyStats()
     tally.add(Decision())
     assert tally.decisions == 0
     stopped = a_running(gang, nodes, {"n0": 8})

@@ -13,8 +13,8 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
 from bireme.replay.record import Source
-from bireme_operator.metrics import Metrics
-from bireme_operator.policies import Decider, Policies
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.policies import LoadedPolicy, Policies
 from tests.support.objects.policies import delete, put, settled
 
 AGES = {"old": 60.0, "middle": 30.0, "young": 0.0}
@@ -31,12 +31,12 @@ class Edit:
 EDITS = st.builds(Edit, st.sampled_from(list(AGES)), st.sampled_from(["good", "bad", "shadow", ""]))
 
 
-def load(facts: PolicyFacts) -> Decider:
+def load(facts: PolicyFacts) -> LoadedPolicy:
     assert facts.spec is not None
     if facts.spec.orderer == "bad":
         raise SettingError("it is bad")
     source = Source(facts.name, orderer=str(facts.generation))
-    return Decider(Policy(Fifo(), Packing()), facts.uid, source)
+    return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, source)
 
 
 def expected(kinds: dict[str, tuple[str, int]], before: str) -> str:
@@ -57,7 +57,7 @@ def is_loaded(policies: Policies) -> bool:
 async def follow(edits: list[Edit]) -> None:
     known = SchedulingPolicies()
     rules = Policy(Fifo(), Packing())
-    policies = Policies(known, rules, load, Metrics().policies, lambda: None)
+    policies = Policies(known, rules, load, OperatorMetrics().policies, lambda: None)
     known.on_change = policies.look
     kinds: dict[str, tuple[str, int]] = {}
     decides = ""

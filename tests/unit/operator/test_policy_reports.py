@@ -12,25 +12,29 @@ from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
 from bireme.replay.record import Source
 from bireme.rl.shadow import Difference
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.object_status import PolicyReports, is_news, policy_status
-from bireme_operator.policies import Decider, Policies
+from bireme_operator.policies import LoadedPolicy, Policies
 from tests.support.objects.facts import CREATED
 from tests.support.objects.policies import put, settled
 
 DIGEST = "ab" * 32
 
 
-def load(facts: PolicyFacts) -> Decider:
+def load(facts: PolicyFacts) -> LoadedPolicy:
     if facts.name.startswith("bad"):
         raise SettingError("its networks are NaN")
-    return Decider(Policy(Fifo(), Packing()), facts.uid, Source(facts.name, sha256=DIGEST))
+    return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, Source(facts.name, sha256=DIGEST))
 
 
 @pytest.fixture
 def policies() -> Policies:
     made = Policies(
-        SchedulingPolicies(), Policy(Fifo(), Packing()), load, Metrics().policies, lambda: None
+        SchedulingPolicies(),
+        Policy(Fifo(), Packing()),
+        load,
+        OperatorMetrics().policies,
+        lambda: None,
     )
     made.known.on_change = made.look
     return made

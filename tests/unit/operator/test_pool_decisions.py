@@ -15,7 +15,7 @@ from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget, hi
 from bireme.kube.node_pool_scalers import PoolFacts
 from bireme.kube.scale import Scale, ScaleFault, ScaleTargets
 from bireme.testing import a_gang, a_node
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import Pool, PoolNodes
 from bireme_operator.object_status import pool_status
 from bireme_operator.scale_requests import Order, Target
@@ -30,7 +30,9 @@ class Asked(Target):
 
     def __init__(self, replicas: int) -> None:
         nobody: Any = None
-        super().__init__("p", REFERENCE, ScaleTargets(nobody), Metrics(), lambda: 0.0, lambda: None)
+        super().__init__(
+            "p", REFERENCE, ScaleTargets(nobody), OperatorMetrics(), lambda: 0.0, lambda: None
+        )
         self.scale = Scale("/scale", replicas, "1")
         self.orders: list[Order | None] = []
 

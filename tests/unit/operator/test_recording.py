@@ -12,7 +12,7 @@ from bireme.replay.reader import open_record
 from bireme.replay.record import SETTINGS, Source
 from bireme.replay.writer import RecordWriter
 from bireme.testing import ManualClock, a_node, a_snapshot
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.recording import Recording
 from tests.support.model.recorded import a_writer
 from tests.support.objects.policies import settled
@@ -26,13 +26,13 @@ def moments() -> Iterator[ClusterSnapshot]:
         yield replace(snapshot, now=float(at), used=snapshot.used + at)
 
 
-def cycles(metrics: Metrics, outcome: str) -> float:
+def cycles(metrics: OperatorMetrics, outcome: str) -> float:
     name = "bireme_recorded_cycles_total"
     return metrics.registry.get_sample_value(name, {"outcome": outcome}) or 0.0
 
 
 async def test_offered_cycles_are_on_disk_when_it_is_closed(tmp_path: Path) -> None:
-    metrics, seen = Metrics(), moments()
+    metrics, seen = OperatorMetrics(), moments()
     recording = Recording(a_writer(tmp_path), metrics, ManualClock())
     for _ in range(3):
         recording.offer(next(seen), Decision())
@@ -42,7 +42,7 @@ async def test_offered_cycles_are_on_disk_when_it_is_closed(tmp_path: Path) -> N
 
 
 async def test_folder_that_comes_later_is_written_to_after_a_pause(tmp_path: Path) -> None:
-    metrics, clock, seen = Metrics(), ManualClock(), moments()
+    metrics, clock, seen = OperatorMetrics(), ManualClock(), moments()
     folder = tmp_path / "later"
     recording = Recording(a_writer(folder), metrics, clock)
     recording.offer(next(seen), Decision())
@@ -71,7 +71,7 @@ class SlowWriter(RecordWriter):
 
 
 async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_path: Path) -> None:
-    metrics, seen = Metrics(), moments()
+    metrics, seen = OperatorMetrics(), moments()
     writer = SlowWriter(tmp_path, "run", next(seen).settings, file_bytes=2**20, most_files=2)
     recording = Recording(writer, metrics, ManualClock())
     for _ in range(30):
@@ -87,6 +87,6 @@ async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_pat
 
 
 async def test_without_a_writer_nothing_is_kept() -> None:
-    recording = Recording(None, Metrics(), ManualClock())
+    recording = Recording(None, OperatorMetrics(), ManualClock())
     recording.offer(next(moments()), Decision())
     await recording.close()

@@ -11,11 +11,11 @@ from bireme.core.decision import Decision, Resize
 from bireme.core.gangs import Key
 from bireme.core.placement import Placement, TaskPlacement
 from bireme.core.reasons import Reason
-from bireme.kube.allocations import Promise
+from bireme.kube.allocations import AssumedPlan
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
-from bireme_operator.metrics import Metrics
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.resizes import Resizes
 from bireme_operator.status import Reports
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
@@ -39,10 +39,10 @@ class Desk:
         self.cluster.group(PLAN, queue="q")
         for member in PLAN.members:
             self.cluster.member(pod_manifest(JOB, PLAN, member))
-        self.promised: list[Promise | None] = []
+        self.promised: list[AssumedPlan | None] = []
         self.is_telling = False
         known = (cast(Actuator, self), cast(Reports, self), cast(Events, None))
-        self.resizes = Resizes(*known, Metrics(), lambda: CREATED + 9)
+        self.resizes = Resizes(*known, OperatorMetrics(), lambda: CREATED + 9)
 
     def is_free(self, key: Key) -> bool:
         return key == KEY
@@ -51,7 +51,7 @@ class Desk:
         return self.is_telling and uid == "job-group"
 
     def start(
-        self, key: Key, work: Coroutine[Any, Any, None], promise: Promise | None = None
+        self, key: Key, work: Coroutine[Any, Any, None], promise: AssumedPlan | None = None
     ) -> None:
         work.close()
         self.promised.append(promise)

@@ -17,8 +17,8 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import SmallestFirst
 from bireme.replay.record import Source
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
-from bireme_operator.metrics import Metrics
-from bireme_operator.policies import Decider, Policies, Shadows
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.policies import LoadedPolicy, Policies, Shadows
 from tests.support.objects.policies import settled
 
 ACTIVE = Policy(Fifo(), Packing())
@@ -35,7 +35,7 @@ class Loaded:
 
     def __init__(self, *orderers: Orderer) -> None:
         self.shadows = [
-            Decider(Policy(orderer, Packing(), rules=ACTIVE), f"uid-{i}", Source(f"s{i}"))
+            LoadedPolicy(Policy(orderer, Packing(), rules=ACTIVE), f"uid-{i}", Source(f"s{i}"))
             for i, orderer in enumerate(orderers)
         ]
 
@@ -44,7 +44,7 @@ class Board:
     """Shadows at work, on a clock of their own."""
 
     def __init__(self, *orderers: Orderer) -> None:
-        self.clock, self.metrics, self.loaded = ManualClock(), Metrics(), Loaded(*orderers)
+        self.clock, self.metrics, self.loaded = ManualClock(), OperatorMetrics(), Loaded(*orderers)
         self.shadows = Shadows(cast(Policies, self.loaded), self.metrics.policies, self.clock)
 
     def offer(self, snapshot: ClusterSnapshot = SNAPSHOT) -> None:

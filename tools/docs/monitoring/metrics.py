@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from bireme_extender.metrics import Metrics as ExtenderMetrics
-from bireme_operator.metrics import Metrics as OperatorMetrics
+from bireme_operator.metrics import OperatorMetrics
 
 _PROCESS: Final = "process_"
 """What every Python program tells of itself; not ours to describe."""

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.times import HOUR
-from bireme_operator.node_pools import HourMeter
+from bireme_operator.node_pools import HourlyDemand
 
 BEGIN = 1_795_312_800.0
 """A whole hour."""
 STEP = 60.0
 
 
-def metered(*looks: tuple[float, float]) -> HourMeter:
+def metered(*looks: tuple[float, float]) -> HourlyDemand:
     """A meter that was shown a demand at each time, seconds after the hour began."""
-    meter = HourMeter()
+    meter = HourlyDemand()
     for after, demand in looks:
         meter.look(BEGIN + after, demand, 0)
     return meter
@@ -26,7 +26,7 @@ def steadily(first: float, last: float, demand: float) -> list[tuple[float, floa
     return [(first + STEP * i, demand) for i in range(int((last - first) / STEP) + 1)]
 
 
-def means(meter: HourMeter) -> dict[float, float]:
+def means(meter: HourlyDemand) -> dict[float, float]:
     """Mean demand by hours after the first."""
     return {(begin - BEGIN) / HOUR: mean for begin, (mean, _) in meter.over.items()}
 
@@ -65,7 +65,7 @@ def test_a_clock_that_is_set_back_or_ahead_spoils_no_other_hour() -> None:
 
 
 def test_jobs_are_counted_for_the_whole_hour_whatever_was_seen_of_it() -> None:
-    meter = HourMeter()
+    meter = HourlyDemand()
     for after, _ in steadily(0, 2400, 0.0):
         meter.look(BEGIN + after, 0.0, 1)
     meter.look(BEGIN + HOUR, 0.0, 0)
@@ -79,7 +79,7 @@ def test_hours_that_cannot_be_written_are_kept_for_two_days() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 400), st.floats(0, 5000)), min_size=1, max_size=60))
 def test_a_mean_is_never_beyond_what_was_seen(looks: list[tuple[float, float]]) -> None:
-    meter, at = HourMeter(), BEGIN
+    meter, at = HourlyDemand(), BEGIN
     for pause, demand in looks:
         at += pause
         meter.look(at, demand, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.jobs import Jobs
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.objects.kubelets import FakeKubelets, runs
 from tests.support.objects.terms import furnish, leading, pods, status, submit, until
@@ -39,8 +39,8 @@ def failing(real: Callable[..., Any], broken: list[str]) -> Callable[..., Any]:
     return maybe
 
 
-def count(term: Term) -> float:
-    found = term.loop.metrics.registry.get_sample_value("bireme_mishaps_total")
+def count(term: LeaderTerm) -> float:
+    found = term.loop.metrics.registry.get_sample_value("bireme_reconcile_errors_total")
     assert found is not None
     return found
 

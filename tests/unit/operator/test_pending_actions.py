@@ -10,7 +10,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import EVICTING_SECONDS, Chore, chore
+from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, chore
 from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
 from tests.support.scenario.manifests import task
 
@@ -25,7 +25,7 @@ def asked(
     now: float = CREATED,
     lost: Callable[[str], str] = lambda _: "",
     group: GroupFacts | None = None,
-) -> Chore:
+) -> PendingAction:
     """What ``job`` asks for with this plan in its group and these pods there."""
     group = group or a_group(job, plan)
     view = a_view(job, plan, pods) if plan is not None and group.job_uid == job.uid else None
@@ -41,7 +41,7 @@ def a_pair(phase: str, **status: Any) -> tuple[JobFacts, PlanFacts]:
 def test_pods_that_are_missing_are_created(phase: str) -> None:
     job, plan = a_pair(phase)
     there = [a_pod(job, plan, plan.members[0])]
-    assert asked(job, plan, there) == Chore(create=(plan.members[1],))
+    assert asked(job, plan, there) == PendingAction(create=(plan.members[1],))
 
 
 def test_pods_missing_from_a_running_gang_are_not_replaced_one_by_one() -> None:
@@ -57,7 +57,7 @@ def test_nothing_is_asked_of_a_gang_that_is_whole() -> None:
 def test_leftovers_go_before_anything_is_created() -> None:
     job, plan = a_pair("Starting")
     old = a_pod(job, a_plan(job, epoch=0), plan.members[0])
-    assert asked(job, plan, [old]) == Chore(delete_pods=(old,))
+    assert asked(job, plan, [old]) == PendingAction(delete_pods=(old,))
 
 
 def test_leftovers_that_are_ending_are_waited_for() -> None:
@@ -82,8 +82,8 @@ def test_a_gang_that_stops_keeps_its_room_until_its_last_pod_is_gone(
     job = a_job(task("worker", 2), status={"phase": phase, "attempt": attempt})
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
-    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods))
-    assert asked(job, plan, []) == Chore(clear_plan=True)
+    assert asked(job, plan, pods) == PendingAction(delete_pods=tuple(pods))
+    assert asked(job, plan, []) == PendingAction(clear_plan=True)
 
 
 def test_a_gang_that_makes_room_for_another_is_evicted_until_its_last_pod_is_gone() -> None:
@@ -92,11 +92,13 @@ def test_a_gang_that_makes_room_for_another_is_evicted_until_its_last_pod_is_gon
     )
     plan = a_plan(job, attempt=0)
     pods = running(job, plan)
-    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods), evicts=True)
+    assert asked(job, plan, pods) == PendingAction(delete_pods=tuple(pods), evicts=True)
     leaving = a_pod(job, plan, plan.members[1], **LEAVING)
-    assert asked(job, plan, [pods[0], leaving]) == Chore(delete_pods=(pods[0],), evicts=True)
+    assert asked(job, plan, [pods[0], leaving]) == PendingAction(
+        delete_pods=(pods[0],), evicts=True
+    )
     assert not asked(job, plan, [leaving])
-    assert asked(job, plan, []) == Chore(clear_plan=True)
+    assert asked(job, plan, []) == PendingAction(clear_plan=True)
 
 
 def test_a_preempted_gang_that_is_paused_meanwhile_is_deleted_like_any_other() -> None:
@@ -108,7 +110,7 @@ def test_a_preempted_gang_that_is_paused_meanwhile_is_deleted_like_any_other() -
 def test_pods_without_any_plan_are_deleted() -> None:
     job, plan = a_pair("Pending")
     pods = running(job, plan)
-    assert asked(job, None, pods) == Chore(delete_pods=tuple(pods))
+    assert asked(job, None, pods) == PendingAction(delete_pods=tuple(pods))
 
 
 def test_the_plan_of_another_job_of_the_same_name_is_left_alone() -> None:
@@ -123,8 +125,8 @@ def test_a_leaving_job_gives_its_room_back_after_its_last_pod(phase: str) -> Non
     job = a_job(task("worker", 2), metadata=LEAVING, status={"phase": phase})
     plan = a_plan(job)
     pods = running(job, plan)
-    assert asked(job, plan, pods) == Chore(delete_pods=tuple(pods))
-    assert asked(job, plan, []) == Chore(clear_plan=True)
+    assert asked(job, plan, pods) == PendingAction(delete_pods=tuple(pods))
+    assert asked(job, plan, []) == PendingAction(clear_plan=True)
 
 
 def test_a_job_that_is_deleted_without_its_pods_asks_for_nothing() -> None:
@@ -139,10 +141,10 @@ def test_an_unreadable_job_stops_like_any_other_and_creates_nothing() -> None:
     assert starting.spec is None
     assert not asked(starting, plan, pods[:1])
     stopped = a_job(task("worker", 0), status={"phase": "Restarting", "attempt": 1})
-    assert asked(stopped, plan, pods) == Chore(delete_pods=tuple(pods))
+    assert asked(stopped, plan, pods) == PendingAction(delete_pods=tuple(pods))
     finished = a_job(task("worker", 0), status={"phase": "Failed"})
-    assert asked(finished, plan, pods) == Chore(delete_pods=tuple(pods))
-    assert asked(finished, plan, []) == Chore(clear_plan=True)
+    assert asked(finished, plan, pods) == PendingAction(delete_pods=tuple(pods))
+    assert asked(finished, plan, []) == PendingAction(clear_plan=True)
 
 
 def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
@@ -154,7 +156,7 @@ def test_ended_pods_that_only_a_finalizer_keeps_hold_no_room() -> None:
     ended = a_pod(job, plan, second, "Failed", **LEAVING)
     assert not asked(job, plan, [kept, ending])
     assert not asked(job, plan, [kept, ended]), "it is about to go"
-    assert asked(job, plan, [kept]) == Chore(clear_plan=True)
+    assert asked(job, plan, [kept]) == PendingAction(clear_plan=True)
 
 
 def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
@@ -165,7 +167,7 @@ def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while() -> None:
     pods = running(job, plan)
     assert asked(job, plan, pods, now=CREATED + EVICTING_SECONDS - 1).evicts
     late = asked(job, plan, pods, now=CREATED + EVICTING_SECONDS)
-    assert late == Chore(delete_pods=tuple(pods))
+    assert late == PendingAction(delete_pods=tuple(pods))
     deleted = a_job(task("worker", 2), status=said, metadata=LEAVING)
     assert not asked(deleted, plan, pods).evicts
 
@@ -186,7 +188,7 @@ def test_the_clean_up_policy_says_which_pods_go(policy: str, deleted: set[int]) 
     plan = a_plan(job)
     pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")
     pods = [pods[1], pods[0], pods[2]]
-    wanted = Chore(delete_pods=tuple(pods[i] for i in sorted(deleted)))
+    wanted = PendingAction(delete_pods=tuple(pods[i] for i in sorted(deleted)))
     assert asked(job, plan, pods) == wanted, "one of them runs on, and holds its room"
     ended = running(job, plan, ps_0="Failed", worker_0="Succeeded", worker_1="Failed")
     assert asked(job, plan, ended).clear_plan
@@ -211,7 +213,7 @@ def test_a_finished_job_is_deleted_when_its_time_to_live_is_over() -> None:
         runPolicy={"ttlSecondsAfterFinished": 30},
     )
     assert not asked(job, None, now=CREATED + 29)
-    assert asked(job, None, now=CREATED + 30) == Chore(delete_job=True)
+    assert asked(job, None, now=CREATED + 30) == PendingAction(delete_job=True)
 
 
 def test_a_finished_job_without_a_time_to_live_stays() -> None:

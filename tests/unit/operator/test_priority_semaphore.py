@@ -5,14 +5,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from bireme_operator.writes import Turns
+from bireme_operator.writes import PrioritySemaphore
 
 
 class Office:
     """Writes that take a moment each, and the order in which they were served."""
 
     def __init__(self, limit: int) -> None:
-        self.turns = Turns(limit)
+        self.turns = PrioritySemaphore(limit)
         self.served: list[str] = []
         self.most_at_once = 0
         self._now = 0
@@ -76,7 +76,7 @@ async def test_a_cancelled_wait_keeps_no_slot() -> None:
 
 
 async def test_a_slot_given_to_a_task_that_is_cancelled_at_that_moment_is_passed_on() -> None:
-    turns, served = Turns(1), []
+    turns, served = PrioritySemaphore(1), []
 
     async def queue(name: str) -> None:
         async with turns:

@@ -1,18 +1,18 @@
 """How long something has lasted, whatever is done to the wall clock meanwhile."""
 
 from bireme.testing import ManualClock
-from bireme_operator.loop import Stopwatch
+from bireme_operator.loop import MonotonicAge
 
 KEY = ("default", "job")
 
 
 def test_a_time_before_this_leader_is_told_by_the_wall_clock() -> None:
-    assert Stopwatch(ManualClock()).seconds(KEY, 1000.0, 1060.0) == 60
+    assert MonotonicAge(ManualClock()).seconds(KEY, 1000.0, 1060.0) == 60
 
 
 def test_a_wall_clock_that_is_set_back_delays_nothing() -> None:
     clock = ManualClock()
-    watch = Stopwatch(clock)
+    watch = MonotonicAge(clock)
     watch.seconds(KEY, 4600.0, 4600.0)
     clock.advance(60)
     assert watch.seconds(KEY, 4600.0, 1060.0) == 60
@@ -21,7 +21,7 @@ def test_a_wall_clock_that_is_set_back_delays_nothing() -> None:
 
 def test_what_nobody_asks_for_is_forgotten() -> None:
     clock = ManualClock()
-    watch = Stopwatch(clock)
+    watch = MonotonicAge(clock)
     watch.seconds(KEY, 1000.0, 1000.0)
     clock.advance(60)
     watch.forget()

@@ -25,7 +25,7 @@ _HANDSHAKE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
 
 
-class Door:
+class ConnectionLimiter:
     """Accepts connections for ``protocol``, with TLS if there is a context."""
 
     def __init__(

@@ -11,7 +11,7 @@ from bireme.core.gangs import Gang
 from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, with_running
-from bireme_operator.node_pools import Finishes
+from bireme_operator.node_pools import CompletionCounter
 
 TRAIN, OTHER = a_gang("train"), replace(a_gang("other"), kind="PodGroup")
 KEY = ("default", "train")
@@ -37,7 +37,7 @@ def pools() -> dict[str, BoolArray]:
 
 
 def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
-    finishes = Finishes(state)
+    finishes = CompletionCounter(state)
     assert finishes.look(cluster(TRAIN), pools()) == {}
     state.jobs[KEY].is_finished = True
     assert finishes.look(cluster(), pools()) == {"pool": 1}
@@ -45,21 +45,21 @@ def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
 
 
 def test_a_gang_of_others_counts_when_its_plan_is_gone(state: Any) -> None:
-    finishes = Finishes(state)
+    finishes = CompletionCounter(state)
     finishes.look(cluster(OTHER), pools())
     state.groups["default", "other"].plan = None
     assert finishes.look(cluster(), pools()) == {"pool": 1}
 
 
 def test_a_gang_that_waits_again_has_not_finished(state: Any) -> None:
-    finishes = Finishes(state)
+    finishes = CompletionCounter(state)
     finishes.look(cluster(OTHER), pools())
     state.groups["default", "other"].plan = None
     assert finishes.look(cluster(waiting=(OTHER,)), pools()) == {}
 
 
 def test_a_job_that_starts_again_or_was_deleted_has_not_finished(state: Any) -> None:
-    finishes = Finishes(state)
+    finishes = CompletionCounter(state)
     finishes.look(cluster(TRAIN), pools())
     assert finishes.look(cluster(), pools()) == {}
     finishes.look(cluster(TRAIN), pools())
@@ -68,7 +68,7 @@ def test_a_job_that_starts_again_or_was_deleted_has_not_finished(state: Any) -> 
 
 
 def test_a_job_on_other_nodes_is_no_pools(state: Any) -> None:
-    finishes = Finishes(state)
+    finishes = CompletionCounter(state)
     finishes.look(cluster(TRAIN, row=0), pools())
     state.jobs[KEY].is_finished = True
     assert finishes.look(cluster(), pools()) == {}

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bireme import doors
-from bireme.doors import Door
+from bireme import connections
+from bireme.connections import ConnectionLimiter
 from tests.support.objects.terms import until
 
 
@@ -39,9 +39,9 @@ class Visitors:
 @pytest.fixture
 async def visitors(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Visitors]:
     """At a door for five, two of one address, where nobody is ever answered."""
-    monkeypatch.setattr(doors, "MOST_OPEN", 5)
-    monkeypatch.setattr(doors, "MOST_OF_ONE", 2)
-    door = Door(asyncio.Protocol)
+    monkeypatch.setattr(connections, "MOST_OPEN", 5)
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 2)
+    door = ConnectionLimiter(asyncio.Protocol)
     made = Visitors(door.open("127.0.0.1", 0))
     yield made
     made.leave()
@@ -71,7 +71,7 @@ async def test_who_has_left_takes_no_room(visitors: Visitors) -> None:
 
 
 async def test_a_port_that_is_taken_is_said() -> None:
-    first, second = Door(asyncio.Protocol), Door(asyncio.Protocol)
+    first, second = ConnectionLimiter(asyncio.Protocol), ConnectionLimiter(asyncio.Protocol)
     port = first.open("127.0.0.1", 0)
     with pytest.raises(OSError, match="in use"):
         second.open("127.0.0.1", port)

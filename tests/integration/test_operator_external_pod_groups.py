@@ -6,7 +6,7 @@ from typing import Any
 from bireme.kube import names
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leader import Term
+from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.objects.facts import gated_pod
 from tests.support.objects.kubelets import FakeKubelets, runs
@@ -126,7 +126,7 @@ async def test_what_is_left_of_a_gang_makes_way_where_its_hole_stays_taken(
         await until(lambda: status(api, "rival").get("phase") == "Running")
 
 
-def used(term: Term) -> int:
+def used(term: LeaderTerm) -> int:
     return sum(each.get(GPU, 0) for each in term.state.snapshot(0).queue_usage.values())
 
 

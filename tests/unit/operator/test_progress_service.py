@@ -8,7 +8,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts, ProgressReport
 from bireme.testing import ManualClock
-from bireme_operator.progress_auth import ProgressDesk, Refused, Tokens, claimed
+from bireme_operator.progress_auth import ProgressService, Refused, Tokens, claimed
 from tests.support.fakeapi.tokens import token_of
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
 from tests.support.scenario.manifests import task
@@ -21,7 +21,7 @@ class Desk:
         self.clock = ManualClock(CREATED + 100)
         state = ClusterState(SchedulingSettings())
         tokens = Tokens(None, self.clock)  # type: ignore[arg-type]  # nobody is asked here
-        self.desk = ProgressDesk(state, tokens, 30.0, self.clock, self.clock)
+        self.desk = ProgressService(state, tokens, 30.0, self.clock, self.clock)
         self.status: dict[str, Any] = {"phase": "Running", **status}
 
     @property

@@ -6,12 +6,12 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.testing import ManualClock
-from bireme_operator.actuator import GangRefused, Refusals
+from bireme_operator.actuator import AdmissionRejected, AdmissionRejections
 from tests.support.objects.facts import a_job
 from tests.support.scenario.manifests import task
 
-INVALID = GangRefused(Reason.TEMPLATE_INVALID, "bad image")
-REFUSED = GangRefused(Reason.PODS_REFUSED, "over quota")
+INVALID = AdmissionRejected(Reason.TEMPLATE_INVALID, "bad image")
+REFUSED = AdmissionRejected(Reason.PODS_REFUSED, "over quota")
 JOB = a_job()
 JOBS = {JOB.key: JOB}
 
@@ -21,10 +21,10 @@ JOBS = {JOB.key: JOB}
     [(REFUSED, (30, 60, 120, 240, 300, 300)), (INVALID, (600, 1200, 1800, 1800))],
 )
 def test_a_refusal_ends_by_itself_and_every_further_one_takes_longer(
-    refused: GangRefused, pauses: tuple[float, ...]
+    refused: AdmissionRejected, pauses: tuple[float, ...]
 ) -> None:
     clock = ManualClock()
-    refusals = Refusals(clock)
+    refusals = AdmissionRejections(clock)
     for pause in pauses:
         refusals.add(JOB, refused)
         clock.advance(pause - 0.1)
@@ -34,7 +34,7 @@ def test_a_refusal_ends_by_itself_and_every_further_one_takes_longer(
 
 
 def test_an_edit_ends_it_for_good() -> None:
-    refusals = Refusals(ManualClock())
+    refusals = AdmissionRejections(ManualClock())
     refusals.add(JOB, INVALID)
     edited = a_job(task("worker", 7))
     assert refusals.current({JOB.key: edited}) == {}
@@ -43,7 +43,7 @@ def test_an_edit_ends_it_for_good() -> None:
 
 
 def test_another_job_of_the_name_is_not_refused_for_it() -> None:
-    refusals = Refusals(ManualClock())
+    refusals = AdmissionRejections(ManualClock())
     refusals.add(JOB, INVALID)
     assert refusals.current({JOB.key: replace(JOB, uid="another")}) == {}
     assert refusals.current(JOBS) == {}, "a job that is gone is forgotten"
@@ -51,7 +51,7 @@ def test_another_job_of_the_name_is_not_refused_for_it() -> None:
 
 def test_nobody_is_stopped_for_what_was_refused_within_an_hour() -> None:
     clock = ManualClock()
-    refusals = Refusals(clock)
+    refusals = AdmissionRejections(clock)
     refusals.add(JOB, REFUSED)
     for seconds in (0, 30, 3569.9):
         clock.advance(seconds)
@@ -64,7 +64,7 @@ def test_nobody_is_stopped_for_what_was_refused_within_an_hour() -> None:
 
 def test_a_job_whose_pods_were_taken_after_all_is_as_any_other() -> None:
     clock, started = ManualClock(), {JOB.key: a_job(status={"phase": "Starting"})}
-    refusals = Refusals(clock)
+    refusals = AdmissionRejections(clock)
     refusals.add(JOB, REFUSED)
     clock.advance(29)
     assert refusals.current(started), "what is refused while it starts is refused"
