@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bireme.core.resources import FloatArray
-from bireme.onnx.checkpoints import OrderPart
 from bireme.rl.builtin import checkpoint
+from bireme.rl.checkpoint import OrderPart
 from bireme.rl.encoders.index import ATTAINED, DEVICES, FEATURES, IS_KNOWN, WHOLE
 
 FILE: Final = Path(__file__).parents[2] / "docs" / "results" / "learning" / "learned-index.svg"

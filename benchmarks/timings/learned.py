@@ -27,7 +27,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
 from bireme.registry import make_policy
-from bireme.rl import builtin
+from bireme.rl import builtin, lookup
 from bireme.rl.components import ChosenPlacer, served
 from bireme.testing import a_gang, a_task
 from tests.support.fakeapi import FakeApi
@@ -44,7 +44,7 @@ _LOADED_SECONDS: Final = 60.0
 
 async def measure_learned(run: Run) -> Result:
     """256 waiting gangs on 500 nodes, and prioritize at 500 names."""
-    if not builtin.folder_of(PLACER).is_dir():
+    if not (lookup.FOLDER / PLACER).is_dir():
         raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
     nodes, gangs = run.pick(500, 40), run.pick(256, 12)
     rows = []
@@ -88,7 +88,7 @@ def _learned() -> Iterator[dict[PartName, str]]:
 
     An orderer that places nothing is timed with the learned placer.
     """
-    for name in sorted(path.name for path in builtin.FOLDER.iterdir() if path.is_dir()):
+    for name in sorted(path.name for path in lookup.FOLDER.iterdir() if path.is_dir()):
         parts = dict.fromkeys(served(builtin.checkpoint(name).card), name)
         if "orderer" in parts:
             yield {"placer": PLACER, **parts}

@@ -20,9 +20,9 @@ from bireme.heuristics.scoring import BestFit
 from bireme.kube import pods, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
-from bireme.onnx.checkpoints import Checkpoint
 from bireme.registry import make_placer
-from bireme.rl import builtin
+from bireme.rl import lookup
+from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme_extender.membership import Membership, Refusal, RefusalReason
 from bireme_extender.metrics import Metrics
@@ -136,7 +136,7 @@ def _checkpoint(facts: PolicyFacts, directory: str) -> Checkpoint | None:
         return placer.checkpoint if isinstance(placer, LearnedPlacer) else None
     if spec.checkpoint is None:
         return None
-    return builtin.load_named(spec.checkpoint.name, directory, spec.checkpoint.sha256)
+    return lookup.load_named(spec.checkpoint.name, directory, spec.checkpoint.sha256)
 
 
 class Scorers:

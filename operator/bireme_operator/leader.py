@@ -19,7 +19,7 @@ from bireme.kube.pod_builder import ProgressAccess
 from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
-from bireme.rl import builtin
+from bireme.rl import lookup
 from bireme_operator.actuator import Actuator, AdmissionRejected, AdmissionRejections, BackOffs
 from bireme_operator.events import Events
 from bireme_operator.jobs import Jobs
@@ -47,7 +47,9 @@ def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str)
         SettingError: it names what does not exist.
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
-    policy, source = builtin.policy_of(builtin.source_of(facts), settings, make_policy, directory)
+    policy, source = lookup.policy_of(
+        lookup.PolicySource(**facts.names), settings, make_policy, directory
+    )
     return LoadedPolicy(policy, facts.uid, source)
 
 

@@ -20,8 +20,8 @@ from bireme.core.decision import Decision
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads, SchedulingPolicies
-from bireme.replay.record import SETTINGS, Source
 from bireme.rl import shadow
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
@@ -120,7 +120,7 @@ class LoadedPolicy:
 
     policy: Policy
     uid: str = ""
-    source: Source = SETTINGS
+    source: PolicySource = SETTINGS_SOURCE
     tally: PolicyStats = field(default_factory=PolicyStats, compare=False)
 
     @property

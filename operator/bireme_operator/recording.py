@@ -15,8 +15,8 @@ import structlog
 from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.replay.record import SETTINGS, Source
 from bireme.replay.writer import RecordWriter
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
@@ -36,7 +36,7 @@ class Recording:
         self._writer = writer
         self._metrics = metrics
         self._clock = clock
-        self._pending: deque[tuple[ClusterSnapshot, Decision, Source]] = deque()
+        self._pending: deque[tuple[ClusterSnapshot, Decision, PolicySource]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._missed = 0
         self._paused_until = float("-inf")
@@ -66,7 +66,7 @@ class Recording:
         self,
         snapshot: ClusterSnapshot,
         decision: Decision,
-        source: Source = SETTINGS,
+        source: PolicySource = SETTINGS_SOURCE,
     ) -> None:
         """Have this cycle, which ``source`` decided, written down soon.
 

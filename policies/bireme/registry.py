@@ -161,7 +161,7 @@ def _make(kind: _Kind, name: str) -> object:
 
 def _from_folder(kind: _Kind, name: str) -> object:
     module, _, function = kind.learned.partition(":")
-    checkpoint = import_module("bireme.onnx.checkpoints").load(Path(name.removeprefix(CHECKPOINT)))
+    checkpoint = import_module("bireme.rl.checkpoint").load(Path(name.removeprefix(CHECKPOINT)))
     return getattr(import_module(module), function)(checkpoint)
 
 

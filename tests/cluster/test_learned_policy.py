@@ -13,11 +13,11 @@ from bireme.core.cycle import run_cycle
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import ScoreQuestion
 from bireme.onnx.cards import Parts
-from bireme.onnx.checkpoints import LOGITS
 from bireme.registry import make_policy
 from bireme.replay.reader import Moment, open_record
 from bireme.replay.writer import outline_of
-from bireme.rl import builtin
+from bireme.rl import lookup
+from bireme.rl.checkpoint import LOGITS
 from bireme.rl.components import LearnedScorer
 from bireme.rl.encoders import size_encoder
 from tests.support.networks import checkpoints, graphs
@@ -146,7 +146,7 @@ def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
     for name, checkpoint in sources.items():
         moment = started(records, name)
         assert moment.source.checkpoint == checkpoint
-        policy, source = builtin.policy_of(moment.source, settings, make_policy, str(trained))
+        policy, source = lookup.policy_of(moment.source, settings, make_policy, str(trained))
         assert source == moment.source, "the digest is that of the folder"
         predicted = outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes)
         assert predicted == moment.outline
@@ -175,7 +175,7 @@ def test_a_checkpoints_sizer_decides_how_large_an_elastic_job_is(
     moment = started(records, "sized")
     assert moment.source.checkpoint == "sizer"
     settings = open_record([records]).settings
-    policy, _ = builtin.policy_of(moment.source, settings, make_policy, str(trained))
+    policy, _ = lookup.policy_of(moment.source, settings, make_policy, str(trained))
     assert outline_of(run_cycle(moment.snapshot, policy), moment.snapshot.nodes) == moment.outline
     assert told(tenant, "Degraded").startswith("False AnswersValid")
     tenant.cluster.kubectl("delete", "bsp", "policy")
@@ -230,7 +230,7 @@ def best_nodes(moment: Moment, checkpoint: Path) -> set[str]:
     (gang,) = (gang for gang in snapshot.waiting if gang.uid in moment.outline.starts)
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)
     rows = np.flatnonzero(capacity.replicas(gang.tasks[0]) > 0)
-    scorer = LearnedScorer(builtin.load_named(checkpoint.name, str(checkpoint.parent)))
+    scorer = LearnedScorer(lookup.load_named(checkpoint.name, str(checkpoint.parent)))
     scores = scorer.score(ScoreQuestion(gang.tasks[0], capacity, rows, {}))
     return {snapshot.nodes.names[row] for row in rows[scores == scores.max()]}
 

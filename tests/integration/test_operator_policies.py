@@ -9,7 +9,7 @@ from bireme.core.cycle import run_cycle
 from bireme.onnx.checkpoints import read_card
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
-from bireme.rl.builtin import policy_of
+from bireme.rl.lookup import policy_of
 from tests.support.fakeapi import FakeApi
 from tests.support.networks import checkpoints
 from tests.support.objects.elastic_terms import SETTLED, elastic, is_whole

@@ -12,7 +12,7 @@ from bireme.cli import main
 from bireme.core.gangs import Gang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.checkpoints import read_card
-from bireme.rl.protocols import Array, Ask
+from bireme.onnx.sessions import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
 from tests.support.fakeapi import FakeApi
 from tests.support.networks.encoders import GangFacts, SizeFacts

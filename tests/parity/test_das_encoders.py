@@ -16,8 +16,8 @@ from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import fill, place_by
+from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import DasJobs, DasMachines
-from bireme.rl.protocols import Array
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.training.das import baselines
 from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of

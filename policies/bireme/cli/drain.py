@@ -41,7 +41,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
 from bireme.kube.policy_source import PolicyFacts
 from bireme.registry import CHECKPOINT, make_policy
-from bireme.rl import builtin
+from bireme.rl import lookup
 from bireme.settings_source import CONFIG_VARIABLE
 from bireme.tables import aligned
 
@@ -150,10 +150,10 @@ def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInF
 def _policy_of(active: PolicyFacts, settings: Settings) -> Policy:
     if active.spec is None:
         raise ConsoleError(active.fault)
-    source = builtin.source_of(active)
+    source = lookup.PolicySource(**active.names)
     _refuse_classes(active.name, source.orderer, source.placer, source.sizer)
     directory = settings.checkpoint_directory
-    policy, _ = builtin.policy_of(source, settings.scheduling, make_policy, directory)
+    policy, _ = lookup.policy_of(source, settings.scheduling, make_policy, directory)
     return policy
 
 

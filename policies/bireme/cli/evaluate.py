@@ -106,7 +106,7 @@ class _Subject:
 
 def _subject(options: argparse.Namespace) -> _Subject:
     from bireme.onnx.checkpoints import read_card
-    from bireme.rl.builtin import named_folder
+    from bireme.rl.lookup import named_folder
 
     with naming("NAME"):
         is_folder = os.sep in options.name or Path(options.name).is_dir()

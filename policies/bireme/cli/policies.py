@@ -9,7 +9,7 @@ from bireme import registry
 from bireme.cli.arguments import naming
 from bireme.onnx.cards import told
 from bireme.onnx.checkpoints import read_card
-from bireme.rl.builtin import folder_of
+from bireme.rl.lookup import FOLDER
 from bireme.tables import aligned
 
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
 
 def _shown(name: str) -> str:
     is_folder = name.startswith(registry.CHECKPOINT)
-    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else folder_of(name)
+    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else FOLDER / name
     found = [] if is_folder else registry.explain(name)
     texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
     if is_folder or folder.is_dir():

@@ -1,7 +1,7 @@
 """Networks that forecast: a card that says what they were trained on, and one ONNX file.
 
 A forecaster's checkpoint is made and checked as a policy's is (:mod:`bireme.onnx.checkpoints`):
-size and sha256 first, then the graph, then a trial run. Its card adds what series it is for.
+size and sha256 first, then the graph, then a smoke test. Its card adds what series it is for.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,9 @@ from bireme.core.errors import installing
 from bireme.core.resources import FloatArray, IntArray
 from bireme.onnx import cards
 from bireme.onnx.cards import PartCard
-from bireme.onnx.checkpoints import read_file, session_of
+from bireme.onnx.checkpoints import open_session, read_file
 from bireme.onnx.errors import AnswerError, CheckpointError
-from bireme.onnx.sessions import Session
-from bireme.rl.protocols import Array, Shape
+from bireme.onnx.sessions import Array, Session, Shape
 
 # What a forecasting network is shown: the last values, and what stood at the same hour before.
 #
@@ -198,13 +197,13 @@ def network_of(card: ForecastCard, model: bytes) -> Network:
             f"{where}: its encoder is {card.network.encoder!r}, this Bireme has {ENCODER!r}; "
             "train it again"
         )
-    session = session_of(model, card.network, card.frame.inputs, FORECASTS, where)
+    session = open_session(model, card.network, card.frame.inputs, FORECASTS, where)
     network = Network(card, session)
-    _rehearse(network, where)
+    _smoke_test(network, where)
     return network
 
 
-def _rehearse(network: Network, where: str) -> None:
+def _smoke_test(network: Network, where: str) -> None:
     """Ask once; CheckpointError where that gives no valid answer."""
     frame = network.card.frame
     count = frame.least_values + frame.horizon
@@ -213,5 +212,5 @@ def _rehearse(network: Network, where: str) -> None:
         network.forecasts(encode(logs, np.array([frame.least_values, count]), frame))
     except AnswerError as error:
         raise CheckpointError(
-            f"{where}: the trial run failed: {error}; train or export it again"
+            f"{where}: the smoke test failed: {error}; train or export it again"
         ) from error

@@ -38,6 +38,23 @@ class PolicyFacts:
         """What the loaded policy depends on: another object or another spec is another policy."""
         return self.uid, self.generation
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Return what its spec, which can be read, names by field; "" where it names nothing.
+
+        The keys are the fields of :class:`bireme.rl.lookup.PolicySource`.
+        """
+        assert self.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
+        checkpoint = self.spec.checkpoint
+        return {
+            "name": self.name,
+            "orderer": self.spec.orderer or "",
+            "placer": self.spec.placer or "",
+            "sizer": self.spec.sizer or "",
+            "checkpoint": "" if checkpoint is None else checkpoint.name,
+            "sha256": "" if checkpoint is None else checkpoint.sha256 or "",
+        }
+
 
 def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """The facts of a SchedulingPolicy as it came off the wire."""

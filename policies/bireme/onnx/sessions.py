@@ -8,20 +8,28 @@ own. Nothing else is kept between calls, and any thread may ask.
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.errors import installing
 from bireme.core.resources import FloatArray
 from bireme.onnx.errors import AnswerError, CheckpointError
-from bireme.rl.protocols import Array, Ask, Shape
 
 if TYPE_CHECKING:
     import onnxruntime
 
+Array: TypeAlias = NDArray[np.float32]
+"""What enters a network."""
+Shape: TypeAlias = tuple[int | str, ...]
+"""Sizes of axes: a number, or the name of an axis whose size varies."""
+Ask: TypeAlias = Callable[[Mapping[str, Array], int], FloatArray]
+"""Asks one network several times within one time limit: arrays by name of its inputs and the number
+of rows in; finite float64 of shape (rows,) out. Raises AnswerError for an invalid answer, and once
+all questions together have taken longer than the limit."""
 
 _TICK_SECONDS: Final = 0.02
 """How much longer than its limit a call may take to be told so."""

@@ -27,18 +27,9 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed, SpeedLaw
-from bireme.replay.record import (
-    FORMAT,
-    SETTINGS,
-    VERSION,
-    Header,
-    Held,
-    Line,
-    Outline,
-    RecordError,
-    Source,
-)
+from bireme.replay.record import FORMAT, VERSION, Header, Held, Line, Outline, RecordError
 from bireme.replay.writer import carried_over, number_of, record_files
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 # From lines back to the very snapshots and decisions that were recorded.
 
@@ -52,7 +43,7 @@ class Moment:
     snapshot: ClusterSnapshot
     outline: Outline
     lost: int = 0
-    source: Source = SETTINGS
+    source: PolicySource = SETTINGS_SOURCE
 
 
 class Decoder:
@@ -71,7 +62,7 @@ class Decoder:
         self._running: dict[str, RunningGang] = {}
         self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
-        self._source = SETTINGS
+        self._source = SETTINGS_SOURCE
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
 
     def decode(self, text: bytes) -> Moment:

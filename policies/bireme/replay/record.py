@@ -14,6 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
+from bireme.rl.lookup import PolicySource
 
 FORMAT: Final = "bireme-record"
 VERSION: Final = 1
@@ -38,27 +39,6 @@ class Header(msgspec.Struct, frozen=True):
     run: str
     number: int
     settings: SchedulingSettings
-
-
-class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose policy decided: that of the settings, where nothing is said.
-
-    Attributes:
-        name: Of the SchedulingPolicy; empty for the settings.
-        orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
-        checkpoint, sha256: Its checkpoint's name, and what that was.
-    """
-
-    name: str = ""
-    orderer: str = ""
-    placer: str = ""
-    sizer: str = ""
-    checkpoint: str = ""
-    sha256: str = ""
-
-
-SETTINGS: Final = Source()
-"""The policy of the settings decided."""
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +98,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     now: float
     outline: Outline
     lost: int = 0
-    source: Source | msgspec.UnsetType = msgspec.UNSET
+    source: PolicySource | msgspec.UnsetType = msgspec.UNSET
     nodes: dict[str, Node | None] = {}
     used: dict[str, list[int]] = {}
     queues: dict[str, Queue | None] = {}

@@ -10,10 +10,10 @@ import msgspec
 
 from bireme.replay.decisions import KINDS, Tally
 from bireme.replay.reader import Record
-from bireme.replay.record import SETTINGS, Source
 from bireme.replay.sources import Sources
 from bireme.replay.waits import Change, Waits
 from bireme.replay.workload import Workload
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
 
@@ -101,7 +101,7 @@ class Replay:
 
     def _deciders(self) -> Iterator[str]:
         for source, cycles in self.sources.cycles.items():
-            if source == SETTINGS:
+            if source == SETTINGS_SOURCE:
                 continue
             checkpoint = f", checkpoint {source.checkpoint} sha256 {source.sha256[:12]},"
             learned = checkpoint if source.checkpoint else ""
@@ -109,13 +109,13 @@ class Replay:
             if fault := self.sources.faults.get(source):
                 yield f"It cannot be asked again: {fault}."
 
-    def _source_json(self, source: Source) -> dict[str, object]:
+    def _source_json(self, source: PolicySource) -> dict[str, object]:
         cycles, fault = self.sources.cycles[source], self.sources.faults.get(source, "")
         return {**msgspec.structs.asdict(source), "cycles": cycles, "fault": fault}
 
     def _check(self) -> Iterator[str]:
         own = self.own
-        one = set(self.sources.cycles) <= {SETTINGS}
+        one = set(self.sources.cycles) <= {SETTINGS_SOURCE}
         then = f"{self.recorded} decides" if one else "What decided then decides"
         yield f"{then} {own.same:,} of {own.cycles:,} cycles exactly as recorded."
         if own.same == own.cycles:

@@ -10,12 +10,11 @@ from bireme.core.errors import told
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.replay.record import SETTINGS, Source
-from bireme.rl.builtin import policy_of
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, policy_of
 
 
 class Sources:
-    """Policies by :class:`~bireme.replay.record.Source`.
+    """Policies by :class:`~bireme.rl.lookup.PolicySource`.
 
     ``own`` is that of ``settings``; checkpoints are looked for below ``directory``, then among
     those that come with Bireme.
@@ -26,20 +25,20 @@ class Sources:
     """
 
     def __init__(self, own: Policy, settings: SchedulingSettings, directory: str = "") -> None:
-        self.cycles: Counter[Source] = Counter()
-        self.faults: dict[Source, str] = {}
+        self.cycles: Counter[PolicySource] = Counter()
+        self.faults: dict[PolicySource, str] = {}
         self._settings = settings
         self._directory = directory
-        self._policies = {SETTINGS: own}
+        self._policies = {SETTINGS_SOURCE: own}
 
-    def policy(self, source: Source) -> Policy | None:
+    def policy(self, source: PolicySource) -> Policy | None:
         """What decided one more cycle; None where it cannot be asked again."""
         self.cycles[source] += 1
         if source not in self._policies and source not in self.faults:
             self._make(source)
         return self._policies.get(source)
 
-    def _make(self, source: Source) -> None:
+    def _make(self, source: PolicySource) -> None:
         try:
             made, _ = policy_of(source, self._settings, make_policy, self._directory)
             self._policies[source] = made

@@ -28,18 +28,8 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
-from bireme.replay.record import (
-    FORMAT,
-    SETTINGS,
-    VERSION,
-    Header,
-    Held,
-    Line,
-    Outline,
-    Places,
-    RecordError,
-    Source,
-)
+from bireme.replay.record import FORMAT, VERSION, Header, Held, Line, Outline, Places, RecordError
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 # Decisions in names, so that they outlive the node rows they were made in, and can be compared.
 
@@ -132,14 +122,14 @@ class Encoder:
         self._running: dict[str, Held] = {}
         self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
-        self._source = SETTINGS
+        self._source = SETTINGS_SOURCE
 
     def encode(
         self,
         snapshot: ClusterSnapshot,
         decision: Decision,
         lost: int = 0,
-        source: Source = SETTINGS,
+        source: PolicySource = SETTINGS_SOURCE,
     ) -> bytes | None:
         """A line for this cycle; None when nothing has changed, nor was anything done.
 
@@ -279,7 +269,7 @@ class RecordWriter:
         self,
         snapshot: ClusterSnapshot,
         decision: Decision,
-        source: Source = SETTINGS,
+        source: PolicySource = SETTINGS_SOURCE,
     ) -> bool:
         """Record one cycle, which ``source`` decided; whether it had anything to say.
 
@@ -292,7 +282,7 @@ class RecordWriter:
             self.close()
             raise
 
-    def _write(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> bool:
+    def _write(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> bool:
         if self._file is not None:
             line = self._encoder.encode(snapshot, decision, self.lost, source)
             if line is None:
@@ -304,7 +294,7 @@ class RecordWriter:
         self._begin(snapshot, decision, source)
         return True
 
-    def _begin(self, snapshot: ClusterSnapshot, decision: Decision, source: Source) -> None:
+    def _begin(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         """Another file, whose first line tells everything."""
         self._encoder = Encoder()
         line = self._encoder.encode(snapshot, decision, self.lost, source) or b""

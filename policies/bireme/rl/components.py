@@ -20,9 +20,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
 from bireme.heuristics.ranking import Standing, ranked
 from bireme.onnx.cards import Card
-from bireme.onnx.checkpoints import Checkpoint, SizePart
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
+from bireme.rl.checkpoint import Checkpoint, SizePart
 from bireme.rl.protocols import ChoiceEncoder, Choices
 
 # Learned orders: gangs by the score that a network gives them.

@@ -8,34 +8,23 @@ Every array is float32. Its shape is that of ``inputs``: a number where the size
 where it varies; axes of one name have one size in a call. Encoders are pure and loop over no nodes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, runtime_checkable
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
-from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.resources import BoolArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
-
-Array: TypeAlias = NDArray[np.float32]
-Shape: TypeAlias = tuple[int | str, ...]
-"""Sizes of axes: a number, or the name of an axis whose size varies."""
+from bireme.onnx.sessions import Array, Ask, Shape
 
 GANGS = "gangs"
 """The axis of an orderer's answer."""
 NODES = "nodes"
 """The axis of a placer's answer."""
 MOVES = "moves"
-"""The axis of a sizer's answer; how many there are the encoder says with every question."""
-
-Ask: TypeAlias = Callable[[Mapping[str, Array], int], FloatArray]
-"""Asks the network of a sizer: arrays by name of ``inputs`` and the number of moves in, logits out,
-finite, float64, shape (moves,). It raises AnswerError where the network gives no valid answer, and
-once all questions of a cycle have taken too long together."""
+"""The axis of a sizer's answer; its encoder gives the number of moves with every question."""
 
 
 class OrderEncoder(Protocol):

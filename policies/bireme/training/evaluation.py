@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.core.errors import BiremeError
-from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.training.judgement import EvaluationError, Judgement
 from bireme.training.recipes import Recipe, Results, load_recipe
 

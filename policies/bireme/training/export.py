@@ -23,11 +23,10 @@ import torch
 from bireme.core.policy import PartName
 from bireme.onnx import cards
 from bireme.onnx.cards import Card, PartCard, Parts
-from bireme.onnx.checkpoints import AFFINITIES, LOGITS, SCORES, Checkpoint, load
 from bireme.onnx.errors import CheckpointError
-from bireme.onnx.sessions import Session
+from bireme.onnx.sessions import Array, Session, Shape
 from bireme.rl import encoders
-from bireme.rl.protocols import Array, Shape
+from bireme.rl.checkpoint import AFFINITIES, LOGITS, SCORES, Checkpoint, load
 from bireme.training.runs import TrainingRun
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from bireme.core.errors import BiremeError, SettingError
 from bireme.core.policy import PartName
 from bireme.core.resources import FloatArray
 from bireme.onnx.cards import CARD_FILE, Result, encode
-from bireme.onnx.checkpoints import Checkpoint, read_card
+from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
 from bireme.onnx.sessions import Session
+from bireme.rl.checkpoint import Checkpoint
 from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports.terminal import number

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from bireme.core.errors import SettingError, installing, nearest
 
 if TYPE_CHECKING:
-    from bireme.onnx.checkpoints import Checkpoint
+    from bireme.rl.checkpoint import Checkpoint
     from bireme.training.runs import TrainingRun
 
 RECIPES: Final[Mapping[str, str]] = {

@@ -10,9 +10,9 @@ import onnx
 
 from bireme.onnx import cards
 from bireme.onnx.cards import Card, PartCard, Parts
-from bireme.onnx.checkpoints import AFFINITIES, LOGITS, SCORES
+from bireme.onnx.sessions import Shape
 from bireme.rl import encoders
-from bireme.rl.protocols import Shape
+from bireme.rl.checkpoint import AFFINITIES, LOGITS, SCORES
 from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, GangFacts
 from tests.support.networks.graphs import weighted_sum
 

@@ -13,8 +13,9 @@ from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
 from bireme.heuristics.sizing import bounds
+from bireme.onnx.sessions import Array, Ask, Shape
 from bireme.rl import encoders
-from bireme.rl.protocols import Array, Ask, Choices, Shape
+from bireme.rl.protocols import Choices
 
 GANG_FACTS = "small-gangs/1"
 NODE_FACTS = "small-nodes/1"

@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from bireme.rl.protocols import Shape
+from bireme.onnx.sessions import Shape
 
 OPSET = 20
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from safetensors.torch import save_file
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.checkpoint import Checkpoint
 from bireme.training.distributed import rank
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results

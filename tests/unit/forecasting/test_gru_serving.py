@@ -16,7 +16,7 @@ from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import load
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import FitError, Series, TooShort
-from bireme.rl import builtin as policies
+from bireme.rl import lookup
 
 DAY, WEEK = 24, 168
 SEASONS = (DAY, WEEK)
@@ -117,7 +117,7 @@ def test_a_network_fed_by_another_encoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_policys_checkpoint_is_no_network_of_forecasts(tmp_path: Path) -> None:
-    for folder in (policies.folder_of("a2c"), tmp_path):
+    for folder in (lookup.FOLDER / "a2c", tmp_path):
         with pytest.raises(FitError, match=str(folder)):
             Gru(folder).fit(hours())
 

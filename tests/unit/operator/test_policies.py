@@ -11,7 +11,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
-from bireme.replay.record import Source
+from bireme.rl.lookup import PolicySource
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import GOOD_CYCLES, LoadedPolicy, Policies, PolicyStats
@@ -40,7 +40,7 @@ class Desk:
         self.gate(10.0)
         if facts.name in self.bad:
             raise SettingError("it is bad")
-        source = Source(facts.name, orderer=f"spec-{facts.generation}")
+        source = PolicySource(facts.name, orderer=f"spec-{facts.generation}")
         return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, source)
 
     def _swapped(self) -> None:

@@ -12,7 +12,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
-from bireme.replay.record import Source
+from bireme.rl.lookup import PolicySource
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies
 from tests.support.objects.policies import delete, put, settled
@@ -35,7 +35,7 @@ def load(facts: PolicyFacts) -> LoadedPolicy:
     assert facts.spec is not None
     if facts.spec.orderer == "bad":
         raise SettingError("it is bad")
-    source = Source(facts.name, orderer=str(facts.generation))
+    source = PolicySource(facts.name, orderer=str(facts.generation))
     return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, source)
 
 

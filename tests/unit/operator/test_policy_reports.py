@@ -10,7 +10,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
-from bireme.replay.record import Source
+from bireme.rl.lookup import PolicySource
 from bireme.rl.shadow import Difference
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.object_status import PolicyReports, is_news, policy_status
@@ -24,7 +24,9 @@ DIGEST = "ab" * 32
 def load(facts: PolicyFacts) -> LoadedPolicy:
     if facts.name.startswith("bad"):
         raise SettingError("its networks are NaN")
-    return LoadedPolicy(Policy(Fifo(), Packing()), facts.uid, Source(facts.name, sha256=DIGEST))
+    return LoadedPolicy(
+        Policy(Fifo(), Packing()), facts.uid, PolicySource(facts.name, sha256=DIGEST)
+    )
 
 
 @pytest.fixture

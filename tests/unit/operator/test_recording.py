@@ -9,8 +9,8 @@ from pathlib import Path
 from bireme.core.decision import Decision
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.reader import open_record
-from bireme.replay.record import SETTINGS, Source
 from bireme.replay.writer import RecordWriter
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.testing import ManualClock, a_node, a_snapshot
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.recording import Recording
@@ -63,7 +63,7 @@ class SlowWriter(RecordWriter):
     let = threading.Event()
 
     def write(
-        self, snapshot: ClusterSnapshot, decision: Decision, source: Source = SETTINGS
+        self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource = SETTINGS_SOURCE
     ) -> bool:
         """As any other, once it is let."""
         assert self.let.wait(10)

@@ -15,7 +15,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import SmallestFirst
-from bireme.replay.record import Source
+from bireme.rl.lookup import PolicySource
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies, Shadows
@@ -35,7 +35,9 @@ class Loaded:
 
     def __init__(self, *orderers: Orderer) -> None:
         self.shadows = [
-            LoadedPolicy(Policy(orderer, Packing(), rules=ACTIVE), f"uid-{i}", Source(f"s{i}"))
+            LoadedPolicy(
+                Policy(orderer, Packing(), rules=ACTIVE), f"uid-{i}", PolicySource(f"s{i}")
+            )
             for i, orderer in enumerate(orderers)
         ]
 

@@ -11,14 +11,13 @@ from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.replay.record import SETTINGS, Source
-from bireme.rl.builtin import policy_of
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, policy_of
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from tests.support.model.recorded import a_writer
 from tests.support.networks import checkpoints, encoders
 
 PLAIN = SchedulingSettings()
-FEWEST_FIRST = Source("small", checkpoint="fewest-first")
+FEWEST_FIRST = PolicySource("small", checkpoint="fewest-first")
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +26,7 @@ def small() -> Iterator[None]:
         yield
 
 
-def decided_by(folder: Path, *sources: Source, trained: Path) -> list[Source]:
+def decided_by(folder: Path, *sources: PolicySource, trained: Path) -> list[PolicySource]:
     """Record a cycle by each, where a wide gang came before a small one and both need the node."""
     gangs = a_gang("wide", a_task(8), arrived=0.0), a_gang("small", a_task(2), arrived=1.0)
     writer, written = a_writer(folder), []
@@ -62,8 +61,8 @@ def replayed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 def test_each_cycle_is_decided_again_by_what_decided_it(
     folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rule = Source("rule", orderer="smallest-first")
-    sources = decided_by(folder, SETTINGS, FEWEST_FIRST, FEWEST_FIRST, rule, trained=trained)
+    rule = PolicySource("rule", orderer="smallest-first")
+    sources = decided_by(folder, SETTINGS_SOURCE, FEWEST_FIRST, FEWEST_FIRST, rule, trained=trained)
     found = replayed(capsys, str(folder), "--checkpoints", str(trained), "--policy", "fifo")
     own = found["decisions"]["combined-priority/packing"]
     assert (own["cycles"], own["same"]) == (4, 4)
@@ -76,7 +75,7 @@ def test_each_cycle_is_decided_again_by_what_decided_it(
 def test_report_says_who_decided_and_what_cannot_be_asked_again(
     folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (_, learned) = decided_by(folder, SETTINGS, FEWEST_FIRST, trained=trained)
+    (_, learned) = decided_by(folder, SETTINGS_SOURCE, FEWEST_FIRST, trained=trained)
     assert main(["replay", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("2 cycles in 1 file")

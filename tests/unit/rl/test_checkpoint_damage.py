@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bireme.onnx.checkpoints import SCORES, load, read_card
+from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
+from bireme.rl.checkpoint import SCORES, load
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 

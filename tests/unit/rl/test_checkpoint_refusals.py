@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from bireme.onnx import cards
-from bireme.onnx.checkpoints import load, read_card
+from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
+from bireme.rl.checkpoint import load
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import GangFacts
 
@@ -144,5 +145,5 @@ def test_an_encoder_that_fails_on_the_trial_run_is_told(
         raise KeyError("gpu")
 
     monkeypatch.setattr(GangFacts, "encode", fail)
-    with pytest.raises(CheckpointError, match="the trial run failed: KeyError: 'gpu'; train or"):
+    with pytest.raises(CheckpointError, match="the smoke test failed: KeyError: 'gpu'; train or"):
         load(folder)

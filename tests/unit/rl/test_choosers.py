@@ -19,10 +19,11 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import ShortestJob
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.onnx.sessions import Ask
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import Chooser, ChosenOrderer, ChosenPlacer, LearnedSizer
-from bireme.rl.protocols import Ask, Choices
+from bireme.rl.protocols import Choices
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import CHOICE_FACTS, ChoiceFacts
@@ -95,7 +96,7 @@ def test_three_loads_of_one_folder_share_the_answer_too(
     checkpoints.write(tmp_path, sizer=BY_PRIORITY, size_encoder=CHOICE_FACTS)
     orderer, placer = ChosenOrderer(load(tmp_path)), ChosenPlacer(load(tmp_path))
     policy = Policy(orderer, placer, LearnedSizer(load(tmp_path)))
-    asked.clear()  # of trial runs
+    asked.clear()  # of the smoke test
     run_cycle(a_snapshot(pooled("a"), elastic("g")), policy)
     assert asked == [["g"]]
 

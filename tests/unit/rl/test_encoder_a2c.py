@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Task
 from bireme.core.resources import request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.onnx.graphs import rehearsals
 from bireme.rl.encoders import a2c, order_encoder
+from bireme.rl.smoke_test import smoke_cases
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 ENCODER = a2c.A2cJobs()
@@ -37,7 +37,7 @@ both = pytest.mark.parametrize("name", ["a2c-jobs/1", "a2c-image/1"])
 @both
 def test_every_rehearsal_is_encoded_in_the_stated_shapes_and_finite(name: str) -> None:
     encoder = order_encoder(name)
-    for gangs, snapshot in rehearsals():
+    for gangs, snapshot in smoke_cases():
         seen = encoder.encode(gangs, snapshot)
         sizes = {"gangs": len(gangs)}
         for name, shape in encoder.inputs.items():

@@ -9,9 +9,9 @@ from bireme.core.nodes import Node
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.onnx.errors import AnswerError
+from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
-from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 
 ROOM, PACE, IN_FASTEST, HEALTH = 0, 2, 8, -1

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang
+from bireme.onnx.sessions import Array
 from bireme.rl.encoders.index import ATTAINED, DEVICES, IS_KNOWN, WHOLE, IndexGangs
-from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 ENCODER = IndexGangs()

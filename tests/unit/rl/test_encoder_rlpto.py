@@ -14,8 +14,8 @@ from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
+from bireme.onnx.sessions import Array
 from bireme.rl.encoders.rlpto import MOST_MOVES, RlptoTasks
-from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 NOW = 10_000.0

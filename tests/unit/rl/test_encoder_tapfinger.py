@@ -12,8 +12,9 @@ from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import Pool
+from bireme.onnx.sessions import Array, Ask
 from bireme.rl.encoders.tapfinger import MOST_SIZES, Table, TapfingerPools, offer_of
-from bireme.rl.protocols import Array, Ask, Choices
+from bireme.rl.protocols import Choices
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 POOLS = SchedulingSettings().node_pool_label

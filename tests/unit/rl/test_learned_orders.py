@@ -17,9 +17,9 @@ from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.onnx.checkpoints import SCORES, Checkpoint, OrderPart, load
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Session
+from bireme.rl.checkpoint import SCORES, Checkpoint, OrderPart, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 from tests.support.networks import checkpoints, graphs

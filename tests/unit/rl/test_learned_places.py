@@ -14,10 +14,10 @@ from bireme.core.resources import IntArray
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.scoring import BestFit
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.errors import AnswerError, CheckpointError
+from bireme.onnx.sessions import Array
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer, LearnedScorer
-from bireme.rl.protocols import Array
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme_extender.scoring import Choice, scores_for
 from tests.support.networks import checkpoints

@@ -15,11 +15,10 @@ from bireme.core.policy import Policy, Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.onnx.checkpoints import LOGITS, Checkpoint, load
 from bireme.onnx.errors import AnswerError, CheckpointError
-from bireme.onnx.sessions import Session
+from bireme.onnx.sessions import Ask, Session
+from bireme.rl.checkpoint import LOGITS, Checkpoint, load
 from bireme.rl.components import LearnedSizer
-from bireme.rl.protocols import Ask
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import SizeFacts
@@ -153,5 +152,5 @@ def test_a_question_that_is_too_slow_ends_within_the_limit_of_all(large: Checkpo
 
 
 def test_a_network_that_cannot_size_fails_its_trial_run(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"trial run failed: small/sizer\.onnx: .* not"):
+    with pytest.raises(CheckpointError, match=r"smoke test failed: small/sizer\.onnx: .* not"):
         load(checkpoints.write(tmp_path, sizer=(3e38, 3e38, 3e38)))

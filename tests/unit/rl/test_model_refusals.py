@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from bireme.onnx.checkpoints import SCORES, load
 from bireme.onnx.errors import CheckpointError
+from bireme.rl.checkpoint import SCORES, load
 from tests.support.networks import checkpoints, graphs
 from tests.support.networks.encoders import GangFacts
 
@@ -158,5 +158,5 @@ def test_a_model_that_gives_no_number_per_gang_fails_its_trial_run(
     tmp_path: Path, case: str
 ) -> None:
     first, axis, words = TRIALS[case]
-    with pytest.raises(CheckpointError, match=f"the trial run failed: .*{words}"):
+    with pytest.raises(CheckpointError, match=f"the smoke test failed: .*{words}"):
         load(checkpoints.write_orderer(tmp_path, small(first, last(), initializers=[axis])))

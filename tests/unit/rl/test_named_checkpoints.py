@@ -8,9 +8,9 @@ from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 from bireme.registry import make_policy
-from bireme.replay.record import Source
-from bireme.rl import builtin
+from bireme.rl import lookup
 from bireme.rl.components import ChosenOrderer, ChosenPlacer, LearnedSizer
+from bireme.rl.lookup import PolicySource
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import CHOICE_FACTS
 
@@ -19,7 +19,7 @@ from tests.support.networks.encoders import CHOICE_FACTS
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the one that comes with Bireme."""
     folder = tmp_path / "shipped"
-    monkeypatch.setattr(builtin, "FOLDER", folder)
+    monkeypatch.setattr(lookup, "FOLDER", folder)
     return folder
 
 
@@ -29,28 +29,28 @@ def test_a_folder_of_ones_own_goes_before_the_one_that_comes_with_bireme(
     checkpoints.write(ours / "first", orderer=[1.0], name="shipped")
     own = tmp_path / "own"
     own.mkdir()
-    assert builtin.load_named("first", str(own)).card.name == "shipped"
+    assert lookup.load_named("first", str(own)).card.name == "shipped"
     checkpoints.write(own / "first", orderer=[1.0], name="own")
-    assert builtin.load_named("first", str(own)).card.name == "own"
-    assert builtin.load_named("first").card.name == "shipped"
+    assert lookup.load_named("first", str(own)).card.name == "own"
+    assert lookup.load_named("first").card.name == "shipped"
 
 
 def test_another_checkpoint_than_the_one_that_was_meant_is_refused(
     tmp_path: Path, ours: Path
 ) -> None:
     checkpoints.write(tmp_path / "first", orderer=[1.0])
-    digest = builtin.load_named("first", str(tmp_path)).sha256
-    assert builtin.load_named("first", str(tmp_path), digest).sha256 == digest
+    digest = lookup.load_named("first", str(tmp_path)).sha256
+    assert lookup.load_named("first", str(tmp_path), digest).sha256 == digest
     checkpoints.write(tmp_path / "first", orderer=[2.0])
     with pytest.raises(CheckpointError, match=f"expected is {digest}"):
-        builtin.load_named("first", str(tmp_path), digest)
+        lookup.load_named("first", str(tmp_path), digest)
 
 
 PARTS = {"orderer": "fifo", "placer": "packing", "sizer": "min"}
 
 
-def policy_of(source: Source, directory: Path) -> Policy:
-    made, found = builtin.policy_of(source, SchedulingSettings(), make_policy, str(directory))
+def policy_of(source: PolicySource, directory: Path) -> Policy:
+    made, found = lookup.policy_of(source, SchedulingSettings(), make_policy, str(directory))
     assert len(found.sha256) == 64
     return made
 
@@ -59,7 +59,7 @@ def policy_of(source: Source, directory: Path) -> Policy:
 def test_a_chooser_is_whichever_part_a_policy_leaves_out(tmp_path: Path, left_out: str) -> None:
     checkpoints.write(tmp_path / "chooser", sizer=[1.0], size_encoder=CHOICE_FACTS)
     named_parts = {part: name for part, name in PARTS.items() if part != left_out}
-    policy = policy_of(Source("policy", **named_parts, checkpoint="chooser"), tmp_path)
+    policy = policy_of(PolicySource("policy", **named_parts, checkpoint="chooser"), tmp_path)
     learned = {
         "orderer": isinstance(policy.orderer, ChosenOrderer),
         "placer": isinstance(policy.placer, ChosenPlacer),
@@ -70,10 +70,10 @@ def test_a_chooser_is_whichever_part_a_policy_leaves_out(tmp_path: Path, left_ou
 
 def test_a_checkpoint_beside_all_that_it_could_be_is_refused(tmp_path: Path) -> None:
     checkpoints.write(tmp_path / "sizes", sizer=[1.0])
-    kept = policy_of(Source("policy", "fifo", "packing", checkpoint="sizes"), tmp_path)
+    kept = policy_of(PolicySource("policy", "fifo", "packing", checkpoint="sizes"), tmp_path)
     assert isinstance(kept.sizer, LearnedSizer)
     with pytest.raises(CheckpointError, match=r"'sizes' would not be used: what it has .sizer."):
-        policy_of(Source("policy", sizer="min", checkpoint="sizes"), tmp_path)
+        policy_of(PolicySource("policy", sizer="min", checkpoint="sizes"), tmp_path)
 
 
 def test_a_damaged_folder_of_ones_own_is_not_replaced_by_one_that_comes_with_bireme(
@@ -82,7 +82,7 @@ def test_a_damaged_folder_of_ones_own_is_not_replaced_by_one_that_comes_with_bir
     checkpoints.write(ours / "first", orderer=[1.0])
     (tmp_path / "first").mkdir()
     with pytest.raises(CheckpointError, match=r"card\.json cannot be read"):
-        builtin.load_named("first", str(tmp_path))
+        lookup.load_named("first", str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["second", "..", "first/", "/etc", ""])
@@ -91,10 +91,10 @@ def test_a_name_that_is_no_folder_is_refused_with_what_there_is(
 ) -> None:
     checkpoints.write(ours / "first", orderer=[1.0])
     with pytest.raises(CheckpointError, match=r"\(first\); copy its folder below"):
-        builtin.named_folder(name, str(tmp_path))
+        lookup.named_folder(name, str(tmp_path))
 
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, ours: Path) -> None:
     missing = str(tmp_path / "missing")
     with pytest.raises(CheckpointError, match=r"checkpoint_directory '.*missing' cannot be read"):
-        builtin.named_folder("first", missing)
+        lookup.named_folder("first", missing)

@@ -8,10 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from bireme.onnx.checkpoints import SCORES
 from bireme.onnx.errors import AnswerError
-from bireme.onnx.sessions import Session
-from bireme.rl.protocols import Array, Shape
+from bireme.onnx.sessions import Array, Session, Shape
+from bireme.rl.checkpoint import SCORES
 from tests.support.networks import graphs
 
 INPUTS: Mapping[str, Shape] = {"facts": ("gangs", 3)}

@@ -11,7 +11,7 @@ from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
-from bireme.rl import builtin
+from bireme.rl import builtin, lookup
 from bireme.rl.components import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 
@@ -20,7 +20,7 @@ MOST_BYTES = 300_000
 MOST_BYTES_OF_PAPER_SIZE = 5_000_000
 PAPER_SIZE = {"a2c-cnn"}
 MOST_TRAINING_MINUTES = 30
-FOLDERS = sorted(path for path in builtin.FOLDER.glob("*") if path.is_dir())
+FOLDERS = sorted(path for path in lookup.FOLDER.glob("*") if path.is_dir())
 LEARNED = "bireme.rl.builtin:"
 TABLES: dict[PartName, dict[str, str]] = {
     "orderer": dict(registry.ORDERERS),
@@ -95,7 +95,7 @@ def test_the_wheel_contains_every_file_of_every_shipped_checkpoint(tmp_path: Pat
     with zipfile.ZipFile(built) as wheel:
         packed = {name for name in wheel.namelist() if "/rl/checkpoints/" in name}
     lies = {
-        f"bireme/rl/checkpoints/{path.relative_to(builtin.FOLDER)}"
+        f"bireme/rl/checkpoints/{path.relative_to(lookup.FOLDER)}"
         for folder in FOLDERS
         for path in folder.iterdir()
     }

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint, load
-from bireme.rl import builtin
+from bireme.rl import lookup
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme.training.deeprm.environment import DeepRmWorld, Setting, as_image, as_set
@@ -43,7 +43,7 @@ def test_a_scorer_trained_for_seconds_is_far_better_than_chance(scorer: Checkpoi
 
 
 def test_it_may_be_judged_as_a_cluster_is_ordered_by_it() -> None:
-    recipe, shipped = ScorerRecipe(), builtin.load_named("a2c")
+    recipe, shipped = ScorerRecipe(), lookup.load_named("a2c")
     assert means(recipe, shipped)["a2c"] < 0.8 * means(recipe, shipped, waits="no")["a2c"]
     with pytest.raises(SettingError, match="there are waits=yes and waits=no"):
         means(recipe, shipped, waits="perhaps")

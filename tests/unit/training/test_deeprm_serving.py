@@ -9,7 +9,7 @@ import pytest
 from bireme.core.gangs import Gang, Task
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.rl import builtin
+from bireme.rl import lookup
 from bireme.rl.encoders.a2c import A2cImages, A2cJobs
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, with_running
 from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, as_image, as_set
@@ -83,14 +83,14 @@ def test_gangs_are_shown_by_tens_in_order_of_arrival() -> None:
 
 
 def test_the_shipped_scorer_beats_the_rules() -> None:
-    recipe, shipped = ScorerRecipe(), builtin.load_named("a2c")
+    recipe, shipped = ScorerRecipe(), lookup.load_named("a2c")
     found = [recipe.evaluate(shipped, "rate-0.9", seed, {}) for seed in range(200, 210)]
     means = {n: np.mean([one[n]["slowdown"] for one in found]) for n in ("a2c", "sjf", "tetris")}
     assert means["a2c"] < 0.8 * min(means["sjf"], means["tetris"])
 
 
 def test_the_shipped_scorer_waits_only_where_nothing_but_long_jobs_fit() -> None:
-    orderer = builtin.load_named("a2c").orderer
+    orderer = lookup.load_named("a2c").orderer
     assert orderer is not None
     recipe, world, voids = ScorerRecipe(), DeepRmWorld(1, Setting(rates=(0.9,))), 0
     for seed in range(200, 203):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bireme.onnx.cards import Parts
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.errors import CheckpointError
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.training.export import Trained, export
 from tests.support.networks import checkpoints, encoders
 from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts

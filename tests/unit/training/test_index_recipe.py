@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.registry import make_orderer
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.simulator.loads import DAY
 from bireme.training.index import search
 from bireme.training.index.recipe import IndexRecipe, rivals

@@ -13,7 +13,8 @@ import numpy as np
 from bireme.core.gangs import Gang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
-from bireme.rl.protocols import GANGS, Array, Shape
+from bireme.onnx.sessions import Array, Shape
+from bireme.rl.protocols import GANGS
 
 ATTAINED, WHOLE, IS_KNOWN, DEVICES = range(4)
 """Columns: seconds it has run, seconds it should run in all, whether that is known, devices."""

@@ -37,7 +37,8 @@ from bireme.heuristics.sizing import (
     steps_done,
     steps_left,
 )
-from bireme.rl.protocols import GANGS, Array, Ask, Shape
+from bireme.onnx.sessions import Array, Ask, Shape
+from bireme.rl.protocols import GANGS
 
 # What RLPTO's network sees of tasks that train: the paper's seven vectors, made free of scale.
 #

@@ -25,6 +25,7 @@ from bireme.core.resources import PODS, BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import Pool, Sizes, bounds, demand_of, seconds_for, steps_left
+from bireme.onnx.sessions import Ask, Shape
 from bireme.rl.encoders.tapfinger_scene import (
     NONE,
     PENDING_FEATURES,
@@ -34,7 +35,7 @@ from bireme.rl.encoders.tapfinger_scene import (
     SLOTS,
     Scene,
 )
-from bireme.rl.protocols import Ask, Choices, Shape
+from bireme.rl.protocols import Choices
 
 # Gangs as TapFinger's tasks: the sizes each may have, and how long it takes at each.
 #

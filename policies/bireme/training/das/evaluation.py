@@ -28,7 +28,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.malo import Malo
 from bireme.heuristics.mosa import Mosa
 from bireme.heuristics.rifling import Rifling
-from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer, LearnedPlacer
 from bireme.simulator import metrics
 from bireme.simulator.metrics import fee_dollars

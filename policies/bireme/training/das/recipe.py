@@ -17,7 +17,7 @@ import torch
 
 from bireme.core.policy import PartName
 from bireme.core.resources import FloatArray
-from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.checkpoint import Checkpoint
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
 from bireme.training.das.baselines import best_site

@@ -16,9 +16,8 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import IntArray
-from bireme.onnx.checkpoints import Checkpoint
-from bireme.onnx.sessions import Session
-from bireme.rl.protocols import Array
+from bireme.onnx.sessions import Array, Session
+from bireme.rl.checkpoint import Checkpoint
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.deeprm.coaching import (
     PRIMARY,

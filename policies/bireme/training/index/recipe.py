@@ -12,7 +12,7 @@ import torch
 
 from bireme import registry
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
 from bireme.simulator.metrics import Metrics
 from bireme.training.export import Trained, export_run

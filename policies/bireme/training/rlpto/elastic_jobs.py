@@ -23,7 +23,7 @@ from bireme.core.policy import Policy, Sizer
 from bireme.core.resources import request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic
-from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedSizer
 from bireme.simulator import metrics
 from bireme.simulator.machines import parse_nodes

@@ -16,8 +16,8 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
-from bireme.onnx.checkpoints import Checkpoint
 from bireme.onnx.sessions import Session
+from bireme.rl.checkpoint import Checkpoint
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run
 from bireme.training.judgement import session_of

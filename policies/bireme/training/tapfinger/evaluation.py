@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.sessions import Session
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.encoders.tapfinger import decided, question
 from bireme.training.judgement import check_ended, session_of
 from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, rules, teacher_of

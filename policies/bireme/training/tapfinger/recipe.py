@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bireme.onnx.checkpoints import Checkpoint
+from bireme.rl.checkpoint import Checkpoint
 from bireme.training.algorithm import Callback, Progress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import Trained, export_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import load
+from bireme.rl.checkpoint import load
 from bireme.simulator.simulation import simulate
 from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import (

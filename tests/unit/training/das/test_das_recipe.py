@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.placement import FreeCapacity
-from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer
 from bireme.rl.encoders import place_encoder
 from bireme.testing import a_gang, a_node, a_snapshot, a_task

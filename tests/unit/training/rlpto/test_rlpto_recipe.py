@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bireme.core.errors import SettingError
-from bireme.onnx.checkpoints import Checkpoint, load
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.training.networks import tensors
 from bireme.training.rlpto import elastic_jobs

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bireme.onnx.checkpoints import Checkpoint, load
 from bireme.onnx.errors import CheckpointError
+from bireme.rl.checkpoint import Checkpoint, load
 from bireme.training.networks import predict
 from bireme.training.recipes import RECIPES, load_recipe
 from bireme.training.runs import TrainingRun

@@ -1,0 +1,194 @@
+"""Checkpoints of learned policies: networks with their encoders, loaded and tried.
+
+A checkpoint is a folder (:mod:`bireme.onnx.checkpoints`). Its card names an encoder for each
+network, and only encoders of :mod:`bireme.rl.encoders` can be named. Every part passes a smoke test
+when it is loaded, so what cannot answer is refused before anything depends on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bireme.core.errors import installing, told
+from bireme.core.gangs import Gang, Role, Task
+from bireme.core.placement import FreeCapacity
+from bireme.core.policy import Ranked
+from bireme.core.resources import FloatArray, IntArray
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.onnx.cards import Card, PartCard
+from bireme.onnx.checkpoints import open_session, read_card, read_file
+from bireme.onnx.errors import CheckpointError
+from bireme.onnx.sessions import Session, Shape
+from bireme.rl import encoders
+from bireme.rl.protocols import (
+    GANGS,
+    MOVES,
+    NODES,
+    ChoiceEncoder,
+    Choices,
+    OrderEncoder,
+    PlaceEncoder,
+    SizeEncoder,
+)
+from bireme.rl.smoke_test import smoke_cases
+
+SCORES: Final = ("scores", GANGS)
+"""Name and axis of an orderer's answer: the highest starts first."""
+AFFINITIES: Final = ("affinities", NODES)
+"""Name and axis of a placer's answer: the highest is taken first."""
+LOGITS: Final = ("logits", MOVES)
+"""Name and axis of a sizer's answer; what a logit is worth is for its encoder to say."""
+_SMOKE_TEST_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPart:
+    """A network that orders gangs, with its encoder."""
+
+    card: PartCard
+    encoder: OrderEncoder
+    session: Session
+
+    def scores(
+        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
+    ) -> FloatArray:
+        """Finite, shape (gangs,), of at least one; raises AnswerError as the session does."""
+        arrays = self.encoder.encode(gangs, snapshot)
+        return self.session.answer(arrays, len(gangs), limit_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacePart:
+    """A network that judges nodes, with its encoder."""
+
+    card: PartCard
+    encoder: PlaceEncoder
+    session: Session
+
+    def affinities(
+        self,
+        gang: Gang,
+        task: Task,
+        capacity: FreeCapacity,
+        peers: Mapping[Role, IntArray],
+        limit_seconds: float,
+    ) -> FloatArray:
+        """Finite, shape (nodes,), of at least one; raises AnswerError as the session does."""
+        arrays = self.encoder.encode(gang, task, capacity, peers)
+        return self.session.answer(arrays, len(capacity.nodes), limit_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class SizePart:
+    """A network that sizes gangs, or chooses them, with its encoder."""
+
+    card: PartCard
+    encoder: SizeEncoder | ChoiceEncoder
+    session: Session
+
+    @property
+    def is_chooser(self) -> bool:
+        """Whether it also says who starts, in which order and in which node pool."""
+        return isinstance(self.encoder, ChoiceEncoder)
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot, limit_seconds: float
+    ) -> Mapping[str, Mapping[str, int]]:
+        """As :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError as the session does."""
+        assert isinstance(self.encoder, SizeEncoder)  # noqa: S101  # choosers are asked to choose
+        return self.encoder.sizes(self.session.within(limit_seconds), ranked, snapshot)
+
+    def choices(
+        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
+    ) -> Choices:
+        """What a chooser does with ``gangs``, which wait; raises AnswerError as the session."""
+        assert isinstance(self.encoder, ChoiceEncoder)  # noqa: S101  # nobody else is asked
+        in_line = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
+        return self.encoder.chooses(self.session.within(limit_seconds), in_line, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A loaded checkpoint.
+
+    Attributes:
+        sha256: Of the card, which holds that of every part: the checkpoint's name in records.
+        orderer, placer, sizer: Its parts; at least one.
+    """
+
+    card: Card
+    sha256: str
+    orderer: OrderPart | None
+    placer: PlacePart | None
+    sizer: SizePart | None
+
+
+def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
+    """The checkpoint in ``folder``, tried and warm.
+
+    Raises:
+        CheckpointError: it cannot be used, or what reads it (the extra ``serve``) is not installed.
+    """
+    card, digest = read_card(folder, expected_sha256)
+    try:
+        checkpoint = _loaded(folder, card, digest)
+        _smoke_test(checkpoint)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    except ImportError as error:
+        raise CheckpointError(f"{folder}: {error}; {installing('serve')}") from error
+    return checkpoint
+
+
+def _loaded(folder: Path, card: Card, digest: str) -> Checkpoint:
+    orderer = placer = sizer = None
+    if part := card.parts.orderer:
+        gangs = encoders.order_encoder(part.encoder)
+        orderer = OrderPart(part, gangs, _session(folder, card, part, gangs.inputs, SCORES))
+    if part := card.parts.placer:
+        nodes = encoders.place_encoder(part.encoder)
+        placer = PlacePart(part, nodes, _session(folder, card, part, nodes.inputs, AFFINITIES))
+    if part := card.parts.sizer:
+        moves = encoders.size_encoder(part.encoder)
+        sizer = SizePart(part, moves, _session(folder, card, part, moves.inputs, LOGITS))
+    return Checkpoint(card, digest, orderer, placer, sizer)
+
+
+def _session(
+    folder: Path, card: Card, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
+) -> Session:
+    where = f"{card.name}/{part.file}"
+    return open_session(read_file(folder, part.file, part.bytes), part, inputs, output, where)
+
+
+def _smoke_test(checkpoint: Checkpoint) -> None:
+    """Ask every part once per smoke case; CheckpointError where one gives no valid answer."""
+    for gangs, snapshot in smoke_cases():
+        try:
+            if checkpoint.orderer is not None:
+                checkpoint.orderer.scores(gangs, snapshot, _SMOKE_TEST_SECONDS)
+            if checkpoint.placer is not None:
+                _try_places(checkpoint.placer, gangs[0], snapshot)
+            if checkpoint.sizer is not None:
+                _try_sizes(checkpoint.sizer, gangs, snapshot)
+        except Exception as error:
+            raise CheckpointError(
+                f"the smoke test failed: {told(error)}; train or export it again"
+            ) from error
+
+
+def _try_places(part: PlacePart, gang: Gang, snapshot: ClusterSnapshot) -> None:
+    capacity = FreeCapacity(snapshot.nodes, snapshot.used)
+    for task in gang.tasks:
+        peers = {Role.PS: np.zeros(1, dtype=np.int64)}
+        part.affinities(gang, task, capacity, peers, _SMOKE_TEST_SECONDS)
+
+
+def _try_sizes(part: SizePart, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> None:
+    if part.is_chooser:
+        part.choices(snapshot.waiting, snapshot, _SMOKE_TEST_SECONDS)
+    else:
+        part.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot, _SMOKE_TEST_SECONDS)

@@ -1,0 +1,118 @@
+"""Learned policies by name: a checkpoint's folder, and the policy that a SchedulingPolicy names.
+
+Checkpoints are looked for in a folder of the user's own first, then among those that come with
+Bireme, ``bireme/rl/checkpoints/NAME``.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.onnx.errors import CheckpointError
+from bireme.rl import components
+from bireme.rl.checkpoint import Checkpoint, load
+
+FOLDER: Final = Path(__file__).parent / "checkpoints"
+"""The checkpoints that come with Bireme."""
+
+
+class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a policy comes from: a SchedulingPolicy, or the settings if all fields are empty.
+
+    Attributes:
+        name: Of the SchedulingPolicy; empty for the settings.
+        orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
+        checkpoint, sha256: Name of its checkpoint, and sha256 of the card.
+    """
+
+    name: str = ""
+    orderer: str = ""
+    placer: str = ""
+    sizer: str = ""
+    checkpoint: str = ""
+    sha256: str = ""
+
+
+SETTINGS_SOURCE: Final = PolicySource()
+"""The policy of the settings."""
+
+
+def load_named(name: str, directory: str = "", sha256: str | None = None) -> Checkpoint:
+    """The checkpoint called ``name``: ``directory/name`` if there is such a folder, else a shipped.
+
+    Raises:
+        CheckpointError: there is none of that name, it is not the one with ``sha256``, or it
+            cannot be used.
+    """
+    return load(named_folder(name, directory), sha256)
+
+
+def policy_of(
+    source: PolicySource,
+    settings: SchedulingSettings,
+    make_policy: Callable[[SchedulingSettings], Policy],
+    directory: str = "",
+) -> tuple[Policy, PolicySource]:
+    """What ``source`` names over ``settings``, and ``source`` with the sha256 of its checkpoint.
+
+    A part that it leaves out is that of its checkpoint, looked for as :func:`load` does, if it has
+    one, else as in ``settings``; ``make_policy`` is :func:`bireme.registry.make_policy`.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
+        SettingError: as ``make_policy``.
+    """
+    chosen = replace(
+        settings,
+        orderer=source.orderer or settings.orderer,
+        placer=source.placer or settings.placer,
+        sizer=source.sizer or settings.sizer,
+    )
+    policy = make_policy(chosen)
+    if not source.checkpoint:
+        return policy, source
+    checkpoint = load_named(source.checkpoint, directory, source.sha256 or None)
+    free = [part for part in components.served(checkpoint.card) if not getattr(source, part)]
+    if not free:
+        raise CheckpointError(
+            f"checkpoint {source.checkpoint!r} would not be used: what it has "
+            f"({', '.join(components.served(checkpoint.card))}) is named beside it; leave that out"
+        )
+    if "orderer" in free:
+        policy = replace(policy, orderer=components.orderer_of(checkpoint))
+    if "placer" in free:
+        policy = replace(policy, placer=components.placer_of(checkpoint))
+    if "sizer" in free:
+        policy = replace(policy, sizer=components.sizer_of(checkpoint))
+    return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
+
+
+def named_folder(name: str, directory: str = "") -> Path:
+    """Where the checkpoint lies. Raises CheckpointError: nowhere."""
+    own = _folders(Path(directory)) if directory else {}
+    ours = _folders(FOLDER) if FOLDER.exists() else {}
+    found = own.get(name) or ours.get(name)
+    if found is None:
+        where = f"below checkpoint_directory {directory!r}, " if directory else ""
+        raise CheckpointError(
+            f"no checkpoint is called {name!r} {where}and none of those that come with Bireme "
+            f"({', '.join(sorted(ours)) or 'there are none'}); copy its folder below "
+            "checkpoint_directory, or correct the name"
+        )
+    return found
+
+
+def _folders(directory: Path) -> dict[str, Path]:
+    """Folders below ``directory``: a name is looked up in them, never made into a path."""
+    try:
+        return {path.name: path for path in directory.iterdir() if path.is_dir()}
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint_directory {str(directory)!r} cannot be read: {error}; name a folder that "
+            "this program may list"
+        ) from error
