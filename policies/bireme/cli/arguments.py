@@ -22,7 +22,7 @@ class UsageError(BiremeError):
 
 @contextmanager
 def naming(argument: str) -> Iterator[None]:
-    """What goes wrong inside is the fault of ``argument``.
+    """Blame ``argument`` for every error inside the block.
 
     Raises:
         UsageError: in place of every BiremeError and OSError inside.

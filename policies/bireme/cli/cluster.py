@@ -21,8 +21,6 @@ from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.credentials import CredentialsError, CredentialSource
 
-# What stops an answer.
-
 
 class ConsoleError(BiremeError):
     """The cluster cannot be asked, or has no such object; the message says what to do."""
@@ -36,7 +34,7 @@ _PAGE: Final = "500"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster, as whom, and where.
+    """A cluster to read: context, user and namespace.
 
     Attributes:
         kubeconfig: Another file than kubectl would read.
@@ -136,13 +134,13 @@ def ask(target: Target, question: Callable[[Reader], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
-# Arguments that every question to a cluster shares, in kubectl's own words.
+# --- arguments that all questions to a cluster share, named as kubectl names them -------------
 
 FORMATS: Final = ("text", "wide", "json", "yaml")
 
 
 def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> None:
-    """Which cluster, and which namespace of it."""
+    """Add the arguments that choose the cluster and the namespace."""
     add = parser.add_argument
     if namespaced:
         add("-n", "--namespace", metavar="NAME", help="default: that of the context, or of the pod")
@@ -151,13 +149,13 @@ def add_target(parser: argparse.ArgumentParser, *, namespaced: bool = True) -> N
 
 
 def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
-    """How the answer is written."""
+    """Add the argument that chooses the output format."""
     formats = FORMATS if wide else tuple(name for name in FORMATS if name != "wide")
     parser.add_argument("-o", "--output", choices=formats, default="text", help="default: text")
 
 
 def target(options: argparse.Namespace) -> Target:
-    """What :func:`add_target` has read."""
+    """Return the target that the arguments of :func:`add_target` name."""
     return Target(options.kubeconfig, options.context, getattr(options, "namespace", None))
 
 

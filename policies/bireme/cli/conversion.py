@@ -1,7 +1,10 @@
-"""A Volcano Job to a TrainingJob.
+"""Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
 
-What Volcano's controller does after events (``policies``) the operator does by itself: the gang
-is restarted as a whole when a replica fails or is lost, ``backoffLimit`` times.
+Nothing is dropped silently: every field that has another meaning here, or none, leaves a
+:class:`Note` for people that names the object, the field and the remedy.
+
+The operator does by itself what Volcano's controller does after events (``policies``): it restarts
+the gang as a whole when a replica fails or is lost, ``backoffLimit`` times.
 """
 
 import copy
@@ -15,13 +18,11 @@ from bireme.core.errors import BiremeError
 from bireme.kube import names
 from bireme.kube.api.training_job import Role
 
-# What a reader of a converted manifest must know: what changed, what is lost, what is left to do.
-#
-# Notes are for people: they name the object and the field they speak of.
+# --- notes -------------------------------------------------------------------------------------
 
 
 class Effect(StrEnum):
-    """What became of a field."""
+    """The fate of a field."""
 
     CHANGED = "changed"
     """Said otherwise, or with another meaning."""
@@ -49,7 +50,7 @@ class Notes:
     notes: list[Note] = field(default_factory=list)
 
     def changed(self, path: str, text: str) -> None:
-        """``path`` is said otherwise."""
+        """``path`` has another form."""
         self._add(path, Effect.CHANGED, text)
 
     def lost(self, path: str, text: str) -> None:
@@ -57,21 +58,18 @@ class Notes:
         self._add(path, Effect.LOST, text)
 
     def to_do(self, path: str, text: str) -> None:
-        """``path`` needs somebody's hand."""
+        """``path`` needs a person's decision."""
         self._add(path, Effect.TO_DO, text)
 
     def _add(self, path: str, effect: Effect, text: str) -> None:
         self.notes.append(Note(self.subject, path, effect, text))
 
 
-# What stops a conversion.
-
-
 class ConversionError(BiremeError):
     """A manifest cannot be converted; the message names the object, the field and the remedy."""
 
 
-# Roles and sizes of a Volcano Job's tasks.
+# --- roles and sizes of a Job's tasks ------------------------------------------------------------
 #
 # Volcano's tasks have names, Bireme's have roles: what a task is to the training. A distributed
 # framework's plugin says which task is which; else the name does. Volcano starts a Job with any
@@ -211,7 +209,7 @@ def _listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
-# What Volcano's plugins gave to pods, and the pod templates that must do without.
+# --- pod templates without Volcano's plugins -----------------------------------------------------
 #
 # Scripts written for Volcano read their index from ``VC_TASK_INDEX`` and the others' addresses from
 # files under ``/etc/volcano``. Both can be had here: the index is a label of every pod, and the
@@ -238,12 +236,12 @@ def text_of(container: Json) -> str:
 
 
 def reads_index(spec: Json) -> bool:
-    """Whether a script asks for its index."""
+    """Return True if a script reads its task index."""
     return any(_INDEX.search(text_of(container)) for container in containers(spec))
 
 
 def reads_hosts(spec: Json) -> bool:
-    """Whether a script asks for the addresses of the others."""
+    """Return True if a script reads the addresses of other tasks."""
     return any(_HOSTS.search(text_of(container)) for container in containers(spec))
 
 
@@ -466,7 +464,7 @@ def _order(tasks: Sequence[Json], made: Sequence[Json], notes: Notes) -> None:
 def _depth(
     name: str, before: Mapping[str, Sequence[str]], seen: frozenset[str] = frozenset()
 ) -> int:
-    """How many tasks in a row ``name`` depends on; what is circular ends the row."""
+    """Return the length of the chain of dependencies of ``name``; a circle ends the chain."""
     above = [task for task in before.get(name, ()) if task not in seen]
     return max((1 + _depth(task, before, seen | {name}) for task in above), default=0)
 
@@ -574,7 +572,7 @@ def _unkept(policy: Json) -> str:
     )
 
 
-# Volcano's PodGroups and Queues to Bireme's.
+# --- PodGroups and Queues ------------------------------------------------------------------------
 #
 # ``deserved`` is what a queue may take back from others, and so is Bireme's ``guaranteed``;
 # Volcano's ``guarantee`` besides keeps resources idle for it, which nothing does here. The

@@ -1,7 +1,7 @@
-"""``bireme convert``: Volcano's manifests as Bireme's, with a word on everything that differs.
+"""``bireme convert``: turn a stream of Volcano's manifests into Bireme's.
 
-Manifests go to standard output, remarks to standard error, so that the result can be piped to
-``kubectl apply`` and still be read about.
+Other kinds pass unchanged. Manifests go to standard output and remarks to standard error, so that
+the result can be piped to ``kubectl apply``. Everything is checked against Bireme's models first.
 """
 
 import argparse
@@ -20,10 +20,6 @@ from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import Queue
 from bireme.kube.api.training_job import Role, TrainingJob
 from bireme.tables import aligned
-
-# A stream of manifests, converted: Volcano's kinds become Bireme's, all others stay.
-#
-# Everything that comes out is checked against Bireme's models before anybody applies it.
 
 _MODELS: Final[Mapping[str, type[ApiModel]]] = {
     "TrainingJob": TrainingJob,

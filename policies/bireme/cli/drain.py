@@ -45,7 +45,7 @@ from bireme.rl import lookup
 from bireme.settings_source import CONFIG_VARIABLE
 from bireme.tables import aligned
 
-# --- the policy in force ------------------------------------------------------------------------
+# --- the policy in force ----------------------------------------------------------------------
 
 _CONFIG_MAPS: Final = "/api/v1/configmaps"
 _OF_OPERATOR: Final = "app.kubernetes.io/name=bireme,app.kubernetes.io/component=operator"
@@ -54,7 +54,7 @@ _KEY: Final = "settings.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the operator runs with.
+    """Settings of the operator.
 
     Attributes:
         source: Where that was read, in words.
@@ -123,7 +123,7 @@ async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str,
 
 
 def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInForce:
-    """What decides: ``active``, the SchedulingPolicy that counts, or else the settings.
+    """Return the policy in force: of the SchedulingPolicy ``active``, or else of the settings.
 
     Raises:
         ConsoleError: the settings name a policy that cannot be loaded here.
@@ -167,12 +167,12 @@ def _refuse_classes(whose: str, *policies: str) -> None:
             )
 
 
-# --- what would move -----------------------------------------------------------------------------
+# --- what would move ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What becomes of one gang.
+    """The effect of the drain on one gang.
 
     Attributes:
         replicas: How many of its replicas are on the nodes that are drained.
@@ -189,7 +189,7 @@ class Move:
 
 
 def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy) -> list[Move]:
-    """What becomes of every gang on the nodes called ``drained``, by namespace and name.
+    """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name.
 
     Raises KeyError for a node that is not in ``snapshot``.
     """
@@ -202,7 +202,7 @@ def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy)
 
 
 def _on(running: RunningGang, rows: IntArray) -> int:
-    """How many of its replicas are on ``rows``."""
+    """Return the number of its replicas on ``rows``."""
     return sum(_counted(running, rows).values())
 
 
@@ -214,7 +214,7 @@ def _counted(running: RunningGang, rows: IntArray) -> dict[str, int]:
 
 
 def _goes_on(running: RunningGang, rows: IntArray) -> bool:
-    """Whether an elastic gang can do without its replicas there."""
+    """Return True if the elastic gang can lose its replicas there."""
     if not running.gang.is_elastic or running.anchor_row in rows:
         return False
     lost = _counted(running, rows)
@@ -266,7 +266,7 @@ def _move(running: RunningGang, rows: IntArray, is_whole: bool, decision: Decisi
 _PODS: Final = "/api/v1/pods"
 
 
-# --- the command ---------------------------------------------------------------------------------
+# --- the command -------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -353,7 +353,7 @@ async def state_of(
 
 
 def _is_moved(pod: wire.V1Pod) -> bool:
-    """Whether ``kubectl drain`` would evict it."""
+    """Return True if ``kubectl drain`` would evict the pod."""
     return pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
 
 

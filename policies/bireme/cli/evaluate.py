@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is judged, and by whom."""
+    """The checkpoint to evaluate, and its recipe."""
 
     folder: Path
     recipe_name: str

@@ -44,7 +44,7 @@ GPUS_PER_NODE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What the arguments stand for.
+    """A checked set of simulations.
 
     Attributes:
         traces: By seed; the same one for all unless it is generated.
@@ -75,7 +75,7 @@ class Experiment:
 
 
 def set_up(options: argparse.Namespace) -> Experiment:
-    """What ``options`` of ``bireme simulate`` ask for.
+    """Set up the experiment that ``options`` of ``bireme simulate`` describe.
 
     Raises:
         UsageError: one of them cannot be used.
@@ -208,7 +208,7 @@ def _named(name: str) -> list[str]:
 
 
 def _parts_at(name: str) -> Collection[str]:
-    """Which parts the checkpoint called ``name`` can be; none if it is no name of a checkpoint."""
+    """Return the parts that checkpoint ``name`` provides; none if there is no such checkpoint."""
     if not name.startswith(registry.CHECKPOINT):
         return ()
     card, _ = read_card(Path(name.removeprefix(registry.CHECKPOINT)))

@@ -29,11 +29,11 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
 
     policy = ask(common.target(options), question)
     data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
-    common.write(options.output, data, "\n".join(_told(policy)) + "\n")
+    common.write(options.output, data, "\n".join(_lines(policy)) + "\n")
     return 0
 
 
-def _told(policy: Json) -> Iterator[str]:
+def _lines(policy: Json) -> Iterator[str]:
     spec, status = policy["spec"], policy.get("status") or {}
     yield f"SchedulingPolicy {policy['metadata']['name']}, stage {spec.get('stage', 'Active')}"
     yield ""

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    """Who is tried, and by what one is chosen."""
+    """Add the arguments for the models and the criterion of their choice."""
     add = parser.add_argument
     add(
         "--models",

@@ -26,10 +26,10 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class GangLine:
-    """What a listing shows of a gang. Times in POSIX seconds.
+    """One line of a listing of gangs. Times in POSIX seconds.
 
     Attributes:
-        position: 1 is the next to be admitted, over all queues; None when it does not wait.
+        position: 1 is the next to be admitted, over all queues; up to ``now``.
         waits: Whether it wants to start and has no places.
         earliest, latest: When it should start, as far as anybody can say.
         coverage_percent: How many of 100 such ranges hold the start, where that is known.
@@ -68,7 +68,7 @@ class GangLine:
         return f"{self.namespace}/{self.name}"
 
     def waiting_seconds(self, now: float) -> float:
-        """How long it has waited in all, while it waits."""
+        """Return the seconds it has waited in all; up to ``now``."""
         since = self.queued if self.queued is not None else self.created
         return self.waited_before_seconds + (max(0.0, now - since) if since is not None else 0.0)
 
@@ -135,7 +135,7 @@ def in_line(manifests: Iterable[Json]) -> list[GangLine]:
 
 
 def is_owned(manifest: Json) -> bool:
-    """Whether a PodGroup is that of a TrainingJob, which speaks for it."""
+    """Return True if a PodGroup belongs to a TrainingJob, which is listed instead."""
     owners = (manifest.get("metadata") or {}).get("ownerReferences") or ()
     return manifest.get("kind") == "PodGroup" and any(
         names.is_training_job(o.get("apiVersion", ""), o.get("kind", "")) for o in owners

@@ -34,12 +34,12 @@ def run(options: argparse.Namespace, _arguments: Sequence[str]) -> int:
         text = "\n".join(aligned([list(row) for row in registry.describe()], left=3)) + "\n"
     else:
         with naming("NAME"):
-            text = _shown(options.name)
+            text = _card_text(options.name)
     sys.stdout.write(text)
     return 0
 
 
-def _shown(name: str) -> str:
+def _card_text(name: str) -> str:
     is_folder = name.startswith(registry.CHECKPOINT)
     folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else FOLDER / name
     found = [] if is_folder else registry.explain(name)

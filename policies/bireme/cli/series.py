@@ -1,4 +1,4 @@
-"""Which series a command reads: the arguments that ``bireme forecast`` shares with others.
+"""Arguments of ``bireme forecast`` and ``bireme train`` that choose the series to read.
 
 Lengths of time are numbers of intervals (``24``) or durations (``5m``, ``1h``, ``14d``, ``1w``).
 """

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def document(experiment: Experiment, comparison: Comparison, command: str) -> dict[str, object]:
-    """What ``--json`` writes.
+    """Return the document that ``--json`` writes.
 
     ``bireme`` (the version), ``command``, ``trace`` (name, jobs, treatments: how many rows met
     which), ``cluster`` (nodes, gpus), ``physics`` (the fields of
@@ -171,7 +171,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def policy_names(text: str) -> list[str]:
-    """What ``--policy`` names, each once; ArgumentTypeError otherwise."""
+    """Parse ``--policy``: names, each once; ArgumentTypeError otherwise."""
     return _once(text, [part.strip() for part in text.split(",")])
 
 

@@ -1,7 +1,8 @@
-"""``bireme submit``: checked before it is sent, and followed until it runs if that is wanted.
+"""``bireme submit``: check manifests, send them and, on request, follow them until they run.
 
-All manifests are checked first, here and by the API server (a dry run); one that is wrong keeps
-all of them from being sent.
+All manifests are checked first, here and by a dry run of the API server; one error keeps all of
+them from being sent. Errors are what the API server or the operator would refuse. Hints are allowed
+but seldom meant: a template that chooses its node, a job without an estimated duration.
 """
 
 import argparse
@@ -28,11 +29,6 @@ from bireme.kube.api.training_job import TrainingJob
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
 
-# What is wrong with a manifest before it is sent, and what its author may not have meant.
-#
-# Errors are what the API server or the operator would refuse. Hints are allowed and seldom meant:
-# a template that chooses its node, a job that could go ahead of others if it said how long it runs.
-
 MODELS: Final[dict[str, type[ApiModel]]] = {"TrainingJob": TrainingJob, "PodGroup": PodGroup}
 _OVERRULED: Final = {
     "nodeName": "the operator chooses the node",
@@ -43,14 +39,14 @@ _OVERRULED: Final = {
 
 @dataclass(slots=True)
 class Findings:
-    """What was found about one manifest, each with its field."""
+    """Errors and hints about one manifest, each with its field."""
 
     errors: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
 
 
 def lint(manifest: Json) -> Findings:
-    """What the manifest alone tells."""
+    """Check a manifest on its own."""
     found = Findings()
     if stranger := _no_kind_of_ours(manifest):
         found.errors.append(stranger)
@@ -58,7 +54,7 @@ def lint(manifest: Json) -> Findings:
     try:
         MODELS[manifest["kind"]].model_validate(manifest)
     except pydantic.ValidationError as error:
-        found.errors += [_told(problem) for problem in error.errors()]
+        found.errors += [_problem(problem) for problem in error.errors()]
         return found
     if manifest["kind"] == "TrainingJob":
         found.hints += _hints(manifest.get("spec") or {})
@@ -66,7 +62,7 @@ def lint(manifest: Json) -> Findings:
 
 
 def lint_queue(manifest: Json, queues: list[Json]) -> Iterator[str]:
-    """What is wrong between the gang and its queue."""
+    """Yield the conflicts between the gang and its queue."""
     spec = manifest.get("spec") or {}
     name = spec.get("queue") or names.DEFAULT_QUEUE
     queue = next((q for q in queues if q["metadata"]["name"] == name), None)
@@ -88,7 +84,7 @@ def _no_kind_of_ours(manifest: Json) -> str:
     return ""
 
 
-def _told(problem: Any) -> str:
+def _problem(problem: Any) -> str:
     path = ".".join(str(part) for part in problem["loc"]) or "the manifest"
     given = "" if problem["type"] == "missing" else f", not {cleaned(ascii(problem['input']))[:80]}"
     said = problem["msg"].removeprefix("Value error, ")
@@ -184,7 +180,7 @@ async def check(reader: Reader, manifests: Sequence[Json]) -> None:
 
 
 async def _refusal(reader: Reader, manifest: Json) -> list[str]:
-    """What the API server says against it."""
+    """Return the API server's objections to it, by a dry run."""
     try:
         await reader.client.request(
             "POST",

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _recipe(options: argparse.Namespace) -> Trainable:
-    """What is to be made, of the series where one is given."""
+    """Return the recipe to train, with its series where one is given."""
     if options.name in FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
 
 
 def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
-    """What came out, and what to type next."""
+    """Return the lines that say what was reached and what to type next."""
     from bireme.training.runs import told
 
     kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
@@ -124,7 +124,7 @@ def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
 
 
 def _next(name: str, recipe: Trainable, folder: str) -> str:
-    """What judges what was made."""
+    """Return the command that evaluates the new checkpoint."""
     if name in FORECASTERS:
         return f"bireme forecast --gru {folder} --series FILE"
     setting = next(iter(cast(Recipe, recipe).settings), "NAME")

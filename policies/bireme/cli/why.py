@@ -1,8 +1,7 @@
-"""Why a gang is where it is: the dominant reason first, then the chain behind it.
+"""``bireme why``: explain where a gang is, the dominant reason first.
 
-The chain is order (position, and every factor of the priority in numbers), who is ahead, when it
-should start, what its queue may still hold, and what would help. As data for programs, as text
-for people.
+Then follow its position, every factor of its priority in numbers, the gangs ahead of it, when it
+should start, what its queue may still hold, and what would help. As JSON or as text.
 """
 
 import argparse
@@ -20,13 +19,11 @@ from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 
-# What helps, by reason: what time does by itself and what only a person can do.
-
 REMEDIES: Final[Mapping[Reason, str]] = {
     Reason.QUEUE_NOT_FOUND: "change spec.queue, or ask an administrator for the queue",
     Reason.QUEUE_CLOSED: "change spec.queue, or ask an administrator to open the queue",
     Reason.QUEUE_FORBIDDEN: "change spec.queue, or ask for the namespace to be selected",
-    Reason.QUEUE_INVALID: "an administrator must mend the queue or one above it",
+    Reason.QUEUE_INVALID: "an administrator must correct the queue or one above it",
     Reason.PRIORITY_CLASS_NOT_FOUND: "change spec.priorityClassName, or ask for the class",
     Reason.SPEC_INVALID: "change the spec as the message says; waiting does not help",
     Reason.TEMPLATE_INVALID: "change the pod template as the message says; waiting does not help",
@@ -79,7 +76,7 @@ REMEDIES: Final[Mapping[Reason, str]] = {
 
 
 def remedy(reason: str) -> str:
-    """What helps; empty where there is nothing to say."""
+    """Return advice for a reason; empty where there is none."""
     return next((said for known, said in REMEDIES.items() if known == reason), "")
 
 
@@ -212,7 +209,7 @@ class Explanation:
 
 
 def starts_in(gang: GangLine, now: float) -> str:
-    """How long it should still wait; as a range where it says how many starts such ranges hold."""
+    """Format the remaining wait; as a range where its coverage is known."""
     if gang.earliest is None:
         return "-"
     soonest = duration(max(0.0, gang.earliest - now))
@@ -238,7 +235,7 @@ def _summary(other: GangLine, now: float) -> str:
 
 
 def _holdings(queue: Json) -> str:
-    """What the queue holds of its limits, resource by resource."""
+    """Format the use of the queue's limits, resource by resource."""
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
     used, limit = status.get("usage") or {}, spec.get("limit") or {}
     parts = []
@@ -258,7 +255,7 @@ def _written(seconds: float | None) -> str | None:
     return None if seconds is None else quantities.format_timestamp(seconds)
 
 
-# ``bireme why``: why one job waits, or where it is; the dominant reason first.
+# --- the command -------------------------------------------------------------------------------
 
 _PLURALS = {
     name: names.PLURALS[kind]
