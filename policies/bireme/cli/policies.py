@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bireme import registry
 from bireme.cli.arguments import naming
-from bireme.onnx.cards import told
+from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.lookup import FOLDER
 from bireme.tables import aligned
@@ -45,5 +45,5 @@ def _card_text(name: str) -> str:
     found = [] if is_folder else registry.explain(name)
     texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
     if is_folder or folder.is_dir():
-        texts.append(told(*read_card(folder)))
+        texts.append(card_text(*read_card(folder)))
     return "\n".join(texts)

@@ -137,7 +137,7 @@ _MOST_STEPS: Final = 4096
 _Steps = Annotated[int, Meta(ge=1, le=_MOST_STEPS)]
 
 
-class ForecastCard(cards.Made, frozen=True, kw_only=True):
+class ForecastCard(cards.BaseCard, frozen=True, kw_only=True):
     """Everything about a forecasting network but its weights.
 
     Attributes:

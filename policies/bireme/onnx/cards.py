@@ -1,6 +1,7 @@
-"""The card of a checkpoint: what it is, how it was made, how it did, and which files belong to it.
+"""The card of a checkpoint: what it is, how it was made, how well it does, and its files.
 
-A card is JSON. Its sha256 names the checkpoint, because the card holds the sha256 of every part.
+A card is JSON. Its sha256 names the checkpoint, because the card holds the sha256 of every file.
+:func:`card_text` formats the card of a policy for people.
 """
 
 import re
@@ -14,26 +15,35 @@ from bireme.core.policy import PartName
 from bireme.onnx.errors import CheckpointError
 
 CARD_FILE: Final = "card.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Version of the format; others are refused."""
 MOST_CARD_BYTES: Final = 256 * 1024
 MOST_PART_BYTES: Final = 16 * 1024 * 1024
 
 Text = Annotated[str, Meta(min_length=1)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Commit = Annotated[str, Meta(pattern="^[0-9a-f]{40}(-dirty)?$")]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.onnx$")]
 Size = Annotated[int, Meta(ge=1)] | Text
 Shapes = dict[Text, tuple[Size, ...]]
-_T = TypeVar("_T")
+VERSIONED: Final = ("bireme", "torch", "onnx", "numpy")
+"""Packages whose versions every card states."""
+_TRAINING: Final = ("steps", "minutes")
+_T = TypeVar("_T", bound="BaseCard")
+_S = TypeVar("_S")
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all parts of a card share: nothing changes, and nothing unknown is read."""
+    """Base of all structures of a card: immutable, and unknown fields are refused."""
 
 
 class Result(_Struct, frozen=True, kw_only=True):
-    """What was reached in one setting, beside the best of its rivals.
+    """One metric in one setting, beside the best baseline of that evaluation.
 
-    ``interval`` is that of 95 %, ``command`` measures it again.
+    Attributes:
+        interval: 95 %, by bootstrap over seeds.
+        rival, rival_value: Name of the best baseline and its mean.
+        command: Measures it again.
     """
 
     setting: Text
@@ -46,17 +56,17 @@ class Result(_Struct, frozen=True, kw_only=True):
 
 
 class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One network and how it is fed.
+    """One network, its file and its encoder.
 
     Attributes:
         file: Its ONNX file, beside the card.
         sha256, bytes: Of that file.
-        opset: Version of ONNX' operators that it is written in.
+        opset: Version of ONNX' operators in the file.
         encoder: Name and version of the encoder of its inputs.
         inputs, outputs: Shapes by name; a text is an axis whose size varies.
-        stops_others: Whether an orderer's score is also what stopping others is judged by (see
-            :class:`~bireme.core.policy.Ranked`). Such a score must not depend on waiting, nor on
-            who else is there.
+        stops_others: Whether running gangs may be stopped for a higher score (see
+            :class:`~bireme.core.policy.Ranked`). Such a score must not depend on how long a gang
+            has waited, nor on other gangs.
     """
 
     file: FileName
@@ -70,14 +80,14 @@ class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The networks of a checkpoint; at least one."""
+    """The networks of a policy's checkpoint; at least one."""
 
     orderer: PartCard | None = None
     placer: PartCard | None = None
     sizer: PartCard | None = None
 
     def by_name(self) -> dict[PartName, PartCard]:
-        """Those that there are."""
+        """Return the networks that exist, by name."""
         every: dict[PartName, PartCard | None] = {
             "orderer": self.orderer,
             "placer": self.placer,
@@ -86,15 +96,23 @@ class Parts(_Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {name: part for name, part in every.items() if part is not None}
 
 
-class Made(_Struct, frozen=True, kw_only=True):
-    """What every card tells: what was made, from what, and how well it does.
+class BaseCard(_Struct, frozen=True, kw_only=True):
+    """The fields of every card.
 
     Attributes:
-        summary: What it does, in one sentence.
-        made: The date, as 2026-11-21.
-        command: What trains it again.
-        data: What it was trained on, in words.
+        name, summary: Of the checkpoint; the summary is one sentence.
+        paper: Its source; empty for none.
+        made: Date of the training, as 2026-11-21.
+        command: Trains it again.
+        commit: Commit of the sources it was trained with, with ``-dirty`` if they were changed;
+            None if unknown. Checkpoints that come with Bireme have the commit that added them.
+        versions: Of Bireme, torch, onnx and numpy, by name; "unknown" where nobody knows.
+        seeds: Of the training, one for each training.
+        data: What it was trained on.
+        split: Which data it was trained on, validated with and evaluated on.
         training: Numbers of the training by name.
+        results: Of evaluations.
+        notes: What to know to read the results.
     """
 
     format: int = FORMAT
@@ -103,17 +121,18 @@ class Made(_Struct, frozen=True, kw_only=True):
     paper: str
     made: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     command: Text
+    commit: Commit | None
+    versions: dict[Text, Text]
     seeds: tuple[int, ...]
     data: Text
+    split: Text
     training: dict[Text, float]
     results: tuple[Result, ...]
+    notes: tuple[Text, ...] = ()
 
 
-class Card(Made, frozen=True, kw_only=True):
-    """Everything about a policy's checkpoint but its weights.
-
-    ``steps`` and ``minutes`` are among the numbers of its training.
-    """
+class Card(BaseCard, frozen=True, kw_only=True):
+    """The card of a policy's checkpoint; ``training`` has ``steps`` and ``minutes``."""
 
     parts: Parts
 
@@ -122,13 +141,13 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-def encode(card: Made) -> bytes:
-    """``card`` as the bytes of its file."""
+def encode(card: BaseCard) -> bytes:
+    """Return the bytes of the file of ``card``."""
     return msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"
 
 
 def decode(text: bytes, where: object) -> Card:
-    """The card written in ``text``; ``where`` says where that lies.
+    """Return the card of a policy from ``text``, the file ``where``.
 
     Raises:
         CheckpointError: it is no card of this format.
@@ -136,24 +155,30 @@ def decode(text: bytes, where: object) -> Card:
     card = decode_as(text, Card, where)
     if not card.parts.by_name():
         raise CheckpointError(f"{where}: parts is empty; give an orderer, a placer or a sizer")
-    for key in ("steps", "minutes"):
+    for key in _TRAINING:
         if key not in card.training:
             raise CheckpointError(f"{where}: training has no {key!r}; state how many")
     return card
 
 
 def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
-    """The card of that ``kind`` in ``text``; raises CheckpointError as :func:`decode`."""
+    """Return the card of that ``kind`` from ``text``; raises CheckpointError as :func:`decode`."""
     version = _decoded(text, _Format, where).format
     if version != FORMAT:
         raise CheckpointError(
             f"{where}: format is {version}, this Bireme reads format {FORMAT}; export the "
             "checkpoint with this version of Bireme, or run the version that made it"
         )
-    return _decoded(text, kind, where)
+    card = _decoded(text, kind, where)
+    for package in VERSIONED:
+        if package not in card.versions:
+            raise CheckpointError(
+                f'{where}: versions has no {package!r}; state its version, or "unknown"'
+            )
+    return card
 
 
-def _decoded(text: bytes, kind: type[_T], where: object) -> _T:
+def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
@@ -168,7 +193,7 @@ def _decoded(text: bytes, kind: type[_T], where: object) -> _T:
 
 
 def _value_at(text: bytes, message: str) -> str:
-    """What stands where ``message`` points, in words; empty where it points at nothing."""
+    """Return the value at the path in ``message`` as text; empty if there is none."""
     path = re.search(r"`\$((?:\.\w+|\[\d+\])+)`", message)
     if path is None:
         return ""
@@ -181,39 +206,43 @@ def _value_at(text: bytes, message: str) -> str:
     return f" (it is {str(value)[:80]!r})"
 
 
-# A checkpoint's card as text for a person.
+# --- text for people --------------------------------------------------------------------------
 
 
-def told(card: Card, sha256: str) -> str:
-    """What the policy is, what it was trained on, how it did, and which files it consists of."""
+def card_text(card: Card, sha256: str) -> str:
+    """Format ``card``: summary, how it was made, results, and the networks it consists of."""
     lines = [f"{card.name}: {card.summary}", ""]
-    lines += [f"{what:<12}{text}" for what, text in _facts(card, sha256) if text]
+    lines += [f"{label:<12}{text}" for label, text in _fields(card, sha256) if text]
     if card.results:
-        lines += ["", "Results, with 95 % intervals:", *map(_result, card.results)]
+        lines += ["", "Results, with 95 % intervals:", *map(_result_line, card.results)]
         commands = dict.fromkeys(result.command for result in card.results)
         lines += ["Measured by:", *(f"  {command}" for command in commands)]
+    lines += [f"Note: {note}" for note in card.notes]
     for name, part in card.parts.by_name().items():
-        lines += ["", *_part(name, part)]
+        lines += ["", *_part_lines(name, part)]
     return "\n".join(lines) + "\n"
 
 
-def _facts(card: Card, sha256: str) -> Iterator[tuple[str, str]]:
+def _fields(card: Card, sha256: str) -> Iterator[tuple[str, str]]:
     yield "paper", card.paper
     yield "trained on", card.data
+    yield "split", card.split
     yield "training", ", ".join(f"{name} {value:,.10g}" for name, value in card.training.items())
     yield "seeds", ", ".join(map(str, card.seeds))
     yield "command", card.command
     yield "made", card.made
+    yield "commit", card.commit or "unknown"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in card.versions.items())
     yield "sha256", sha256
 
 
-def _result(result: Result) -> str:
+def _result_line(result: Result) -> str:
     low, high = result.interval
     rival = f"; {result.rival} {result.rival_value:.4g}" if result.rival else ""
     return f"  {result.setting}, {result.metric}: {result.value:.4g} [{low:.4g}, {high:.4g}]{rival}"
 
 
-def _part(name: str, part: PartCard) -> Iterator[str]:
+def _part_lines(name: str, part: PartCard) -> Iterator[str]:
     claim = ", its score is also the claim" if part.stops_others else ""
     yield f"{name}: {part.file}, {part.bytes:,} bytes, opset {part.opset}{claim}"
     yield f"  encoder {part.encoder}"

@@ -9,10 +9,12 @@ import contextlib
 import datetime
 import io
 import logging
+import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 OPSET: Final = 18
 TOLERANCE: Final = 1e-4
 """How far an exported network's answers may be from torch's, absolute and relative."""
+_GIT_SECONDS: Final = 10.0
 _TRIED: Final = (1, 2, 5, 33, 130)
 _TRACED: Final = 3
 """Size of dynamic axes while the network is traced; torch takes 0 and 1 for constants."""
@@ -77,11 +80,17 @@ def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Check
 
 
 class Named(Protocol):
-    """A recipe, as far as its card speaks of it; ``paper`` is empty where there is none."""
+    """The attributes of a recipe that its card repeats.
+
+    Attributes:
+        paper: Its source; empty for none.
+        split: What it is trained on, validated with and evaluated on.
+    """
 
     name: str
     summary: str
     paper: str
+    split: str
 
 
 def export_run(
@@ -105,8 +114,11 @@ def export_run(
         paper=recipe.paper,
         made=today(),
         command=run.command or f"bireme train {recipe.name} --seed {run.seed}",
+        commit=source_commit(),
+        versions=versions(),
         seeds=(run.seed,),
         data=data,
+        split=recipe.split,
         training={**numbers, "minutes": round(run.seconds / 60, 1)},
         results=(),
         parts=Parts(),
@@ -115,8 +127,41 @@ def export_run(
 
 
 def today() -> str:
-    """The date of the run, as cards have it."""
+    """Return the date of the run, as cards have it."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()  # noqa: TID251
+
+
+def versions() -> dict[str, str]:
+    """Return the installed versions of the packages that cards name."""
+    return {package: version(package) for package in cards.VERSIONED}
+
+
+def source_commit(file: Path = Path(__file__)) -> str | None:
+    """Return the commit of the checkout that ``file`` belongs to, with ``-dirty`` if changed.
+
+    None where Bireme is installed otherwise, or git is missing.
+    """
+    if not _git(file.parent, "ls-files", file.name):  # a virtual environment inside a checkout
+        return None
+    commit = _git(file.parent, "rev-parse", "HEAD")
+    changes = _git(file.parent, "status", "--porcelain", "--untracked-files=no", ":/")
+    return f"{commit}-dirty" if commit and changes else commit or None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git prints in ``folder``; empty if it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603  # no argument is of a user's making
+            ["git", *arguments],  # noqa: S607  # the user's own git
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _write(name: PartName, part: Trained, folder: Path) -> PartCard:

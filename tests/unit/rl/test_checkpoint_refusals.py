@@ -51,12 +51,15 @@ def test_loading_writes_nothing(folder: Path) -> None:
 # --- the card ---------------------------------------------------------------------------------
 
 CARDS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("format is 2, this Bireme reads format 1", lambda c: c.update(format=2)),
+    ("format is 1, this Bireme reads format 2", lambda c: c.update(format=1)),
     ("missing required field `format`", lambda c: c.pop("format")),
     ("unknown field `colour`", lambda c: c.update(colour="red")),
     ("unknown field `steps`", lambda c: c["parts"]["orderer"].update(steps=1)),
     (r"Expected `int`, got `str` .*\(it is 'many'\)", lambda c: c.update(seeds=["many"])),
     (r"`\$.made` \(it is 'today'\)", lambda c: c.update(made="today")),
+    ("missing required field `split`", lambda c: c.pop("split")),
+    (r"`\$.commit` \(it is 'main'\)", lambda c: c.update(commit="main")),
+    ("versions has no 'torch'", lambda c: c["versions"].pop("torch")),
     ("parts is empty", lambda c: c.update(parts={})),
     ("training has no 'minutes'", lambda c: c["training"].pop("minutes")),
     ("encoder 'none/1' is no encoder of gangs", lambda c: orderer(c).update(encoder="none/1")),

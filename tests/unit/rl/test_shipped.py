@@ -11,6 +11,7 @@ from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
+from bireme.onnx.cards import VERSIONED
 from bireme.rl import builtin, lookup
 from bireme.rl.components import served
 from bireme.testing import a_gang, a_snapshot, a_task, racks
@@ -57,6 +58,15 @@ def test_a_card_says_how_to_train_it_again_within_half_an_hour_and_how_it_did(
     assert all(result.command.startswith("bireme evaluate") for result in card.results)
 
 
+@each
+def test_a_card_states_commit_versions_and_split(folder: Path) -> None:
+    card = builtin.checkpoint(folder.name).card
+    assert card.commit is not None
+    assert set(card.versions) == set(VERSIONED)
+    assert "trained on" in card.split
+    assert "evaluated on" in card.split
+
+
 def test_the_registry_names_every_part_that_is_shipped_and_no_other() -> None:
     named = {
         (part, name)
@@ -87,7 +97,9 @@ def test_its_card_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["policies", "show", folder.name]) == 0
     shown = capsys.readouterr().out
     assert builtin.checkpoint(folder.name).sha256 in shown
-    assert builtin.checkpoint(folder.name).card.summary in shown
+    card = builtin.checkpoint(folder.name).card
+    assert all(text in shown for text in (card.summary, card.split, str(card.commit), *card.notes))
+    assert f"torch {card.versions['torch']}" in shown
 
 
 def test_the_wheel_contains_every_file_of_every_shipped_checkpoint(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
     out = tmp_path / "run"
     assert main(["train", ECHO, "--out", str(out)]) == 0
     told = capsys.readouterr()
-    assert "trained toyworlds.recipe:EchoRecipe in" in told.out
+    assert f"trained {ECHO} in" in told.out
     assert f"bireme evaluate {out}/checkpoint --recipe {ECHO} --setting plain" in told.out
     assert "echo: 128 of 1,536 steps; return" in told.err
     assert (out / "curves.png").exists()

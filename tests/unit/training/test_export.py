@@ -1,5 +1,7 @@
 """From torch to a folder that is served: the same answers at every size, and nothing else in it."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from bireme.onnx.cards import Parts
+from bireme.onnx.cards import VERSIONED, Parts
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.training.export import Trained, export
+from bireme.training.export import Trained, export, source_commit, versions
 from tests.support.networks import checkpoints, encoders
 from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
 
@@ -138,3 +140,36 @@ def test_a_network_that_does_not_answer_as_its_export_does_is_refused(tmp_path: 
             {"orderer": Trained(network, GANG_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
         )
     assert network.training
+
+
+# --- where a card comes from ------------------------------------------------------------------
+
+
+def test_versions_are_those_of_the_packages_that_cards_name() -> None:
+    assert set(versions()) == set(VERSIONED)
+    assert versions()["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_checkout_and_says_whether_it_was_changed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(
+            ["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    source = tmp_path / "module.py"
+    source.write_text("1")
+    assert source_commit(source) is None
+    git("init", "-q")
+    assert source_commit(source) is None
+    git("add", ".")
+    git("commit", "-qm", "Begin")
+    commit = git("rev-parse", "HEAD")
+    assert source_commit(source) == commit
+    source.write_text("2")
+    assert source_commit(source) == f"{commit}-dirty"
+    installed = tmp_path / "installed.py"
+    installed.write_text("")
+    assert source_commit(installed) is None

@@ -137,6 +137,10 @@ class DasRecipe:
         "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cloud "
         "via reinforcement learning, KDD 2023"
     )
+    split = (
+        "trained on small and medium clusters drawn anew for every sequence; validated with seeds "
+        "from 500,000; evaluated on seeds from 0, and on large clusters, which it has never seen"
+    )
     settings = evaluation.SETTINGS
     primary = (METRICS[0], True)
     communicates = True

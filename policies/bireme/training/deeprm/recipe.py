@@ -45,6 +45,10 @@ class DeepRmRecipe(ABC):
     name: str
     summary: str
     paper = "Liang et al., Data centers job scheduling with deep reinforcement learning, PAKDD 2020"
+    split = (
+        "trained on arrivals drawn anew for every episode; validated with seeds from 1,000,000; "
+        "evaluated on seeds from 0"
+    )
     settings = SETTINGS
     primary = PRIMARY
     setting: Setting

@@ -29,7 +29,7 @@ from bireme.forecasting.networks import (
 )
 from bireme.forecasting.series import Series, TooShort, origins_between
 from bireme.training.algorithm import Callback, Progress
-from bireme.training.export import compare, exported, today
+from bireme.training.export import compare, exported, source_commit, today, versions
 
 # The network: a GRU reads the last values, one head says for every lead what to go by.
 #
@@ -250,6 +250,7 @@ def served(
     seed: int,
     training: dict[str, float],
     command: str = "",
+    split: str = "trained on the whole series, neither validated nor evaluated",
 ) -> tuple[Network, bytes]:
     """``network`` as it is served, with its card, and the ONNX file.
 
@@ -263,8 +264,11 @@ def served(
         paper=PAPER,
         made=today(),
         command=command or "bireme forecast --gru train",
+        commit=source_commit(),
+        versions=versions(),
         seeds=(seed,),
         data=data,
+        split=split,
         training=training,
         results=(),
         step_seconds=step_seconds,

@@ -182,6 +182,12 @@ _CREDIT: Final = (
     f"{JUDGED_DAYS} days"
 )
 
+_SPLIT: Final = (
+    f"trained on generated demand and on all but the last {JUDGED_DAYS} days of real series, for a "
+    f"fixed number of steps without validation; evaluated on the last {JUDGED_DAYS} days of other "
+    "generated demand and of the real series"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Course:
@@ -193,6 +199,7 @@ class _Course:
     data: str
     updates: int
     held_out: Mapping[str, Sequence[Series]]
+    split: str = "trained on the whole series, neither validated nor evaluated"
 
 
 class GruRecipe:
@@ -226,6 +233,7 @@ class GruRecipe:
             course.frame,
             step_seconds=course.step_seconds,
             data=course.data,
+            split=course.split,
             seed=run.seed,
             command=run.command,
             training={"steps": fitting.updates, "rows": len(course.rows), "minutes": minutes},
@@ -254,7 +262,7 @@ class GruRecipe:
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
-        return _Course(frame, HOUR, joined(rows), data, updates, held_out)
+        return _Course(frame, HOUR, joined(rows), data, updates, held_out, _SPLIT)
 
     def _results(self, course: _Course, made: Network) -> tuple[Result, ...]:
         gru = Gru(train=lambda _: made)

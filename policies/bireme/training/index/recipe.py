@@ -40,6 +40,10 @@ class IndexRecipe:
     name = "learned-index"
     summary = "Orders a cluster's gangs by a learned index of service so far, estimate and size"
     paper = ""
+    split = (
+        "trained on days 3 to 41 of Philly, validated with days 42 to 48, evaluated on days 49 to "
+        "70 and on Muri's traces, which it has never seen"
+    )
     settings: Mapping[str, str] = {
         f"{trace}-{load}{charged}": f"{what}, offered load {load}{_CHARGED if charged else ''}"
         for trace, what in _WHAT.items()

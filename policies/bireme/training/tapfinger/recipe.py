@@ -126,6 +126,10 @@ class TapfingerRecipe:
         "Li et al., Task placement and resource allocation for edge machine learning: a GNN-based "
         "multi-agent reinforcement learning paradigm, IEEE TPDS 2023"
     )
+    split = (
+        "trained on jobs drawn anew for every sequence; validated with seeds from 500,000; "
+        "evaluated on seeds from 0, and on the authors' traces, which it has never seen"
+    )
     settings = evaluation.SETTINGS
     primary = evaluation.PRIMARY
     design = Design()
