@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bireme.simulator.outcome import JobRecord, Outcome
+from tests.support.history.observed import ENDED, World, phase_of, planned_nodes
 from tests.support.history.records import Key, Record, in_order
-from tests.support.history.world import ENDED, World, phase_of, planned_nodes
 
 Kind = Literal["start", "stop", "resize"]
 Places = Mapping[tuple[str, str], int]

@@ -14,7 +14,7 @@ from benchmarks.timings.machine import CpuMeter, resident_mib
 from benchmarks.timings.measurements import Result, Row, Sample, at_most
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.discovery import DiscoverableApi
+from tests.support.fakeapi.server import DiscoverableApi
 from tools.controlplane.ports import free_ports
 from tools.controlplane.process import Process
 

@@ -23,7 +23,7 @@ from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
 from bireme.training.gru.recipe import demand
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.night_terms import put
+from tests.support.operator_term.nightly import put
 
 _AIM_SECONDS: Final = 120.0
 _AIM_MIB: Final = 500.0

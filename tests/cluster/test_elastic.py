@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.check import check
+from tests.support.history.observed import planned_nodes
+from tests.support.history.observer import check
 from tests.support.history.recorder import Recorder
 from tests.support.history.records import Record, in_order
-from tests.support.history.world import planned_nodes
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
 from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario.helm import Helm
-from tests.support.scenario.installed import (
+from tests.support.scenario.helm import (
     NAMESPACE,
+    Helm,
     config_map,
     container,
     install,

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
 from tests.support.scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
@@ -14,7 +14,6 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.promises import kept_promises
 from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
 from tools.controlplane.stack import BiremeStack
 

@@ -6,9 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from bireme.core.estimates import FEWEST_RUNS
-from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
 from tests.support.scenario.manifests import Manifest, annotations, task, training_job
-from tests.support.scenario.promises import kept_promises
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.stack import BiremeStack
 

@@ -12,9 +12,8 @@ from typing import Literal
 import pytest
 
 from tests.support.faultproxy import FaultProxy, Write, not_lease_nor_event
-from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.clusters import gpu_cluster, kept_promises
 from tests.support.scenario.manifests import Manifest, annotations, torch_job
-from tests.support.scenario.promises import kept_promises
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.stack import BiremeStack

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.faultproxy import FaultProxy, Write
-from tests.support.scenario.clusters import gpu_cluster
+from tests.support.scenario.clusters import gpu_cluster, kept_promises
 from tests.support.scenario.manifests import annotations, task, torch_job, training_job
-from tests.support.scenario.promises import kept_promises
 from tests.support.scenario.tenant import Tenant, uids_of
 from tests.support.scenario.waiting import always, eventually
 from tools.controlplane.cluster import Cluster

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, gpu_cluster
+from tests.support.scenario.clusters import PATIENT, gpu_cluster, kept_promises
 from tests.support.scenario.manifests import (
     Manifest,
     annotations,
@@ -15,7 +15,6 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.promises import kept_promises
 from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.scenario.helm import CHART, Helm
-from tests.support.scenario.installed import NAMESPACE, RELEASE, install, running
+from tests.support.scenario.helm import CHART, NAMESPACE, RELEASE, Helm, install, running
 from tests.support.scenario.manifests import task, training_job
 from tests.support.scenario.tenant import Tenant, uids_of
 from tools.controlplane.cluster import Cluster

@@ -15,8 +15,9 @@ from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
-from tests.support.model import oracles, strategies
-from tests.support.model.strategies import Case
+from tests.support import random_snapshots
+from tests.support.model import oracles
+from tests.support.random_snapshots import Case
 
 contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
@@ -54,7 +55,7 @@ def facts(snapshot: ClusterSnapshot) -> tuple[object, ...]:
 
 @orderers
 @contract
-@given(strategies.cases(), st.randoms(use_true_random=False))
+@given(random_snapshots.cases(), st.randoms(use_true_random=False))
 def test_an_orderer_returns_every_gang_once_in_a_total_order(
     orderer_name: str, case: Case, shuffle: random.Random
 ) -> None:
@@ -68,7 +69,7 @@ def test_an_orderer_returns_every_gang_once_in_a_total_order(
 
 @orderers
 @contract
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_an_orderer_hands_back_the_very_gangs_and_changes_nothing(
     orderer_name: str, case: Case
 ) -> None:
@@ -82,7 +83,7 @@ def test_an_orderer_hands_back_the_very_gangs_and_changes_nothing(
 
 @placers
 @contract
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_a_placer_is_deterministic_and_changes_nothing(placer_name: str, case: Case) -> None:
     capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
     placer = make_placer(placer_name)
@@ -102,7 +103,7 @@ def test_a_placer_is_deterministic_and_changes_nothing(placer_name: str, case: C
 
 @placers
 @contract
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_a_placement_names_every_task_with_all_its_replicas_in_row_order(
     placer_name: str, case: Case
 ) -> None:
@@ -130,7 +131,7 @@ def elastic(gang: Gang) -> Gang:
 
 @sizers
 @contract
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
     sizer_name: str, case: Case
 ) -> None:
@@ -149,7 +150,7 @@ def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
 
 @pytest.mark.parametrize(("orderer_name", "placer_name", "sizer_name"), POLICIES)
 @contract
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_every_policy_keeps_the_promises_of_the_cycle(
     orderer_name: str, placer_name: str, sizer_name: str, case: Case
 ) -> None:

@@ -9,10 +9,10 @@ import pytest
 from bireme.kube.client import ApiClient
 from tests.support.fakeapi import FakeApi
 from tests.support.networks import encoders
-from tests.support.objects.policy_terms import train
-from tests.support.objects.pool_terms import FakeAutoscaler, put_target
-from tests.support.objects.terms import furnish
-from tests.support.prometheus.programs import Programs, Unavailable, find_programs
+from tests.support.operator_term.node_pools import FakeAutoscaler, put_target
+from tests.support.operator_term.policies import train
+from tests.support.operator_term.term import furnish
+from tests.support.prometheus import Programs, Unavailable, find_programs
 from tools.controlplane.ports import free_ports
 from tools.controlplane.process import Process
 

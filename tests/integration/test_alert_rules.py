@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.prometheus.alerts import Judge, alerts
-from tests.support.prometheus.programs import Programs
+from tests.support.prometheus import Judge, Programs, alerts
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts" / "bireme" / "rules"

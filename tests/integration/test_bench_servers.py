@@ -15,8 +15,8 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme_extender.cache import ClusterCache
 from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.discovery import DiscoverableApi
-from tests.support.objects.terms import until
+from tests.support.fakeapi.server import DiscoverableApi
+from tests.support.operator_term.term import until
 from tools.controlplane.ports import free_ports
 from tools.controlplane.process import Process
 

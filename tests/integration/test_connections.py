@@ -7,7 +7,7 @@ import pytest
 
 from bireme import connections
 from bireme.connections import ConnectionLimiter
-from tests.support.objects.terms import until
+from tests.support.operator_term.term import until
 
 
 class Visitors:

@@ -16,9 +16,7 @@ import pytest
 
 from bireme.core.times import HOUR
 from bireme.forecasting.nightly_job import hourly
-from tests.support.prometheus.alerts import alerts
-from tests.support.prometheus.programs import Programs
-from tests.support.prometheus.server import Samples, serving
+from tests.support.prometheus import Programs, Samples, alerts, serving
 from tools.docs.monitoring.__main__ import files
 from tools.docs.monitoring.metrics import Metric, of_extender, of_operator
 

@@ -15,10 +15,16 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
-from tests.support.objects.programs import ProgramKubelets
-from tests.support.objects.terms import furnish, leading, pods, status, submit, until
-from tests.support.scenario.examples import documents
-from tests.support.scenario.manifests import Manifest, pod_spec, priority_class, task, training_job
+from tests.support.kubelets import ProgramKubelets
+from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
+from tests.support.scenario.manifests import (
+    Manifest,
+    documents,
+    pod_spec,
+    priority_class,
+    task,
+    training_job,
+)
 from tests.support.scenario.tenant import uids_of
 from tools.controlplane.ports import free_ports
 

@@ -6,7 +6,7 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
 from bireme_operator.writes import Writes
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.terms import pods
+from tests.support.operator_term.term import pods
 from tests.support.scenario.manifests import disruption_budget
 
 

@@ -18,7 +18,7 @@ from bireme_extender.settings import ExtenderSettings
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
 from tests.support.networks.encoders import NodeFacts
-from tests.support.objects.policy_terms import delete_policy, put_policy, trained_by
+from tests.support.operator_term.policies import delete_policy, put_policy, trained_by
 from tools.controlplane.ports import free_ports
 
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"

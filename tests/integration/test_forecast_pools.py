@@ -13,8 +13,8 @@ from bireme.forecasting.series import FitError, Series
 from bireme.kube.client import ApiClient
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
-from tests.support.objects.night_terms import NOW, NOWHERE, condition, put, recorded, said
-from tests.support.objects.pool_terms import SCALERS
+from tests.support.operator_term.nightly import NOW, NOWHERE, condition, put, recorded, said
+from tests.support.operator_term.node_pools import SCALERS
 
 SCALING = {
     "type": "Scaling",

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.night_terms import NOWHERE, put, recorded, said
+from tests.support.operator_term.nightly import NOWHERE, put, recorded, said
 
 MISSING = {
     "torch",

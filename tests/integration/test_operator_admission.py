@@ -13,9 +13,9 @@ from bireme_operator.actuator import rejection_of
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Object
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import a_job
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.operator_term.term import (
     GROUPS,
     PODS,
     furnish,

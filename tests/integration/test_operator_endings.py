@@ -19,10 +19,10 @@ from bireme_operator import lifecycle
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.writes import Writes
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.evictions import BUDGETS
+from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.store import Object
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,

@@ -8,9 +8,9 @@ from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.operator_term.term import (
     GROUPS,
     PODS,
     furnish,

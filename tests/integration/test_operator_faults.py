@@ -12,8 +12,8 @@ import pytest
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import every
-from tests.support.objects.kubelets import FakeKubelets
-from tests.support.objects.terms import (
+from tests.support.kubelets import FakeKubelets
+from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
     furnish,

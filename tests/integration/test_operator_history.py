@@ -7,8 +7,8 @@ from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import JOBS, furnish, leading, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
 from tests.support.scenario.manifests import Manifest, task, training_job
 
 LIKE = task("worker", 4)

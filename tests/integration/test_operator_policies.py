@@ -11,10 +11,10 @@ from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.rl.lookup import policy_of
 from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.networks import checkpoints
-from tests.support.objects.elastic_terms import SETTLED, elastic, is_whole
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.policy_terms import (
+from tests.support.operator_term.elastic import SETTLED, elastic, is_whole
+from tests.support.operator_term.policies import (
     FIRST_NODE,
     becomes,
     delete_policy,
@@ -27,7 +27,7 @@ from tests.support.objects.policy_terms import (
     trained_by,
     words,
 )
-from tests.support.objects.terms import furnish, phases, pods, status, submit, until
+from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
 from tests.support.scenario.manifests import training_job
 
 

@@ -15,9 +15,9 @@ from bireme.onnx.checkpoints import read_card
 from bireme.onnx.sessions import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
 from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.networks.encoders import GangFacts, SizeFacts
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.policy_terms import (
+from tests.support.operator_term.policies import (
     becomes,
     delete_policy,
     events,
@@ -29,7 +29,7 @@ from tests.support.objects.policy_terms import (
     trained_by,
     words,
 )
-from tests.support.objects.terms import furnish, phases, status, submit, until, written
+from tests.support.operator_term.term import furnish, phases, status, submit, until, written
 from tests.support.scenario.manifests import task, training_job
 
 

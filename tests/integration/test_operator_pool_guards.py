@@ -10,11 +10,10 @@ from bireme.core.times import HOUR
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
 from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.answers import owner
 from tests.support.fakeapi.faults import Fault
-from tests.support.fakeapi.scales import owner
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.policy_terms import metric
-from tests.support.objects.pool_terms import (
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.node_pools import (
     POOL,
     SCALERS,
     FakeAutoscaler,
@@ -27,7 +26,16 @@ from tests.support.objects.pool_terms import (
     replicas,
     said,
 )
-from tests.support.objects.terms import furnish, leading, phases, silence, status, submit, until
+from tests.support.operator_term.policies import metric
+from tests.support.operator_term.term import (
+    furnish,
+    leading,
+    phases,
+    silence,
+    status,
+    submit,
+    until,
+)
 from tests.support.scenario.manifests import training_job
 from tests.support.scenario.pools import pool_job
 

@@ -13,11 +13,11 @@ from bireme.kube.client import NotLeader
 from bireme_operator import preemptions
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.evictions import BUDGETS
+from tests.support.fakeapi.answers import BUDGETS
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Change, Object
-from tests.support.objects.kubelets import PODS, FakeKubelets, runs
-from tests.support.objects.terms import furnish, leading, pods, status, submit, until
+from tests.support.kubelets import PODS, FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
 from tests.support.scenario.manifests import (
     Manifest,
     disruption_budget,

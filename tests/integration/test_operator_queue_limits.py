@@ -6,9 +6,9 @@ from typing import Any
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,

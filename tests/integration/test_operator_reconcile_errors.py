@@ -10,8 +10,8 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator.jobs import Jobs
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import furnish, leading, pods, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
 from tests.support.scenario.manifests import pod_group, task, training_job
 
 EVENTS = "/api/v1/events"

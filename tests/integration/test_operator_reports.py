@@ -19,7 +19,7 @@ from bireme_operator.status import Reports
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 from tests.support.fakeapi import FakeApi, Fault, writes
-from tests.support.objects.terms import GROUPS, JOBS, status, submit, until
+from tests.support.operator_term.term import GROUPS, JOBS, status, submit, until
 from tests.support.scenario.manifests import pod_group, training_job
 
 EVENTS = "/api/v1/events"

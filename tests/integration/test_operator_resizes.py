@@ -8,9 +8,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.objects.elastic_terms import SETTLED, elastic, is_whole, of
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.elastic import SETTLED, elastic, is_whole, of
+from tests.support.operator_term.term import (
     GROUPS,
     PODS,
     furnish,

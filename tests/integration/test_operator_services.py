@@ -8,8 +8,17 @@ import pytest
 
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import furnish, job, leading, phases, pods, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import (
+    furnish,
+    job,
+    leading,
+    phases,
+    pods,
+    status,
+    submit,
+    until,
+)
 from tests.support.scenario.manifests import torch_job
 
 SERVICES = "/api/v1/services"

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from bireme.kube import names
-from tests.support.fakeapi.discovery import DiscoverableApi
-from tests.support.objects.terms import JOBS, furnish, status, submit, until
+from tests.support.fakeapi.server import DiscoverableApi
+from tests.support.operator_term.term import JOBS, furnish, status, submit, until
 from tests.support.scenario.manifests import task, training_job
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

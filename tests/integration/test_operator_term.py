@@ -7,9 +7,9 @@ from typing import Any
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
+from tests.support.kubelets import FakeKubelets, runs
 from tests.support.objects.facts import gated_pod
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
     PATIENCE_SECONDS,

@@ -12,8 +12,8 @@ from bireme_operator.leader import LeaderTerm, wall_clock
 from tests.support.fakeapi import FakeApi, Fault, Refusal
 from tests.support.fakeapi.faults import every
 from tests.support.fakeapi.store import Key, Object
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import (
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,

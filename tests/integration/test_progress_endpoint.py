@@ -18,11 +18,20 @@ from bireme_operator.leader import LeaderTerm
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import ProgressEndpoint
 from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.answers import REVIEWS, token_of
 from tests.support.fakeapi.faults import Fault
-from tests.support.fakeapi.tokens import REVIEWS, token_of
 from tests.support.hostile import bomb, crowd, fuzzed
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import PODS, furnish, leading, phases, pods, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import (
+    PODS,
+    furnish,
+    leading,
+    phases,
+    pods,
+    status,
+    submit,
+    until,
+)
 from tests.support.scenario.manifests import task, training_job
 
 OURS, OTHER = training_job("job", task("worker", 2)), training_job("other", task("worker"))

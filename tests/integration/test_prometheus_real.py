@@ -10,8 +10,7 @@ from bireme.core.times import HOUR
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import PrometheusError, hourly
 from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool
-from tests.support.prometheus.programs import Programs
-from tests.support.prometheus.server import Samples, serving
+from tests.support.prometheus import Programs, Samples, serving
 
 NOW = 1_795_305_600.0
 HOURS = 24 * 56

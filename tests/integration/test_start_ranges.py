@@ -12,8 +12,8 @@ from bireme.kube import quantities
 from bireme.registry import make_policy
 from bireme_operator.status import estimated_start
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.terms import furnish, leading, status, submit, until
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.operator_term.term import furnish, leading, status, submit, until
 from tests.support.scenario.manifests import Manifest, task, training_job
 
 FEWEST = 19

@@ -7,9 +7,8 @@ from typing import Any
 
 from bireme.kube import names
 from tests.support.fakeapi import FakeApi
-from tests.support.objects.kubelets import FakeKubelets, runs
-from tests.support.objects.programs import start
-from tests.support.objects.terms import (
+from tests.support.kubelets import FakeKubelets, runs, start
+from tests.support.operator_term.term import (
     GROUPS,
     furnish,
     leading,
@@ -19,7 +18,7 @@ from tests.support.objects.terms import (
     submit,
     until,
 )
-from tests.support.scenario.examples import documents
+from tests.support.scenario.manifests import documents
 from tests.support.toys.recipe import UPDATES, WORLDS
 from tools.controlplane.ports import free_ports
 

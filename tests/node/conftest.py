@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.helm import Helm
-from tests.support.scenario.installed import NAMESPACE, install, uninstall
+from tests.support.scenario.helm import NAMESPACE, Helm, install, uninstall
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes

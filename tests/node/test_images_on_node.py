@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.scenario.real_pods import await_end, logs, python_pod
+from tests.node.real_pods import await_end, logs, python_pod
 from tests.support.scenario.tenant import Tenant
 from tools.images import Images
 

@@ -1,18 +1,62 @@
 """The chart as its users install it: its own pods, from its own images, on a real node."""
 
+import os
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
 
 import pytest
 
-from tests.support.scenario.helm import Helm
-from tests.support.scenario.installed import NAMESPACE, RELEASE, config_map, install, uninstall
+from tests.node.real_pods import is_ready, python_spec
+from tests.support.scenario.helm import NAMESPACE, RELEASE, Helm, config_map, install, uninstall
 from tests.support.scenario.manifests import Manifest, task, training_job
 from tests.support.scenario.pools import pool_scaler, recorded_status
-from tests.support.scenario.real_pods import is_ready, python_spec
-from tests.support.scenario.start_times import StartTime
 from tests.support.scenario.tenant import Tenant, uids_of
+from tools.controlplane.process import answers, processes
+from tools.controlplane.waiting import wait_until
 from tools.images import Images
+
+TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+LOOK_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class StartTime:
+    """Seconds by the clock, and of one processor: those do not depend on who else runs."""
+
+    clock_seconds: float
+    processor_seconds: float
+
+    @classmethod
+    def of(cls, program: str, group: str, ready_url: str) -> Self:
+        """Waits for ``ready_url`` to answer 200; returns what its program took until then.
+
+        It is the last program started whose command names the file ``program``, in a control group
+        whose path has ``group`` in it, such as a cluster's.
+
+        Raises:
+            ControlPlaneError: it is not ready in a minute.
+        """
+        wait_until(lambda: answers(ready_url), 60, ready_url, poll_seconds=LOOK_SECONDS)
+        now_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
+        found = [
+            _times(pid)
+            for pid, line in processes().items()
+            if program in line and group in Path(f"/proc/{pid}/cgroup").read_text()
+        ]
+        began_seconds, processor_seconds = max(found)
+        return cls(now_seconds - began_seconds, processor_seconds)
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """When a process started, in seconds since boot, and its processor seconds so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system, began = int(fields[11]), int(fields[12]), int(fields[19])
+    return began / TICKS_PER_SECOND, (user + system) / TICKS_PER_SECOND
+
 
 SLEEP = "import time; time.sleep(3600)"
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.scenario.real_pods import await_end, await_ready, logs, python_pod
+from tests.node.real_pods import await_end, await_ready, logs, python_pod
 from tests.support.scenario.tenant import Tenant
 from tools.controlplane.nodes import FAKE_TAINT
 from tools.controlplane.process import answers

@@ -11,13 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.scenario.examples import documents
-from tests.support.scenario.helm import Helm
-from tests.support.scenario.installed import install
-from tests.support.scenario.manifests import Manifest, task, training_job
-from tests.support.scenario.real_pods import logs
+from tests.node import parameter_server
+from tests.node.real_pods import logs
+from tests.support.scenario.helm import Helm, install
+from tests.support.scenario.manifests import Manifest, documents, task, training_job
 from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.trainings import parameter_server
 from tests.support.scenario.waiting import always
 from tools.images import Images
 

@@ -1,6 +1,6 @@
 """A cluster read from Kubernetes JSON is the cluster: same arrays, same gangs, same decisions.
 
-Each world is told twice (:mod:`tests.support.objects.worlds`): summed up by hand as a snapshot,
+Each world is told twice (:mod:`tests.parity.random_clusters`): summed up by hand as a snapshot,
 and written
 as the objects an API server would hold. Reading those through the wire types and ClusterState
 must give the very same snapshot, whatever the order of events, and the cycle must decide alike.
@@ -22,10 +22,8 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
-from tests.support.objects.contests import contests
+from tests.parity.random_clusters import LABELS, NOW, World, contests, feed, worlds
 from tests.support.objects.facts import served
-from tests.support.objects.strategies import LABELS, worlds
-from tests.support.objects.worlds import NOW, World, feed
 from tests.support.scenario.manifests import Manifest, pod_group
 
 EXAMPLES = 80

@@ -33,7 +33,7 @@ from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme_operator.node_pools import Pool, PoolNodes
 from bireme_operator.scale_requests import Order, Target
-from tests.support.model.simulations import small_traces
+from tests.support.simulations import small_traces
 
 SECONDS_PER_STEP = 900.0
 MOST = 4

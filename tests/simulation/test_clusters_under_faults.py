@@ -13,11 +13,10 @@ import pytest
 
 from bireme.core.reasons import Reason
 from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.simulation import run
-from tests.support.simcluster.storms import Storms
+from tests.support.simcluster.fault_injection import Storms
+from tests.support.simcluster.simulation import run, story
 from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
-from tests.support.simcluster.words import story
 
 FIRST, _, LAST = os.environ.get("BIREME_SIMULATED_SEEDS", "0:80").partition(":")
 SEEDS = range(int(FIRST), int(LAST or int(FIRST) + 1))

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Final
 
 from tests.support.history.amounts import Amounts, request_of, total
+from tests.support.history.observed import World
 from tests.support.history.records import Key, Manifest, Record, in_order
-from tests.support.history.world import World
 from tools.demo.workload import NAMESPACE
 
 Room = dict[str, Amounts]

@@ -5,8 +5,8 @@ node and keeps them until it ends.
 """
 
 from tests.support.history.amounts import GPU
+from tests.support.history.observed import World
 from tests.support.history.records import Key
-from tests.support.history.world import World
 
 
 class GpuMap:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 
 from tests.support.history.amounts import GPU
+from tests.support.history.observed import ENDED
 from tests.support.history.recorder import COLLECTIONS, Recorder
-from tests.support.history.world import ENDED
 from tools.controlplane.cluster import Cluster
 from tools.demo import clusters, gantt, summary
 from tools.demo.colours import Palette

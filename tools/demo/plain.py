@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+from tests.support.history.observed import ENDED
 from tests.support.history.records import Key, Record
-from tests.support.history.world import ENDED
 from tools.demo.timeline import Timeline
 from tools.demo.words import about
 

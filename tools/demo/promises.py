@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tests.support.history.amounts import GPU
-from tests.support.history.check import INVARIANTS, check
+from tests.support.history.observer import INVARIANTS, check
 from tests.support.history.records import Record
 from tools.demo.evidence import Evidence, Promise, verdict
 from tools.demo.rails import backfill, reservation, resize

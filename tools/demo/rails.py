@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from tests.support.history.observed import planned_nodes
 from tests.support.history.records import Record
-from tests.support.history.world import planned_nodes
 from tools.demo.evidence import Evidence, Promise, plan_of, status_of, verdict
 from tools.demo.moments import admission
 from tools.demo.workload import NAMESPACE, Manifest, Workload

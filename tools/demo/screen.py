@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tests.support.history.world import ENDED
+from tests.support.history.observed import ENDED
 from tools.controlplane.nodes import RACK
 from tools.demo.colours import QUEUES, Palette
 from tools.demo.gpu_map import GpuMap

@@ -7,8 +7,8 @@ does not depend on how the policy weighs them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.support.history.observed import World
 from tests.support.history.records import Key, Record
-from tests.support.history.world import World
 from tools.demo.clusters import MIN_RUNTIME_SECONDS
 from tools.demo.evidence import (
     Evidence,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.support.history.amounts import GPU
+from tests.support.history.observed import ENDED, World, phase_of, planned_nodes
 from tests.support.history.records import Key, Manifest, Record
-from tests.support.history.world import ENDED, World, phase_of, planned_nodes
 from tools.demo.moments import Moments
 from tools.demo.workload import NAMESPACE
 

@@ -1,24 +1,240 @@
-"""What a request to the fake API server comes to, whatever carried it there.
+"""Answer requests out of a :class:`~tests.support.fakeapi.store.Store`, whatever carries them.
 
-Paths are taken apart here, objects read and written, lists paged and watches fed with what
-happened since; HTTP (:mod:`tests.support.fakeapi.server`) and the simulated network only carry
-bytes.
+Paths are taken apart here, objects read and written, lists paged, and watches fed with what
+happened since. HTTP (:mod:`tests.support.fakeapi.server`) and the simulated network
+(:mod:`tests.support.simcluster.network`) only carry bytes.
 """
 
+import base64
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from tests.support.fakeapi.evictions import evict
-from tests.support.fakeapi.scales import patch_scale, scale_of
-from tests.support.fakeapi.selection import Selector
-from tests.support.fakeapi.store import Collection, Key, Object, Refusal, Store, json_patch, merge
-from tests.support.fakeapi.tokens import REVIEWS, review
-from tests.support.fakeapi.watching import Feed
+from tests.support.fakeapi.store import (
+    Change,
+    Collection,
+    Key,
+    Object,
+    Refusal,
+    Selector,
+    Store,
+    json_patch,
+    merge,
+)
+
+
+class Feed:
+    """Makes the lines of one watch out of changes; ``put`` takes them, and None as the end."""
+
+    def __init__(
+        self, selector: Selector, put: Callable[[bytes | None], None], *, bookmarks: bool
+    ) -> None:
+        self._selector = selector
+        self._put = put
+        self._bookmarks = bookmarks
+
+    def change(self, change: Change) -> None:
+        """Queue the event that this change is to a watcher with this selector."""
+        before = change.before is not None and self._selector(change.before)
+        after = change.after is not None and self._selector(change.after)
+        if after:
+            self._event("MODIFIED" if before else "ADDED", change.after)
+        elif before:
+            left = change.before or {}
+            meta = {**left["metadata"], "resourceVersion": str(change.version)}
+            self._event("DELETED", {**left, "metadata": meta})
+
+    def bookmark(self, version: int) -> None:
+        """Queue a bookmark, if this watch asked for them."""
+        if self._bookmarks:
+            self._event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+    def error(self, code: int, reason: str, message: str) -> None:
+        """Queue an in-stream error and the end of the stream, as the real server does."""
+        self._event("ERROR", {"code": code, "reason": reason, "message": message})
+        self.end()
+
+    def end(self) -> None:
+        """Queue the end of the stream."""
+        self._put(None)
+
+    def send(self, line: bytes) -> None:
+        """Queue a raw line."""
+        self._put(line + b"\n")
+
+    def _event(self, type_: str, obj: Object | dict[str, Any] | None) -> None:
+        self.send(msgspec.json.encode({"type": type_, "object": obj}))
+
+
+# --- the scale subresource ----------------------------------------------------------------
+#
+# As API server 1.37 does it for custom resources: a merge patch takes ``spec.replicas`` over from
+# anybody. A server-side apply without force is refused with the names of the owners where it would
+# change what others set, and answered with 500 where it would go through.
+
+_FIELD: Object = {"f:spec": {"f:replicas": {}}}
+_CREATOR: Object = {"manager": "kubectl-create", "operation": "Update", "fieldsV1": _FIELD}
+
+
+def owner(manager: str, operation: str = "Update", subresource: str = "") -> Object:
+    """An entry of ``metadata.managedFields`` that is on record for the replicas."""
+    entry: Object = {"manager": manager, "operation": operation, "fieldsV1": _FIELD}
+    return entry | ({"subresource": subresource} if subresource else {})
+
+
+def scale_of(found: Object) -> Object:
+    """The Scale of an object."""
+    replicas = (found.get("spec") or {}).get("replicas")
+    if replicas is None:
+        raise Refusal(
+            500, "InternalError", 'the spec replicas field ".spec.replicas" does not exist'
+        )
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {name: found["metadata"][name] for name in kept if name in found["metadata"]},
+        "spec": {"replicas": replicas},
+        "status": {"replicas": 0},
+    }
+
+
+def patch_scale(
+    store: Store, resource: str, key: Key, query: Mapping[str, str], content: Any, *, applies: bool
+) -> Object:
+    """Set the replicas, or refuse."""
+    old = store.get(resource, key)
+    wanted, manager = content["spec"]["replicas"], query["fieldManager"]
+    if applies:
+        _try_apply(old, wanted)
+    meta = {**old["metadata"], "managedFields": [owner(manager, subresource="scale")]}
+    meta["resourceVersion"] = content.get("metadata", {}).get(
+        "resourceVersion", meta["resourceVersion"]
+    )
+    new = {**old, "metadata": meta, "spec": {**old["spec"], "replicas": wanted}}
+    return scale_of(store.update(resource, key, new))
+
+
+def _try_apply(old: Object, wanted: int) -> None:
+    owners = old["metadata"].get("managedFields", [_CREATOR])
+    if owners and wanted != old["spec"]["replicas"]:
+        said = "".join(f"\n{_conflict(entry)}:\n- .spec.replicas" for entry in owners)
+        raise Refusal(409, "Conflict", f"Apply failed with {len(owners)} conflicts:{said}")
+    raise Refusal(500, "Unknown", "failed to convert live object to proper version")
+
+
+def _conflict(entry: Object) -> str:
+    by = f' with subresource "{entry["subresource"]}"' if "subresource" in entry else ""
+    using = " using autoscaling/v1" if entry["operation"] == "Update" else ""
+    return f'conflict with "{entry["manager"]}"{by}{using}'
+
+
+# --- evictions ----------------------------------------------------------------------------
+#
+# ``status.disruptionsAllowed`` of a budget counts down with every pod; raising it again is up to
+# the test, in place of the controller. Selectors know ``matchLabels`` alone.
+
+PODS = "/api/v1/pods"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+
+
+def evict(store: Store, pod: Key, eviction: Object) -> Object:
+    """Delete ``pod`` if its uid is the one asked for and no budget forbids it (429)."""
+    found = store.get(PODS, pod)
+    options = eviction.get("deleteOptions") or {}
+    if found.get("status", {}).get("phase") == "Running":
+        covering = [key for key in store.collection(BUDGETS).objects if _covers(store, key, found)]
+        if len(covering) > 1:
+            raise Refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
+        for budget in covering:
+            _spend(store, budget)
+    store.delete(PODS, pod, options.get("preconditions") or {}, options.get("gracePeriodSeconds"))
+    return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+
+def _covers(store: Store, budget: Key, pod: Object) -> bool:
+    wanted: dict[str, str] = store.get(BUDGETS, budget)["spec"]["selector"]["matchLabels"]
+    labels: dict[str, str] = pod["metadata"].get("labels") or {}
+    is_beside = bool(budget[0] == pod["metadata"]["namespace"])
+    return is_beside and wanted.items() <= labels.items()
+
+
+def _spend(store: Store, budget: Key) -> None:
+    status = store.get(BUDGETS, budget).get("status") or {}
+    allowed = int(status.get("disruptionsAllowed") or 0)
+    if allowed < 1:
+        message = "Cannot evict pod as it would violate the pod's disruption budget."
+        raise Refusal(429, "TooManyRequests", message)
+    spent = {"status": {**status, "disruptionsAllowed": allowed - 1}}
+    store.update(BUDGETS, budget, spent, "status")
+
+
+# --- TokenReview --------------------------------------------------------------------------
+#
+# A token has the form of a ServiceAccount token. Its signature is a word, so that tests can forge
+# one; it is good as long as the pod with this uid exists.
+
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+PODS = "/api/v1/pods"
+_SIGNED = "signed"
+
+
+def token_of(pod: Object, *audiences: str, signature: str = _SIGNED) -> str:
+    """A token bound to ``pod`` (as it is stored), for ``audiences``."""
+    meta = pod["metadata"]
+    bound = {
+        "namespace": meta["namespace"],
+        "pod": {"name": meta["name"], "uid": meta["uid"]},
+        "serviceaccount": {"name": "default"},
+    }
+    return ".".join(
+        base64.urlsafe_b64encode(part).decode().rstrip("=")
+        for part in (
+            msgspec.json.encode({"alg": "RS256"}),
+            msgspec.json.encode({"aud": list(audiences), "kubernetes.io": bound}),
+            signature.encode(),
+        )
+    )
+
+
+def review(store: Store, asked: Object) -> Object:
+    """The TokenReview ``asked``, answered."""
+    spec = asked["spec"]
+    return {**asked, "status": _verdict(store, spec["token"], spec.get("audiences") or [])}
+
+
+def _verdict(store: Store, token: str, wanted: Sequence[str]) -> Object:
+    _, payload, signature = (_decoded(part) for part in token.split("."))
+    claims = msgspec.json.decode(payload)
+    bound = claims["kubernetes.io"]
+    name, uid = bound["pod"]["name"], bound["pod"]["uid"]
+    pod = store.collection(PODS).objects.get((bound["namespace"], name))
+    shared = [audience for audience in claims["aud"] if audience in wanted]
+    is_good = pod is not None and pod["metadata"]["uid"] == uid and shared
+    if signature.decode() != _SIGNED or not is_good:
+        return {"authenticated": False, "user": {}, "error": "[invalid bearer token]"}
+    return {
+        "authenticated": True,
+        "audiences": shared,
+        "user": {
+            "username": f"system:serviceaccount:{bound['namespace']}:default",
+            "extra": {
+                "authentication.kubernetes.io/pod-name": [name],
+                "authentication.kubernetes.io/pod-uid": [uid],
+            },
+        },
+    }
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+# --- requests -----------------------------------------------------------------------------
 
 _GROUP = r"/api/v1|/apis/[^/]+/[^/]+"
 _PATH = re.compile(

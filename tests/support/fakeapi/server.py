@@ -2,23 +2,81 @@
 
 ``async with FakeApi() as api`` serves any resource below ``/api/v1`` and ``/apis/<group>/<v>``.
 Tests steer it directly: ``api.store`` holds the objects, ``api.faults`` the fault script,
-``api.requests`` what was asked, and the ``watch_*`` methods reach into open watches.
+``api.requests`` counts what was asked, and the ``watch_*`` methods reach into open watches.
+:class:`DiscoverableApi` also says what it serves, for programs that ask before they begin.
 """
 
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
 
-from tests.support.fakeapi.answers import Address, Answers, Call, address, replay, status_object
+from tests.support.fakeapi.answers import (
+    Address,
+    Answers,
+    Call,
+    Feed,
+    address,
+    replay,
+    status_object,
+)
 from tests.support.fakeapi.faults import Fault, FaultScript
-from tests.support.fakeapi.kubeconfig import kubeconfig_of
-from tests.support.fakeapi.selection import Selector
-from tests.support.fakeapi.store import Object, Refusal, Store
-from tests.support.fakeapi.watching import Watch
+from tests.support.fakeapi.store import Object, Refusal, Selector, Store
+
+
+def kubeconfig_of(server: str, token: str | None = None) -> Object:
+    """A kubeconfig with one plain-http cluster."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "fake",
+        "clusters": [{"name": "fake", "cluster": {"server": server}}],
+        "users": [{"name": "fake", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+    }
+
+
+class Watch(Feed):
+    """Lines are queued at once and sent by :meth:`run`; a silent watch keeps them all."""
+
+    def __init__(
+        self, resource: str, selector: Selector, request: web.Request, *, silent: bool
+    ) -> None:
+        self.resource = resource
+        self.silent = silent
+        self._request = request
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        asked = request.query.get("allowWatchBookmarks") in {"1", "true"}
+        super().__init__(selector, self._lines.put_nowait, bookmarks=asked)
+
+    def cut(self, last: bytes) -> None:
+        """Send ``last`` as it is and break the connection (a silent watch breaks at once)."""
+        transport = self._request.transport
+        if transport is None:
+            return
+        if last:
+            transport.write(b"%x\r\n%s\r\n" % (len(last), last))
+            transport.close()
+        else:
+            transport.abort()
+        self._lines.put_nowait(None)
+
+    async def run(self, timeout_seconds: float) -> web.StreamResponse:
+        """Stream until an error was sent, the time is over or the client is gone."""
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(self._request)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while (line := await self._lines.get()) is not None:
+                    if not self.silent:
+                        await response.write(line)
+        except (TimeoutError, ConnectionResetError):
+            pass  # the end of every watch: the server's time limit or the client's hang-up
+        return response
 
 
 class FakeApi:
@@ -197,3 +255,59 @@ def hang_up(request: web.Request) -> None:
     """Reset the connection under the request."""
     if request.transport is not None:
         request.transport.abort()
+
+
+_VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_GROUPS: Final = {
+    "apiextensions.k8s.io/v1": {"customresourcedefinitions": ("CustomResourceDefinition", False)},
+    "bireme.dev/v1alpha1": {
+        "podgroups": ("PodGroup", True),
+        "queues": ("Queue", False),
+        "trainingjobs": ("TrainingJob", True),
+    },
+}
+_CORE: Final = {
+    "namespaces": ("Namespace", False),
+    "nodes": ("Node", False),
+    "pods": ("Pod", True),
+}
+
+
+class DiscoverableApi(FakeApi):
+    """:class:`FakeApi` with the discovery documents of a real server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents |= _DOCUMENTS
+
+
+def resources(
+    group_version: str, kinds: dict[str, tuple[str, bool]], scalable: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The document of a group: kinds by their plural, whether namespaced, which have a scale."""
+    entries = [
+        {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": is_namespaced}
+        | {"verbs": _VERBS}
+        for plural, (kind, is_namespaced) in kinds.items()
+    ]
+    entries += [
+        {"name": f"{plural}/scale", "kind": "Scale", "namespaced": kinds[plural][1]}
+        | {"verbs": ["get", "patch", "update"]}
+        for plural in scalable
+    ]
+    return {"kind": "APIResourceList", "groupVersion": group_version, "resources": entries}
+
+
+def _group(group_version: str) -> dict[str, Any]:
+    name, _, version = group_version.partition("/")
+    offered = {"groupVersion": group_version, "version": version}
+    return {"name": name, "versions": [offered], "preferredVersion": offered}
+
+
+_DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.1"},
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/api/v1": resources("v1", _CORE),
+    "/apis": {"kind": "APIGroupList", "groups": [_group(name) for name in _GROUPS]},
+    **{f"/apis/{name}": resources(name, kinds) for name, kinds in _GROUPS.items()},
+}

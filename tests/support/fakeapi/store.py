@@ -1,4 +1,4 @@
-"""The fake API server's memory: objects with versions, and their history for watches.
+"""The fake API server's memory: objects with versions, their history for watches, and selectors.
 
 One counter versions everything, as in etcd. Objects are plain dictionaries that are replaced,
 never edited, so history and open pages can share them. What a refusal looks like is
@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -209,3 +209,44 @@ def _operate(target: Any, operation: dict[str, Any]) -> None:
             target[name] = operation["value"]
         case other:
             raise ValueError(f"operation {other!r} is not supported here")
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Calling it says whether an object belongs to the collection that a request asked for."""
+
+    namespace: str
+    labels: tuple[tuple[str, str | None, bool], ...]
+    fields: tuple[tuple[str, str | None, bool], ...]
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str], namespace: str) -> Self:
+        """From ``labelSelector`` and ``fieldSelector``: ``a=b``, ``a!=b``, ``a``, ``!a``."""
+        return cls(
+            namespace,
+            tuple(map(_term, filter(None, query.get("labelSelector", "").split(",")))),
+            tuple(map(_term, filter(None, query.get("fieldSelector", "").split(",")))),
+        )
+
+    def __call__(self, obj: dict[str, Any]) -> bool:
+        meta = obj["metadata"]
+        labels = meta.get("labels") or {}
+        return (
+            self.namespace in {"", meta.get("namespace", "")}
+            and all((labels.get(name) == value) is equal for name, value, equal in self.labels)
+            and all((_field(obj, name) == value) is equal for name, value, equal in self.fields)
+        )
+
+
+def _term(text: str) -> tuple[str, str | None, bool]:
+    if "=" not in text:  # existence: no value equals None
+        return text.removeprefix("!"), None, text.startswith("!")
+    name, _, value = text.partition("=")
+    return name.removesuffix("!"), value.removeprefix("="), not name.endswith("!")
+
+
+def _field(obj: dict[str, Any], path: str) -> str:
+    found: Any = obj
+    for part in path.split("."):
+        found = (found or {}).get(part)
+    return found or ""

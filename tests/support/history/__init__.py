@@ -2,7 +2,7 @@
 
 A :class:`~tests.support.history.recorder.Recorder` has watches of its own and keeps every revision
 of nodes,
-pods, TrainingJobs, PodGroups and Queues. :func:`~tests.support.history.check.check` replays them
+pods, TrainingJobs, PodGroups and Queues. :func:`~tests.support.history.observer.check` replays them
 in the order
 etcd made them and returns every broken promise; it is pure, so a recorded file can be judged again.
 

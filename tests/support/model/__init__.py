@@ -1,12 +1,7 @@
-"""Random clusters and slow, obvious oracles that the tests of the scheduling core rest on.
+"""Reference model of the scheduling core: a second, slow and obvious statement of its rules.
 
-Nothing here shares code with what it checks: :mod:`~tests.support.model.oracles` says in plain
-loops what
-the core computes over arrays, :mod:`~tests.support.model.strategies` draws the clusters to compare
-on.
-
-:mod:`~tests.support.model.machine` lets anything happen to a cluster, one step after another, and
-asks after
-every decision whether :mod:`~tests.support.model.invariants` hold of a truth kept in plain
-dictionaries.
+:mod:`~tests.support.model.cluster` keeps a cluster in plain dictionaries,
+:mod:`~tests.support.model.invariants` says what must hold of every decision on it, and
+:mod:`~tests.support.model.machine` lets anything happen to it. :mod:`~tests.support.model.oracles`
+states in plain loops what the core computes over arrays. None of it shares code with the core.
 """

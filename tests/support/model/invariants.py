@@ -1,16 +1,371 @@
-"""What must hold of every decision, said slowly over dictionaries; each check has a name.
+"""The invariants of every decision, over dictionaries; each check has a name.
 
-The numbers are those of the reliability plan: I1 gangs whole, I2 capacity, I3 nothing lost, I4
-order, I5 nothing kept for nobody; I8 (equal snapshots, equal decisions) needs two decisions and is
-asked by whoever makes them. Who makes room for whom is in
-:mod:`tests.support.model.room_invariants`.
+Numbers are those of the reliability plan: I1 gangs whole, I2 capacity, I3 nothing lost, I4 order,
+I5 nothing kept in vain; I8 (equal snapshots, equal decisions) needs two decisions and is checked by
+the caller. Nothing of the core is used: wait bounds, the combined priority, what a queue holds and
+is guaranteed, and whether a job would fit are computed here a second time, from the documents.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
-from tests.support.model import room_invariants
-from tests.support.model.standing import Case, gpus_on, least_gpus
-from tests.support.model.truth import Places, added, is_open
+from bireme.core.settings import SchedulingSettings
+from tests.support.model.cluster import Places, Thing, Things, added, asked, is_open, used_by
+from tests.support.model.snapshots import Move
+
+
+@dataclass(frozen=True)
+class Case:
+    """A decision, and all that was known when it was made. The queues of ``seen`` are a tree."""
+
+    seen: Things
+    moves: Sequence[Move]
+    now: float
+    settings: SchedulingSettings
+
+    def of(self, *kinds: str) -> list[Move]:
+        """The moves of some kinds, in order."""
+        return [move for move in self.moves if move["do"] in kinds]
+
+    def job(self, name: str) -> Thing:
+        """A job as it was seen."""
+        return self.seen["job"][name]
+
+    def before(self, move: Move) -> "Case":
+        """The same, decided only up to ``move``."""
+        at = next(i for i, other in enumerate(self.moves) if other is move)
+        return Case(self.seen, self.moves[:at], self.now, self.settings)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def overdue_seconds(self, name: str) -> float:
+        """How far a job is past its wait bound; of one that holds places, when it started."""
+        return max(0.0, self.waited_seconds(name) - self._bound_seconds(name))
+
+    def waited_seconds(self, name: str) -> float:
+        """How long a job has waited, over all its times in the queue."""
+        job = self.job(name)
+        waits = job["phase"] == "waiting"
+        return max(0.0, float(job["waited"]) + (self.now - job["queued"] if waits else 0.0))
+
+    def expected_end(self, name: str) -> float:
+        """When a job that holds places should be gone."""
+        job = self.job(name)
+        if job["phase"] == "leaving" or job["estimate"] is None:
+            return self.now
+        return max(self.now, float(job["started"] + job["estimate"]))
+
+    # --- the combined priority ----------------------------------------------------------------
+
+    def claim(self, name: str) -> float:
+        """The part of the combined priority that neither waiting nor width raises."""
+        job, rules = self.job(name), self.settings
+        urgency = max(0, job["priority"])
+        user = rules.user_weight * self._queue_of(name)["priority"] / 100
+        own = rules.job_weight * urgency / (urgency + rules.job_priority_half)
+        return round(float(user + own), 9)
+
+    def rank(self, name: str) -> tuple[float | str, ...]:
+        """Where a job comes in the order by combined priority; the lowest goes first."""
+        job, rules = self.job(name), self.settings
+        tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
+        width = sum(task["replicas"] for task in tasks.values())
+        urgency, waited = max(0, job["priority"]), self.waited_seconds(name)
+        parts = (
+            rules.user_weight * self._queue_of(name)["priority"] / 100,
+            rules.job_weight * urgency / (urgency + rules.job_priority_half),
+            rules.wait_weight * min(1.0, waited / self._bound_seconds(name)),
+            rules.parallelism_weight * width / (width + rules.parallelism_half),
+        )
+        came = job["queued" if job["phase"] == "waiting" else "started"]
+        ties = (not job["interrupted"], -job["priority"], came - job["waited"], -width, name)
+        return (-round(sum(parts), 9), *ties)
+
+    def _queue_of(self, name: str) -> Thing:
+        return self.seen["queue"].get(self.job(name)["queue"], {"priority": 50, "bound": None})
+
+    def _bound_seconds(self, name: str) -> float:
+        return float(self._queue_of(name)["bound"] or self.settings.wait_bound_seconds)
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    def path(self, queue: str) -> list[str]:
+        """A queue and those above it; one whose parents go in a circle is alone."""
+        found = [queue]
+        while parent := self.seen["queue"].get(found[-1], {}).get("parent", ""):
+            if parent in found:
+                return [queue]
+            if parent not in self.seen["queue"]:
+                break
+            found.append(parent)
+        return found
+
+    def queue_fault(self, queue: str) -> str:
+        """Why no job of a queue can start, by its reason; empty when some can."""
+        if queue not in self.seen["queue"]:
+            return "QueueNotFound"
+        seen, at = {queue}, queue
+        while parent := self.seen["queue"][at]["parent"]:
+            if parent in seen or parent not in self.seen["queue"]:
+                return "QueueInvalid"
+            seen.add(parent)
+            at = parent
+        return ""
+
+    def held(self, queue: str, beside: Iterable[tuple[str, int]] = ()) -> int:
+        """GPUs that a queue holds with all below it; ``beside`` are more, by queue."""
+        own = [(job["queue"], gpus_on(job, job["places"])) for job in self.seen["job"].values()]
+        return sum(gpus for name, gpus in [*own, *beside] if queue in self.path(name))
+
+    def guaranteed(self, queue: str) -> int:
+        """GPUs that a queue with all below it is guaranteed."""
+        below = [n for n in self.seen["queue"] if n != queue and self.path(n)[1:2] == [queue]]
+        known = self.seen["queue"].get(queue, {"guaranteed": 0, "limit": None})
+        most = max(known["guaranteed"], sum(self.guaranteed(name) for name in below))
+        return int(most if known["limit"] is None else min(most, known["limit"]))
+
+    def over_limit(self, name: str, gpus: int, started: Iterable[tuple[str, int]] = ()) -> str:
+        """The queue whose limit ``gpus`` more for a job would pass; empty when none."""
+        for queue in self.path(self.job(name)["queue"]) if gpus else ():
+            limit = self.seen["queue"].get(queue, {}).get("limit")
+            if limit is not None and self.held(queue, started) + gpus > limit:
+                return queue
+        return ""
+
+    def limit_in_the_way(self, name: str) -> str:
+        """The queue whose limit the least of a job would pass, after all starts and keeps."""
+        taken = [
+            (self.job(m["job"])["queue"], gpus_on(self.job(m["job"]), m[key]))
+            for m in self.of("start", "hold")
+            for key in ("places", "kept")
+            if key in m and m.get("why") != "WaitingForCapacity"
+        ]
+        return self.over_limit(name, least_gpus(self.job(name)), taken)
+
+    # --- places ---------------------------------------------------------------------------------
+
+    def after(self, *, leavers_gone: bool) -> dict[str, tuple[Thing, Places]]:
+        """Who holds which places once all moves are made, by job."""
+        stopped = {move["job"] for move in self.of("stop")}
+        found = {}
+        for name, job in self.seen["job"].items():
+            is_going = name in stopped or job["phase"] == "leaving"
+            if job["places"] and not (leavers_gone and is_going):
+                found[name] = (job, job["places"])
+        for move in self.of("start", "resize"):
+            found[move["job"]] = (self.job(move["job"]), move["places"])
+        return found
+
+    def excess(
+        self, held: Iterable[tuple[Thing, Places]], added: Iterable[tuple[Thing, Places]]
+    ) -> Iterator[str]:
+        """Where ``held`` is more than a node offers, of what ``added``, a part of it, asks."""
+        used: dict[tuple[str, str], int] = {}
+        for job, places in held:
+            for node, what, amount in asked(job, places):
+                used[node, what] = used.get((node, what), 0) + amount
+        new = {(node, what) for each in added for node, what, amount in asked(*each) if amount}
+        for node, what in sorted(new):
+            offers = self.seen["node"].get(node, {"offers": {}})["offers"].get(what, 0)
+            if used[node, what] > offers:
+                yield f"{node} holds {used[node, what]} of {offers} {what}"
+
+    def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
+        """Whether the least of a job fits beside ``used``; None where that is hard to say."""
+        job = self.job(name)
+        if len(job["tasks"]) > 1:
+            return None
+        (task,) = job["tasks"].values()
+        room = 0
+        for node, known in self.seen["node"].items():
+            if is_open(known):
+                free = {what: n - used.get((node, what), 0) for what, n in known["offers"].items()}
+                counts = [free[what] // n for what, n in task["asks"].items() if n]
+                room += max(0, min(counts))
+        return bool(room >= task["least"])
+
+    def used(self) -> dict[tuple[str, str], int]:
+        """What is used once the moves are made, before anybody leaves."""
+        jobs = {n: {**job, "places": p} for n, (job, p) in self.after(leavers_gone=False).items()}
+        return used_by(jobs)
+
+
+def gpus_on(job: Thing, places: Places) -> int:
+    """GPUs that a job holds on ``places``."""
+    return sum(amount for _, what, amount in asked(job, places) if what == "gpu")
+
+
+def least_gpus(job: Thing) -> int:
+    """GPUs of the smallest size a job may start with."""
+    return int(sum(task["least"] * task["asks"]["gpu"] for task in job["tasks"].values()))
+
+
+def size(places: Places) -> int:
+    """Replicas over all tasks."""
+    return sum(sum(spread.values()) for spread in places.values())
+
+
+def size_bounds(job: Thing) -> tuple[int, int]:
+    """The fewest and the most replicas that a job which runs may have."""
+    tasks = job["planned"].values()
+    return sum(task["least"] for task in tasks), sum(task["most"] for task in tasks)
+
+
+def preemptors(case: Case) -> list[Move]:
+    """The holds of jobs for which others make room, or are leaving already."""
+    return [move for move in case.of("hold") if move["why"] == "WaitingForPreemption"]
+
+
+def only_those_stop_that_may(case: Case) -> Iterator[str]:
+    """A job is left alone at first, and for good after so many evictions."""
+    for move in case.of("stop"):
+        job, rules = case.job(move["job"]), case.settings
+        if max(0.0, case.now - job["started"]) < rules.min_runtime_seconds:
+            yield f"{move['job']} is stopped before its minimum run time"
+        if job["evictions"] >= rules.eviction_budget:
+            yield f"{move['job']} is stopped once more after {job['evictions']} evictions"
+
+
+def only_the_lower_make_room(case: Case) -> Iterator[str]:
+    """A stop is for a waiting job that goes before, has the higher claim and is longer overdue.
+
+    Unless its queue takes its guarantee back from one that holds more than its own.
+    """
+    beneficiaries = {move["job"] for move in preemptors(case)}
+    for move in case.of("stop"):
+        name, other = move["for"], move["job"]
+        if name not in beneficiaries:
+            yield f"{other} is stopped for {name}, which does not wait for it"
+        elif not _ranks_above(case, name, other) and not _may_reclaim(case, name, other):
+            yield f"{other} is stopped for {name}, which has no right to its places"
+
+
+def _ranks_above(case: Case, name: str, other: str) -> bool:
+    late = case.overdue_seconds(other)
+    return (
+        case.claim(name) > case.claim(other)
+        and case.rank(name) < case.rank(other)
+        and (case.job(name)["displaced"] or late <= case.overdue_seconds(name))
+    )
+
+
+def _may_reclaim(case: Case, name: str, other: str) -> bool:
+    """What a reclaim needs at least: a guarantee that holds the gang, a victim's that is passed."""
+    ours = case.path(case.job(name)["queue"])
+    theirs = case.path(case.job(other)["queue"])
+    apart = [queue for queue in ours if queue not in theirs]
+    if not apart or least_gpus(case.job(name)) > case.guaranteed(apart[-1]):
+        return False
+    return not any(
+        0 < case.held(queue) <= case.guaranteed(queue) for queue in theirs if queue not in ours
+    )
+
+
+def room_that_is_made_is_enough(case: Case) -> Iterator[str]:
+    """I2, I5: what is kept for jobs fits, all of it, once those that must have left."""
+    held = list(case.after(leavers_gone=True).values())
+    own = [(case.job(move["job"]), move["kept"]) for move in preemptors(case)]
+    yield from case.excess([*held, *own], own)
+    for move in case.of("stop"):
+        if move["for"] not in {other["job"] for other in preemptors(case)}:
+            yield f"{move['job']} is stopped for nobody"
+
+
+def every_stop_is_needed(case: Case) -> Iterator[str]:
+    """Nobody stops for a job that fits beside it once those have left that leave for it or anyway.
+
+    So leave those that make room for a job before it. Asked only where nothing but room decides: no
+    guarantee, no limit in the way, no reservation.
+    """
+    if any(queue["guaranteed"] for queue in case.seen["queue"].values()):
+        return
+    for hold in preemptors(case):
+        before = case.before(hold)
+        is_alone = all("kept" not in m or m in preemptors(before) for m in before.of("hold"))
+        if not is_alone or before.limit_in_the_way(hold["job"]):
+            continue
+        made = [move for move in before.moves if move["do"] in ("stop", "resize")]
+        own = takewhile(lambda move: move["do"] in ("stop", "resize"), reversed(before.moves))
+        for move in own:
+            gone = {other["job"]: other.get("places", {}) for other in made if other is not move}
+            if move["do"] == "stop" and case.fits(hold["job"], used_by(_beside(before, gone))):
+                yield f"{move['job']} is stopped for {move['for']}, which fits beside it"
+
+
+def _beside(case: Case, gone: Mapping[str, Places]) -> dict[str, Thing]:
+    """Who holds places if of those that make room only ``gone`` do, and what they have left."""
+    jobs = case.seen["job"]
+    held = {n: j for n, j in jobs.items() if j["places"] and j["phase"] != "leaving"}
+    taken = [(m["job"], m["places"]) for m in case.of("start")]
+    taken += [(m["job"], m["kept"]) for m in preemptors(case)]
+    return held | {name: {**jobs[name], "places": p} for name, p in [*taken, *gone.items()]}
+
+
+def sizes_stay_between_least_and_most(case: Case) -> Iterator[str]:
+    """I1: only steady elastic jobs change, each task within its bounds; no replica moves."""
+    for move in case.of("resize"):
+        name, job = move["job"], case.job(move["job"])
+        if not job["elastic"] or job["tasks"] != job["planned"]:
+            yield f"{name} is resized and is not elastic now"
+        if case.now - job["resized"] < case.settings.resize_settle_seconds:
+            yield f"{name} is resized again before it has settled"
+        for task, known in job["planned"].items():
+            before, after = job["places"].get(task, {}), move["places"].get(task, {})
+            if not known["least"] <= sum(after.values()) <= known["most"]:
+                yield f"{name} is given {sum(after.values())} {task}"
+            changes = [after.get(n, 0) - before.get(n, 0) for n in {*before, *after}]
+            if changes and min(changes) < 0 < max(changes):
+                yield f"{name} has replicas of {task} moved"
+
+
+def replica_0_stays(case: Case) -> Iterator[str]:
+    """A shrink empties the node last on which the others find replica 0."""
+    for move in case.of("resize"):
+        job = case.job(move["job"])
+        for task, before in job["places"].items():
+            after = move["places"].get(task, {})
+            if job["anchor"] in before and after and job["anchor"] not in after:
+                yield f"{move['job']} loses {task} on {job['anchor']}"
+
+
+def nobody_grows_while_others_wait(case: Case) -> Iterator[str]:
+    """Capacity that somebody waits for is lent to nobody."""
+    waits = [move["job"] for move in case.of("hold") if move["position"] is not None]
+    for move in case.of("resize"):
+        if size(move["places"]) > size(case.job(move["job"])["places"]) and waits:
+            yield f"{move['job']} grows while {waits} wait"
+
+
+def only_the_lower_shrink(case: Case) -> Iterator[str]:
+    """Below the size it asked for, a job shrinks for a job of a higher claim or a guarantee."""
+    for move in case.of("resize"):
+        job = case.job(move["job"])
+        asked = {task: known["replicas"] for task, known in job["planned"].items()}
+        sizes = {task: sum(spread.values()) for task, spread in move["places"].items()}
+        shrinks = any(
+            sizes.get(task, 0) < min(asked[task], sum(spread.values()))
+            for task, spread in job["places"].items()
+        )
+        rights = [
+            case.claim(other["job"]) > case.claim(move["job"])
+            or _may_reclaim(case, other["job"], move["job"])
+            for other in preemptors(case)
+        ]
+        if shrinks and not any(rights):
+            yield f"{move['job']} shrinks for nobody of a higher claim"
+
+
+_ROOM_CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
+    only_those_stop_that_may,
+    only_the_lower_make_room,
+    room_that_is_made_is_enough,
+    every_stop_is_needed,
+    sizes_stay_between_least_and_most,
+    replica_0_stays,
+    nobody_grows_while_others_wait,
+    only_the_lower_shrink,
+)
 
 
 def everybody_is_answered_once(case: Case) -> Iterator[str]:
@@ -137,7 +492,7 @@ def nobody_takes_reserved_places(case: Case) -> Iterator[str]:
     started after it, for all others will be gone.
     """
     held = case.after(leavers_gone=True)
-    kept = [(case.job(m["job"]), m["kept"]) for m in room_invariants.kept(case)]
+    kept = [(case.job(m["job"]), m["kept"]) for m in preemptors(case)]
     for move in case.of("hold"):
         if "kept" not in move or move["why"] == "WaitingForPreemption":
             continue
@@ -172,7 +527,7 @@ CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     turns_come_in_order,
     whoever_goes_ahead_says_of_whom,
     nobody_takes_reserved_places,
-    *room_invariants.CHECKS,
+    *_ROOM_CHECKS,
 )
 
 
@@ -180,3 +535,73 @@ def violations(case: Case) -> Iterator[str]:
     """Every check that ``case`` breaks, by name, and how."""
     for check in CHECKS:
         yield from (f"{check.__name__}: {words}" for words in check(case))
+
+
+@dataclass(slots=True)
+class Promises:
+    """What was promised by the decisions so far.
+
+    Attributes:
+        start: The job that is first in line with a reservation, and when it should start.
+        first: The job that goes before all others; "" where there is none.
+        ran: Who held places when it became the first, as (name, start).
+    """
+
+    start: tuple[str, float] | None = None
+    first: str = ""
+    ran: frozenset[tuple[str, float]] = frozenset()
+
+    def void(self) -> None:
+        """Something happened that no promise covers."""
+        self.start, self.first = None, ""
+
+    def broken(self, case: Case) -> Iterator[str]:
+        """What ``case``, decided on all that is so, breaks; it is the next to be held against."""
+        yield from self._postponed(case)
+        yield from self._kept_waiting(case)
+
+    def _postponed(self, case: Case) -> Iterator[str]:
+        """A reservation of the first in line moves to later only for estimates that were wrong."""
+        before, self.start = self.start, None
+        line = [m for m in case.of("start", "hold") if m["do"] == "start" or m["position"]]
+        first = line[0] if line else {}
+        if "kept" not in first or first["closed"] or len(case.job(first["job"])["tasks"]) > 1:
+            return
+        if _somebody_outran_its_estimate(case):
+            return
+        self.start = (first["job"], first["kept_from"])
+        if before and before[0] == first["job"] and self.start[1] > max(before[1], case.now):
+            yield f"{before[0]} was to start at {before[1]} and now at {self.start[1]}"
+
+    def _kept_waiting(self, case: Case) -> Iterator[str]:
+        """Whoever is first past its bound starts once all have left that ran when it became so."""
+        holding = frozenset((n, j["started"]) for n, j in case.seen["job"].items() if j["places"])
+        first = _first_in_line(case)
+        if first != self.first:
+            self.first, self.ran = first, holding
+        self.ran &= holding
+        leaves = any(job["phase"] == "leaving" for job in case.seen["job"].values())
+        if first in {move["job"] for move in case.of("start")}:
+            self.first = ""
+        elif first and not self.ran and not leaves:
+            yield f"{first} goes before all others, and waits for jobs that came later"
+
+
+def _somebody_outran_its_estimate(case: Case) -> bool:
+    jobs = [job for job in case.seen["job"].values() if job["places"] and job["estimate"]]
+    return any(job["started"] + job["estimate"] <= case.now for job in jobs)
+
+
+def _first_in_line(case: Case) -> str:
+    """The job that was displaced or is longest overdue, if nodes and limits are there for it."""
+    hopeless = {m["job"] for m in case.of("hold") if m["position"] is None}
+    line = sorted(
+        (not job["displaced"], -case.overdue_seconds(name), name)
+        for name, job in case.seen["job"].items()
+        if job["phase"] == "waiting"
+        and name not in hopeless
+        and (job["displaced"] or case.overdue_seconds(name) > 0)
+    )
+    if not line or case.over_limit(line[0][2], least_gpus(case.job(line[0][2]))):
+        return ""
+    return line[0][2]

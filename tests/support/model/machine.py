@@ -1,40 +1,191 @@
-"""Everything that may happen to a cluster, one step after another, and what must hold after each.
+"""A state machine in which anything may happen to a cluster, and what must hold after each step.
 
 Hypothesis draws the steps: users submit, edit and delete jobs, nodes come and go, queues change,
 clocks jump, gangs end and fail, caches lag, writes are refused, the program crashes in the middle
-of its work. The truth is a dictionary (:mod:`tests.support.model.truth`); the program decides on
-what it has
-heard of it (:mod:`tests.support.model.decider`) and every decision is checked against what it saw.
-Where it
-saw everything, the cluster must take all that was decided.
+of its work. The state is kept in dictionaries (:mod:`tests.support.model.cluster`).
+:class:`Decider` decides on what it has heard of them, and every decision is checked against what it
+saw (:mod:`tests.support.model.invariants`). Where it saw everything, the cluster must take all that
+was decided.
 """
 
 import copy
 import random
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from bireme.core.cycle import run_cycle
-from tests.support.model.decider import Decider
-from tests.support.model.happenings import (
-    CHANGES,
-    FIRST_QUEUES,
-    JOBS,
-    QUEUES,
-    SETTINGS,
-    Submission,
-    submissions,
+from bireme.core.nodes import NodeTable
+from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from tests.support.model.cluster import KINDS, Thing, Things, Truth, a_job, a_node, a_queue, a_task
+from tests.support.model.invariants import Case, Promises, violations
+from tests.support.model.snapshots import Move, moves_of, node_of, snapshot_of
+from tests.support.workloads import COMBINED
+
+SETTINGS = SchedulingSettings(
+    wait_bound_seconds=30, min_runtime_seconds=5, eviction_budget=1, resize_settle_seconds=5
 )
-from tests.support.model.invariants import violations
-from tests.support.model.promises import Promises
-from tests.support.model.standing import Case
-from tests.support.model.truth import KINDS, Thing, Truth, a_job, a_node, a_queue
-from tests.support.model.views import Move, moves_of
-from tests.support.model.workloads import COMBINED
+
+JOBS: tuple[Thing, ...] = (
+    {"tasks": {"worker": a_task(1)}},
+    {"tasks": {"worker": a_task(3)}},
+    {"tasks": {"worker": a_task(1, 4)}},
+    {"tasks": {"worker": a_task(1, 8)}},
+    {"tasks": {"worker": a_task(2, 4)}},
+    {"tasks": {"worker": a_task(12)}},
+    {"tasks": {"worker": a_task(4, 1, least=2)}},
+    {"tasks": {"worker": a_task(2, 0, 40_000)}},
+    {"tasks": {"ps": a_task(1, 0, 30_000), "worker": a_task(3, 2)}},
+    {"tasks": {"worker": a_task(2, least=1, most=8)}, "elastic": True},
+    {"tasks": {"worker": a_task(4, least=2, most=14)}, "elastic": True},
+    {"tasks": {"worker": a_task(3, most=4)}, "elastic": True},
+)
+FIRST_QUEUES: dict[str, Thing] = {
+    "open": {},
+    "first": {"priority": 90},
+    "small": {"limit": 6},
+    "org": {"limit": 9},
+    "team": {"parent": "org"},
+}
+QUEUES = ("open", "first", "small", "org", "team", "gone")
+CHANGES: tuple[Thing, ...] = (
+    {"limit": 6},
+    {"limit": None},
+    {"limit": 0},
+    {"guaranteed": 4},
+    {"guaranteed": 0},
+    {"weight": 3},
+    {"weight": None},
+    {"parent": "org"},
+    {"parent": "team"},
+    {"parent": ""},
+    {"priority": 90},
+    {"bound": 10},
+)
+Submission: TypeAlias = tuple[int, int, int, float | None]
+"""Kind of job, queue, priority and estimate."""
+submissions = st.tuples(
+    st.integers(0, len(JOBS) - 1),
+    st.sampled_from((0, 0, 0, 1, 2, 3, 4, 4, 5)),
+    st.sampled_from((0, 0, 10, 1000)),
+    st.sampled_from((None, 5.0, 20.0, 100.0)),
+)
+
+
+@dataclass(eq=False)
+class Decider:
+    """Looks at ``truth`` as far as it has heard of it, and changes it.
+
+    Attributes:
+        cache: What it believes.
+        heard: By kind, how many changes it has heard of.
+    """
+
+    truth: Truth
+    policy: Policy
+    settings: SchedulingSettings
+    cache: Things = field(init=False)
+    heard: dict[str, int] = field(init=False)
+    _table: NodeTable | None = None
+
+    def __post_init__(self) -> None:
+        self.crash()
+
+    def crash(self) -> None:
+        """Forget everything, and start again."""
+        self.cache, self.heard = {}, {}
+        for kind in KINDS:
+            self.relist(kind)
+
+    def relist(self, kind: str) -> None:
+        """List one kind anew: its watch was too old (410), or there was none."""
+        self.cache[kind] = copy.deepcopy(self.truth.things[kind])
+        self.heard[kind] = len(self.truth.log[kind])
+        self._forget_table(kind)
+
+    def listen(self, kind: str, most: int) -> None:
+        """Hear of the next ``most`` changes of a kind; those it knows already are old news."""
+        start = self.heard[kind]
+        for name, version, thing in self.truth.log[kind][start : start + most]:
+            self.heard[kind] += 1
+            self._hear(kind, name, version, thing)
+
+    def catch_up(self) -> None:
+        """Hear of everything."""
+        for kind in KINDS:
+            self.listen(kind, len(self.truth.log[kind]))
+
+    def _hear(self, kind: str, name: str, version: int, thing: Thing | None) -> None:
+        known = self.cache[kind].get(name)
+        if known is not None and known["version"] >= version:
+            return
+        self.cache[kind].pop(name, None)
+        if thing is not None:
+            self.cache[kind][name] = copy.deepcopy(thing)
+        self._forget_table(kind)
+
+    def _forget_table(self, kind: str) -> None:
+        if kind == "node":
+            self._table = None
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether it knows everything there is."""
+        return self.cache == self.truth.things
+
+    @property
+    def table(self) -> NodeTable:
+        """All nodes it knows as arrays; kept until one changes."""
+        if self._table is None:
+            self._table = self.fresh_table()
+        return self._table
+
+    def fresh_table(self) -> NodeTable:
+        """The same, without anything remembered."""
+        nodes = [node_of(name, node) for name, node in self.cache["node"].items()]
+        return NodeTable(nodes, self.settings.topology_levels)
+
+    def snapshot(self) -> ClusterSnapshot:
+        """What a decision may depend on."""
+        return snapshot_of(self.cache, self.table, self.truth.now, self.settings)
+
+    def decide(self) -> list[Move]:
+        """One cycle over what it believes."""
+        return moves_of(run_cycle(self.snapshot(), self.policy), self.table)
+
+    def carry_out(self, moves: Sequence[Move]) -> list[str]:
+        """Write what was decided on the cache as it is; what was refused, in words.
+
+        Whoever is stopped for one job is stopped only while that job still waits.
+        """
+        versions = {name: job["version"] for name, job in self.cache["job"].items()}
+        refused = []
+        for move in moves:
+            answer = self._write(move, versions)
+            if answer != "ok":
+                refused.append(f"{move['do']} {move['job']}: {answer}")
+        return refused
+
+    def _write(self, move: Move, versions: dict[str, int]) -> str:
+        name, truth = move["job"], self.truth
+        if move["do"] == "hold":
+            return "ok"
+        if move["do"] == "start":
+            answer = truth.start(name, versions[name], move["places"], truth.now)
+        elif move["do"] == "resize":
+            answer = truth.resize(name, versions[name], move["places"], truth.now)
+        else:
+            answer = truth.stop(name, versions[name])
+        if answer != "conflict":
+            job = truth.things["job"][name]
+            self._hear("job", name, job["version"], job)
+        return answer
+
 
 FAULTS = ("NeverFits", "QueueNotFound", "QueueInvalid")
 STEPS = 50

@@ -1,14 +1,16 @@
-"""A fresh cluster with GPU nodes, Bireme's API and an open queue: what every story begins with."""
+"""A fresh cluster with GPU nodes, Bireme's API and an open queue, and its history checked."""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from bireme.kube import crd
+from tests.support.history.observer import check
+from tests.support.history.recorder import Recorder
 from tests.support.scenario.manifests import queue
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import fake_nodes
@@ -61,3 +63,27 @@ def install_api(cluster: Cluster) -> None:
     """Applies the CRDs and returns when objects of them are taken."""
     cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+
+
+@contextmanager
+def kept_promises(
+    cluster: Cluster,
+    folder: Path,
+    *,
+    grace_seconds: float = 20.0,
+    except_for: Collection[str] = ("job-lost",),
+) -> Iterator[Recorder]:
+    """Records every revision within the block and judges the whole history at its end.
+
+    By default jobs may vanish: tests delete what they made.
+
+    Raises:
+        AssertionError: lists every broken invariant that is not in ``except_for``.
+    """
+    with Recorder(cluster.kubeconfig, folder / "tests.support.history.jsonl") as recorder:
+        yield recorder
+        recorder.settle()
+    found = check(recorder.records(), grace_seconds=grace_seconds)
+    broken = [str(one) for one in found if one.invariant not in except_for]
+    if broken:
+        raise AssertionError("\n".join(broken))

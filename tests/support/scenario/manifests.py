@@ -4,7 +4,10 @@ Pods run on fake nodes: ``duration`` is how long they do (forever without it), `
 at which starts of the gang they fail instead of succeeding.
 """
 
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 Manifest = dict[str, Any]
 
@@ -173,3 +176,11 @@ def stateful_set(name: str, pods: int, template: Manifest) -> Manifest:
             "template": template,
         },
     }
+
+
+_FOLDER = Path(__file__).parents[3] / "manifests" / "examples"
+
+
+def documents(name: str) -> list[Manifest]:
+    """All objects of one example, in the order of the file."""
+    return list(yaml.safe_load_all((_FOLDER / name).read_text()))

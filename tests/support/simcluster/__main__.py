@@ -5,8 +5,7 @@ import argparse
 import sys
 import time
 
-from tests.support.simcluster.simulation import Outcome, run
-from tests.support.simcluster.words import story
+from tests.support.simcluster.simulation import Outcome, run, story
 
 _PROGRESS = 100
 """A line after every so many seeds."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.fakeapi.store import Object
-from tests.support.objects.kubelets import REQUIRED
+from tests.support.kubelets import REQUIRED
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"

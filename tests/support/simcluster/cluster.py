@@ -13,10 +13,9 @@ from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi.store import Change, Object, Refusal, Store
 from tests.support.history.records import Key, Record
 from tests.support.simcluster import bodies
-from tests.support.simcluster.autoscaler import Autoscaler
 from tests.support.simcluster.bodies import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
-from tests.support.simcluster.kubelets import Kubelets
-from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.network import WORLD, ApiServer, Weather
+from tests.support.simcluster.nodes import Autoscaler, Kubelets
 from tests.support.simcluster.processes import (
     EPOCH_SECONDS,
     ExtenderProcess,
@@ -25,7 +24,6 @@ from tests.support.simcluster.processes import (
 )
 from tests.support.simcluster.scheduler import Scheduler
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
-from tests.support.simcluster.weather import Weather
 
 KINDS = {
     NODES: "Node",

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 
 from bireme.kube.client import NotLeader
 from tests.support.fakeapi.store import Object
-from tests.support.history.check import check
-from tests.support.history.gang_checks import partial
-from tests.support.history.violations import Violation
-from tests.support.history.world import World
+from tests.support.history.observed import World
+from tests.support.history.observer import Violation, check, partial
 from tests.support.simcluster import bodies
-from tests.support.simcluster.autoscaler import MOST_NODES, is_grown
 from tests.support.simcluster.bodies import GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.cluster import OPERATOR, SCHEDULING, SimulatedCluster
+from tests.support.simcluster.nodes import MOST_NODES, is_grown
 from tests.support.simcluster.tenants import HOPELESS
 
 GRACE_SECONDS = 240.0

@@ -1,24 +1,85 @@
-"""The API server and the wires to it, in memory: requests, answers and watches take time.
+"""The simulated network and the API server at its end: requests, answers and watches take time.
 
-A request that has left its client arrives whatever becomes of the client: that is how the writes
-of a dead or deposed leader come late. Connections do not order requests, but a watch is in order.
+:class:`Weather` holds what goes wrong at the moment. A request that has left its client arrives
+whatever becomes of the client: that is how the writes of a dead or deposed leader come late.
+Connections do not order requests, but a watch is in order. Everything above the wire is real:
+:class:`MemoryClient` is the client of operator and extender with its session replaced.
+
+A request takes at most ``LONGEST_WAY_SECONDS`` to arrive: the margin that the lease leaves between
+a leader's last write and the next leader's first. An answer may take any time, or never come.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
 
 import msgspec
 
-from tests.support.fakeapi.answers import Answers, Call, address, replay, status_object
-from tests.support.fakeapi.faults import Fault
-from tests.support.fakeapi.selection import Selector
-from tests.support.fakeapi.store import Refusal, Store
-from tests.support.fakeapi.watching import Feed
+from bireme.kube.client import JSON, ApiClient, Params, connection_trouble, from_answer
+from tests.support.fakeapi.answers import Answers, Call, Feed, address, replay, status_object
+from tests.support.fakeapi.faults import WRITES, Fault
+from tests.support.fakeapi.store import Refusal, Selector, Store
 from tests.support.simcluster.virtual import PROCESS
-from tests.support.simcluster.weather import Weather
+
+LONGEST_WAY_SECONDS: Final = 4.0
+_ERRORS: Final = (
+    Fault(status=500, reason="InternalError"),
+    Fault(status=503, reason="ServiceUnavailable"),
+    Fault(status=504, reason="Timeout"),
+    Fault(status=429, reason="TooManyRequests", retry_after_seconds=1),
+    Fault(drop=True),
+)
+
+
+@dataclass(slots=True)
+class Weather:
+    """Shares are chances per request, from 0 to 1. All 0 and ``is_down`` False is fair weather."""
+
+    chance: Random
+    is_down: bool = False
+    errors: float = 0.0
+    conflicts: float = 0.0
+    late_errors: float = 0.0
+    """The write is done, and then its answer is an error or never comes."""
+    slow: float = 0.0
+    lag_seconds: dict[str, float] = field(default_factory=dict)
+    """How far the watches of a process may be behind, beyond milliseconds."""
+
+    def clear(self) -> None:
+        """Fair weather."""
+        self.is_down = False
+        self.errors = self.conflicts = self.late_errors = self.slow = 0.0
+        self.lag_seconds.clear()
+
+    def way_seconds(self, *, back: bool = False) -> float:
+        """How long a request, or its answer, is under way."""
+        if self.slow and self.chance.random() < self.slow:
+            return self.chance.uniform(0.0, 25.0 if back else LONGEST_WAY_SECONDS)
+        return self.chance.uniform(0.001, 0.02)
+
+    def watch_lag_seconds(self, process: str) -> float:
+        """How long a line of a watch is under way."""
+        usual = self.chance.uniform(0.001, 0.05)
+        return usual + self.chance.uniform(0.0, self.lag_seconds.get(process, 0.0))
+
+    def fault(self, method: str) -> Fault | None:
+        """What goes wrong with this request."""
+        if self.errors and self.chance.random() < self.errors:
+            return self.chance.choice(_ERRORS)
+        if method not in WRITES:
+            return None
+        if self.late_errors and self.chance.random() < self.late_errors:
+            return Fault(drop_answer=True, silent=self.chance.random() < 0.5)
+        changes = method in ("PUT", "PATCH")
+        if changes and self.conflicts and self.chance.random() < self.conflicts:
+            return Fault(status=409, reason="Conflict")
+        return None
+
 
 _BOOKMARK_SECONDS = 50.0
 Answer = tuple[int, bytes, dict[str, str]]
@@ -181,3 +242,96 @@ class ApiServer:
 
 WORLD: Context = copy_context()
 """Where everything runs that belongs to no process."""
+
+
+@dataclass(slots=True)
+class Plug:
+    """What connects a process to the network; pulled out, nothing of it leaves any more.
+
+    ``trap`` is asked about every write, just before the fence and just after it has left, whether
+    the process stops there.
+    """
+
+    is_in: bool = True
+    trap: Callable[[str], bool] | None = None
+
+    async def pass_trap(self, path: str) -> None:
+        """Go on, now or once the process does."""
+        if self.trap is not None and self.trap(path):
+            await asyncio.sleep(0)
+
+    def check(self) -> None:
+        """Let something leave the process.
+
+        Raises:
+            ConnectionRefusedError: the process is dead.
+        """
+        if not self.is_in:
+            raise ConnectionRefusedError("the process is dead")
+
+
+class MemoryClient(ApiClient):
+    """An :class:`ApiClient` whose session is the simulated network."""
+
+    def __init__(self, server: ApiServer, plug: Plug) -> None:
+        self.fence = lambda: None
+        self.write_counts = Counter()
+        self._server = server
+        self._plug = plug
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout_seconds: float = 30,
+    ) -> bytes:
+        """See :meth:`ApiClient.request`."""
+        query = {name: str(value) for name, value in (params or {}).items()}
+        with connection_trouble():
+            async with asyncio.timeout(timeout_seconds):
+                await self._connect()
+                if method in WRITES:
+                    await self._plug.pass_trap(path)
+                    self._plug.check()
+                    self._before_write(method, path)
+                answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+                call = Call(method, address(path), query, content_type, body or b"")
+                self._server.take(call, answer)
+                if method in WRITES:
+                    await self._plug.pass_trap(path)
+                status, content, headers = await answer
+        if status >= 300:
+            raise from_answer(status, content, headers)
+        return content
+
+    async def stream(
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        read_timeout_seconds: float = 70,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[bytes]:
+        """See :meth:`ApiClient.stream`."""
+        query = {name: str(value) for name, value in (params or {}).items()}
+        with connection_trouble():
+            await self._connect()
+            with self._server.watch(path, query) as stream:
+                on_open()
+                while True:
+                    async with asyncio.timeout(read_timeout_seconds):
+                        line = await stream.next()
+                    if line is None:
+                        return
+                    yield line
+
+    async def _connect(self) -> None:
+        await asyncio.sleep(self._server.weather.way_seconds() / 4)
+        self._plug.check()

@@ -25,8 +25,7 @@ from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
-from tests.support.simcluster.client import MemoryClient, Plug
-from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.network import WORLD, ApiServer, MemoryClient, Plug
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 
 EPOCH_SECONDS = 1_900_000_000.0

@@ -19,9 +19,9 @@ from tests.support.scenario.manifests import (
     training_job,
 )
 from tests.support.simcluster import bodies
-from tests.support.simcluster.autoscaler import MOST_NODES
 from tests.support.simcluster.bodies import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
 from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.nodes import MOST_NODES
 
 SPACE = "team"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

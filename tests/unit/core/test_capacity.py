@@ -10,7 +10,8 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import COUNT_CEILING, FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import IntArray
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task
-from tests.support.model import oracles, strategies
+from tests.support import random_snapshots
+from tests.support.model import oracles
 
 LEVELS = ("kubernetes.io/hostname",)
 
@@ -112,18 +113,18 @@ def test_tightness_falls_with_what_is_free_and_devices_count_most() -> None:
     assert np.argsort(capacity.tightness).tolist() == [1, 0, 2]
 
 
-@given(strategies.clusters(), st.data())
+@given(random_snapshots.clusters(), st.data())
 def test_trials_equal_takes_equal_a_fresh_count_equal_counting_by_hand(
     nodes: tuple[Node, ...], data: st.DataObject
 ) -> None:
     capacity = capacity_of(*nodes)
-    probes = [data.draw(strategies.tasks()) for _ in range(3)]
+    probes = [data.draw(random_snapshots.tasks()) for _ in range(3)]
     trials: list[Take] = []
     free = {node.name: dict(node.allocatable) for node in nodes}
     for probe in probes:  # every answer is remembered before the first take, and corrected after
         capacity.replicas(probe)
     for step in range(3):
-        gang = a_gang(f"g{step}", data.draw(strategies.tasks()))
+        gang = a_gang(f"g{step}", data.draw(random_snapshots.tasks()))
         task = gang.tasks[0]
         counts = np.array(
             [data.draw(st.integers(0, min(int(n), 3))) for n in capacity.replicas(task)], np.int64

@@ -19,7 +19,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.model.mistakes import NODES, RULES, Wrong, admitted, fails
+from tests.support.decisions import NODES, RULES, Wrong, admitted, fails
 
 
 class Places:

@@ -17,7 +17,7 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
-from tests.support.model.answers import hold_of
+from tests.support.decisions import hold_of
 
 FIFO = Policy(Fifo(), Packing())
 

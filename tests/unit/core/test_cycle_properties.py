@@ -19,8 +19,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_orderer, make_policy
 from bireme.testing import a_gang, a_snapshot
-from tests.support.model import oracles, strategies
-from tests.support.model.strategies import Case
+from tests.support import random_snapshots
+from tests.support.model import oracles
+from tests.support.random_snapshots import Case
 
 thorough = settings(max_examples=200, deadline=None)
 
@@ -47,7 +48,7 @@ def story(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
 
 
 @thorough
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_no_promise_of_the_cycle_is_broken(case: Case) -> None:
     decision = decide(case.snapshot)
     assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []
@@ -55,7 +56,7 @@ def test_no_promise_of_the_cycle_is_broken(case: Case) -> None:
 
 
 @thorough
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> None:
     nodes = case.snapshot.nodes
     left = nodes.allocatable - nodes.fixed
@@ -79,7 +80,7 @@ def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> N
 
 
 @thorough
-@given(strategies.cases(), st.randoms(use_true_random=False))
+@given(random_snapshots.cases(), st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_the_order_of_the_input(
     case: Case, shuffle: random.Random
 ) -> None:
@@ -89,7 +90,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_input(
     other = a_snapshot(
         nodes,
         *gangs,
-        queues=strategies.QUEUES[::-1],
+        queues=random_snapshots.QUEUES[::-1],
         queue_usage=case.snapshot.queue_usage,
         used=case.snapshot.used,
         now=case.snapshot.now,
@@ -99,7 +100,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_input(
 
 
 @thorough
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_equal_snapshots_give_equal_decisions_and_are_left_as_they_were(case: Case) -> None:
     used, usage = case.snapshot.used.copy(), repr(case.snapshot.queue_usage)
     first = story(decide(case.snapshot), case.snapshot)
@@ -112,7 +113,7 @@ def test_equal_snapshots_give_equal_decisions_and_are_left_as_they_were(case: Ca
 
 
 @thorough
-@given(strategies.cases(), st.integers(0, 5))
+@given(random_snapshots.cases(), st.integers(0, 5))
 def test_adding_a_gang_never_reorders_the_others(case: Case, index: int) -> None:
     fewer = tuple(gang for gang in case.snapshot.waiting if gang.uid != f"g{index}")
     without = replace(case.snapshot, waiting=fewer)
@@ -123,7 +124,7 @@ def test_adding_a_gang_never_reorders_the_others(case: Case, index: int) -> None
 
 
 @thorough
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_positions_are_consecutive_and_only_of_those_who_wait(case: Case) -> None:
     decision = decide(case.snapshot)
     positions = [hold.position for hold in decision.held if hold.position is not None]
@@ -134,7 +135,11 @@ def test_positions_are_consecutive_and_only_of_those_who_wait(case: Case) -> Non
 
 
 @thorough
-@given(strategies.clusters(), strategies.tasks(most=12), st.sampled_from(strategies.LEVELS))
+@given(
+    random_snapshots.clusters(),
+    random_snapshots.tasks(most=12),
+    st.sampled_from(random_snapshots.LEVELS),
+)
 def test_a_gang_of_one_task_is_placed_exactly_when_the_nodes_have_room(
     nodes: tuple[Node, ...], task: Task, levels: tuple[str, ...]
 ) -> None:

@@ -14,7 +14,8 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import CORDON, Node, NodeTable, feasible
 from bireme.testing import a_node
-from tests.support.model import oracles, strategies
+from tests.support import random_snapshots
+from tests.support.model import oracles
 
 LEVELS = ("kubernetes.io/hostname",)
 LABELLED = [
@@ -192,7 +193,7 @@ def test_feasibility_of_an_empty_cluster_is_empty() -> None:
     assert allowed(picky) == allowed(NodeConstraints()) == set()
 
 
-@given(strategies.clusters(), st.sampled_from(strategies.CONSTRAINTS))
+@given(random_snapshots.clusters(), st.sampled_from(random_snapshots.CONSTRAINTS))
 def test_feasibility_equals_the_plain_reading_of_the_rules(
     nodes: tuple[Node, ...], constraints: NodeConstraints
 ) -> None:

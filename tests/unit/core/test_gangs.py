@@ -5,7 +5,7 @@ from hypothesis import given
 
 from bireme.core.gangs import Gang, Role, RoleAffinity, Task
 from bireme.testing import GIB, GPU, a_gang, a_task
-from tests.support.model import strategies
+from tests.support import random_snapshots
 
 
 def sizes(gang: Gang) -> dict[str, int]:
@@ -56,7 +56,7 @@ def test_the_minimum_honours_min_available_in_task_priority_order(
     assert sizes(gang.at_minimum) == expected
 
 
-@given(strategies.gangs("g"))
+@given(random_snapshots.gangs("g"))
 def test_the_minimum_is_between_the_tasks_minima_and_their_sizes(gang: Gang) -> None:
     smallest = sizes(gang.at_minimum)
     for task in gang.tasks:
@@ -95,8 +95,8 @@ def test_equal_shapes_ignore_who_and_when_but_not_what_is_asked() -> None:
         a_gang("g", a_task(3)),
         a_gang("g", a_task(2, 2)),
         a_gang("g", a_task(2, role=Role.CHIEF, name="worker")),
-        a_gang("g", a_task(2, constraints=strategies.CONSTRAINTS[1])),
-        a_gang("g", a_task(2), role_affinity=RoleAffinity(topology_key=strategies.RACK)),
+        a_gang("g", a_task(2, constraints=random_snapshots.CONSTRAINTS[1])),
+        a_gang("g", a_task(2), role_affinity=RoleAffinity(topology_key=random_snapshots.RACK)),
         a_gang("g", a_task(2, name="trainer")),
     ]
     assert len({gang.shape, *(other.shape for other in others)}) == 7

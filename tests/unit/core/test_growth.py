@@ -10,8 +10,7 @@ from bireme.testing import (
     a_task,
     racks,
 )
-from tests.support.model.answers import hold_of
-from tests.support.model.growing import after, asked
+from tests.support.decisions import after, asked, hold_of
 
 
 def test_a_gang_that_fits_nowhere_asks_for_the_nodes_it_lacks_and_says_so() -> None:

@@ -14,8 +14,9 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support.model import oracles, strategies
-from tests.support.model.strategies import Case
+from tests.support import random_snapshots
+from tests.support.model import oracles
+from tests.support.random_snapshots import Case
 
 thorough = settings(max_examples=100, deadline=None)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")
@@ -41,7 +42,7 @@ def moves(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
 
 
 @thorough
-@given(strategies.cases(), strategies.pools())
+@given(random_snapshots.cases(), random_snapshots.pools())
 def test_growth_starts_nobody_and_stays_within_the_room(
     case: Case, pools: tuple[GrowablePool, ...]
 ) -> None:
@@ -60,7 +61,7 @@ def test_growth_starts_nobody_and_stays_within_the_room(
 
 
 @thorough
-@given(strategies.cases(), strategies.pools())
+@given(random_snapshots.cases(), random_snapshots.pools())
 def test_growth_does_not_depend_on_what_is_remembered_or_how_pools_are_listed(
     case: Case, pools: tuple[GrowablePool, ...]
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_gang_that_waits_for_nodes_starts_once_they_are_there(snapshot: Cluste
 
 
 @thorough
-@given(strategies.clusters(4), strategies.tasks(most=12), strategies.pools())
+@given(random_snapshots.clusters(4), random_snapshots.tasks(most=12), random_snapshots.pools())
 def test_a_gang_of_one_task_asks_for_the_least_number_of_nodes_of_one_pool(
     nodes: tuple[Node, ...], task: Task, pools: tuple[GrowablePool, ...]
 ) -> None:

@@ -35,8 +35,7 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from tests.support.model.answers import hold_of
-from tests.support.model.growing import FIFO, after, asked
+from tests.support.decisions import FIFO, after, asked, hold_of
 
 RACK = "topology.bireme.dev/rack"
 

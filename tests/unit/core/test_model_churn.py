@@ -17,9 +17,8 @@ from typing import TypeAlias
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.model.happenings import SETTINGS, Submission, submissions
-from tests.support.model.machine import Machine
-from tests.support.model.standing import size, size_bounds
+from tests.support.model.invariants import size, size_bounds
+from tests.support.model.machine import SETTINGS, Machine, Submission, submissions
 
 Variant: TypeAlias = tuple[int, int]
 QUIET_TICKS = 60

@@ -9,7 +9,7 @@ from bireme.core.errors import SnapshotError
 from bireme.core.gangs import NodeConstraints, Taint
 from bireme.core.nodes import NodeTable, feasible
 from bireme.testing import GPU, a_node
-from tests.support.model.strategies import BLOCK, HOST, RACK
+from tests.support.random_snapshots import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = (HOST, RACK, ZONE)

@@ -17,7 +17,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.model.world import World
+from tests.support.small_cluster import World
 
 NEVER = SchedulingSettings(wait_bound_seconds=10**9)
 """No wait bound helps: what is shown here holds without it."""

@@ -11,7 +11,7 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_task
-from tests.support.model.answers import hold_of
+from tests.support.decisions import hold_of
 from tests.support.model.preempting import (
     AT_ONCE,
     NODES,

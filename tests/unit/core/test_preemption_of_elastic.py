@@ -12,7 +12,7 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
-from tests.support.model.answers import hold_of
+from tests.support.decisions import hold_of
 from tests.support.model.elastic import elastic
 from tests.support.model.preempting import (
     AT_ONCE,

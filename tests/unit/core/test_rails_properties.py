@@ -16,7 +16,8 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.model.workloads import (
+from tests.support.small_cluster import World
+from tests.support.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,
@@ -27,7 +28,6 @@ from tests.support.model.workloads import (
     Arrival,
     arrivals,
 )
-from tests.support.model.world import World
 
 
 def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:

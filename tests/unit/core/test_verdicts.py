@@ -14,7 +14,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task, racks
-from tests.support.model.answers import hold_of
+from tests.support.decisions import hold_of
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:

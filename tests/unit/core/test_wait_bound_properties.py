@@ -23,8 +23,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
-from tests.support.model.workloads import growing
-from tests.support.model.world import World
+from tests.support.small_cluster import World
+from tests.support.workloads import growing
 
 HURRIED = SchedulingSettings(
     wait_bound_seconds=20, min_runtime_seconds=0, eviction_budget=2, resize_settle_seconds=2

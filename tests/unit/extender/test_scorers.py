@@ -14,7 +14,7 @@ from bireme_extender.scoring import Scorers, scorer_of
 from tests.support.extender_calls import make_metrics
 from tests.support.networks import encoders
 from tests.support.objects.policies import delete, facts_of, put, settled
-from tests.support.objects.policy_terms import train
+from tests.support.operator_term.policies import train
 
 
 @pytest.fixture(autouse=True)

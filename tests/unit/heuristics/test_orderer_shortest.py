@@ -14,7 +14,7 @@ from bireme.heuristics.shortest import (
     SmallestFirst,
 )
 from bireme.testing import a_gang, a_task
-from tests.support.model.answers import ranked, uids
+from tests.support.decisions import ranked, uids
 
 TIMED = [ShortestJob(), ShortestRemainingTime(), ShortestRemainingService()]
 

@@ -17,8 +17,9 @@ from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing, pack_by_level
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task, racks
-from tests.support.model import oracles, strategies
-from tests.support.model.strategies import BLOCK, HOST, RACK
+from tests.support import random_snapshots
+from tests.support.model import oracles
+from tests.support.random_snapshots import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = SchedulingSettings().topology_levels
@@ -198,7 +199,11 @@ def test_placing_the_same_gang_twice_gives_the_same_placement() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(strategies.clusters(), strategies.tasks(most=12), st.sampled_from(strategies.LEVELS))
+@given(
+    random_snapshots.clusters(),
+    random_snapshots.tasks(most=12),
+    st.sampled_from(random_snapshots.LEVELS),
+)
 def test_no_narrower_domain_would_have_held_a_gang_of_one_task(
     nodes: tuple[Node, ...], task: Task, levels: tuple[str, ...]
 ) -> None:

@@ -12,8 +12,9 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.model import oracles, strategies
-from tests.support.model.strategies import Case
+from tests.support import random_snapshots
+from tests.support.model import oracles
+from tests.support.random_snapshots import Case
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
 several = settings(max_examples=60, deadline=None)
@@ -21,7 +22,7 @@ several = settings(max_examples=60, deadline=None)
 
 @placers
 @several
-@given(strategies.cases())
+@given(random_snapshots.cases())
 def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(name: str, case: Case) -> None:
     snapshot = case.snapshot
     by_name = {node.name: node for node in case.nodes}
@@ -44,7 +45,7 @@ def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(name: str, cas
 
 @placers
 @several
-@given(strategies.cases(most_gangs=0), strategies.tasks(most=12))
+@given(random_snapshots.cases(most_gangs=0), random_snapshots.tasks(most=12))
 def test_a_gang_of_one_task_is_placed_exactly_when_it_fits(
     name: str, case: Case, task: Task
 ) -> None:

@@ -17,8 +17,8 @@ from bireme.heuristics.malo import Malo
 from bireme.heuristics.mosa import Mosa
 from bireme.heuristics.rifling import Rifling, RiflingState
 from bireme.testing import a_gang, a_node, a_snapshot
-from tests.support.model.answers import uids
-from tests.support.model.workloads import timed
+from tests.support.decisions import uids
+from tests.support.workloads import timed
 
 SEARCHES = [Malo, Mosa]
 ALL = [Malo, Mosa, Rifling]

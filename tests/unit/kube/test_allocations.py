@@ -11,8 +11,8 @@ from bireme.core.running import RunningGang
 from bireme.kube import quantities, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
+from tests.support.objects.cluster_state import PLAN, WORKERS, Cluster, own_pod
 from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
-from tests.support.objects.fed import PLAN, WORKERS, Cluster, own_pod
 from tests.support.scenario.manifests import task, training_job
 
 GROUP = replace(

@@ -8,8 +8,8 @@ import pytest
 from bireme.kube import wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
+from tests.support.objects.cluster_state import PLAN, Cluster, gpus, own_pod
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
-from tests.support.objects.fed import PLAN, Cluster, gpus, own_pod
 from tests.support.scenario.manifests import GPU
 
 # --- nodes and pods ---------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from bireme.kube.training_jobs import (
     reported_progress,
     with_report,
 )
+from tests.support.objects.cluster_state import PLAN, Cluster
 from tests.support.objects.facts import CREATED, a_job
-from tests.support.objects.fed import PLAN, Cluster
 
 NOW = "2026-01-01T00:00:00Z"
 RUN = ReportedRun(replicas=4, started=CREATED, since=CREATED, attained_seconds=0.0)

@@ -13,8 +13,8 @@ from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import quantities
 from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
+from tests.support.objects.cluster_state import PLAN, Cluster
 from tests.support.objects.facts import CREATED, a_job, gated_pod
-from tests.support.objects.fed import PLAN, Cluster
 from tests.support.scenario.manifests import GPU, Manifest, annotations, pod_spec, task
 
 HOUR = 3600.0

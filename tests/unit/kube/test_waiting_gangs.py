@@ -6,8 +6,8 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import quantities, wire
+from tests.support.objects.cluster_state import PLAN, Cluster, own_pod
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
-from tests.support.objects.fed import PLAN, Cluster, own_pod
 from tests.support.scenario.manifests import Manifest, priority_class
 
 

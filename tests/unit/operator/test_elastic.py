@@ -15,8 +15,8 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Situation, transition
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from tests.support.objects.lives import situation
 from tests.support.scenario.manifests import task
+from tests.unit.operator.lifecycle_cases import situation
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 EVICTED = {

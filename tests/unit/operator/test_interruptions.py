@@ -13,7 +13,8 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition, transition
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from tests.support.objects.lives import (
+from tests.support.scenario.manifests import task
+from tests.unit.operator.lifecycle_cases import (
     Pods,
     ended,
     failed,
@@ -24,7 +25,6 @@ from tests.support.objects.lives import (
     unbound,
     without,
 )
-from tests.support.scenario.manifests import task
 
 # --- interruptions ----------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator.lifecycle import Transition, transition
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from tests.support.objects.lives import (
+from tests.support.scenario.manifests import task
+from tests.unit.operator.lifecycle_cases import (
     TRAINING,
     WORKERS,
     ended,
@@ -22,7 +23,6 @@ from tests.support.objects.lives import (
     situation,
     without,
 )
-from tests.support.scenario.manifests import task
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 

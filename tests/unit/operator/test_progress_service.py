@@ -9,7 +9,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts, ProgressReport
 from bireme.testing import ManualClock
 from bireme_operator.progress_auth import ProgressService, Refused, Tokens, claimed
-from tests.support.fakeapi.tokens import token_of
+from tests.support.fakeapi.answers import token_of
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
 from tests.support.scenario.manifests import task
 

@@ -18,10 +18,10 @@ from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.resizes import Resizes
 from bireme_operator.status import Reports
+from tests.support.objects.cluster_state import Cluster
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
-from tests.support.objects.fed import Cluster
-from tests.support.objects.lives import situation
 from tests.support.scenario.manifests import task
+from tests.unit.operator.lifecycle_cases import situation
 
 WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
 JOB = a_job(WORKERS, rendezvous="torch", status={"phase": "Running"})

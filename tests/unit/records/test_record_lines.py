@@ -32,9 +32,10 @@ from bireme.testing import (
     a_task,
     with_running,
 )
-from tests.support.model.recorded import told
-from tests.support.model.strategies import Case, cases, pools
-from tests.support.model.workloads import (
+from tests.support.random_snapshots import Case, cases, pools
+from tests.support.recordings import told
+from tests.support.small_cluster import World
+from tests.support.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,
@@ -44,7 +45,6 @@ from tests.support.model.workloads import (
     Arrival,
     arrivals,
 )
-from tests.support.model.world import World
 
 POLICY = Policy(CombinedPriority(), Packing())
 

@@ -14,9 +14,9 @@ from bireme.replay.decisions import KINDS, Tally, differences
 from bireme.replay.reader import open_record
 from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.model.recorded import RecordedWorld, record
-from tests.support.model.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
-from tests.support.model.workloads import KINDS as SHAPES
+from tests.support.recordings import RecordedWorld, record
+from tests.support.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
+from tests.support.workloads import KINDS as SHAPES
 
 PLAIN = SchedulingSettings()
 

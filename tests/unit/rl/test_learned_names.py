@@ -17,9 +17,9 @@ from bireme.rl.components import (
     LearnedSizer,
 )
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.model.recorded import RecordedWorld
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import CHOICE_FACTS
+from tests.support.recordings import RecordedWorld
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bireme.simulator.outcome import Outcome, Span
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
-from tests.support.model.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
+from tests.support.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())

@@ -12,14 +12,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import MEASURED, NodeChange, Physics
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.testing import a_node, a_task, racks
-from tests.support.model.simulations import (
-    a_job,
-    a_trace,
-    broken_promises,
-    lifetimes,
-    record_of,
-    story,
-)
+from tests.support.simulations import a_job, a_trace, broken_promises, lifetimes, record_of, story
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())

@@ -16,7 +16,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace
-from tests.support.model.simulations import (
+from tests.support.simulations import (
     broken_promises,
     record_of,
     small_clusters,

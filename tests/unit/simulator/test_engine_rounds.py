@@ -8,7 +8,7 @@ from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.testing import a_node
-from tests.support.model.simulations import a_job, a_trace, lifetimes
+from tests.support.simulations import a_job, a_trace, lifetimes
 
 FIFO = Policy(Fifo(), Packing())
 NODES = (a_node("n0", 4),)

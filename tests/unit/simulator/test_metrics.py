@@ -14,8 +14,15 @@ from bireme.simulator.metrics import KEYS, Distribution, measure
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme.testing import a_node
-from tests.support.model.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
-from tests.support.model.simulations import a_job, small_traces
+from tests.support.simulations import (
+    a_job,
+    a_record,
+    a_run,
+    a_series,
+    an_outcome,
+    one_after_another,
+    small_traces,
+)
 
 
 def test_waits_completion_times_and_slowdowns_of_three_jobs_in_a_row() -> None:

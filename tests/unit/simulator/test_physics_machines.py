@@ -12,7 +12,7 @@ from bireme.simulator.physics.model import MachineLaw
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
-from tests.support.model.simulations import a_job, a_trace, lifetimes
+from tests.support.simulations import a_job, a_trace, lifetimes
 
 NODES = (a_node("n0", 4), a_node("n1", 4))
 

@@ -14,7 +14,7 @@ import pytest
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.goodput import PolluxSpeed, PolluxTable, TrainingRecord
-from tests.support.model.simulations import a_job
+from tests.support.simulations import a_job
 
 ARCHIVE = Path(__file__).parents[4] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"
 needs_archive = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Reporting, TraceJob
 from bireme.testing import a_node
-from tests.support.model.simulations import a_job, a_trace, story
+from tests.support.simulations import a_job, a_trace, story
 
 COMBINED = Policy(CombinedPriority(), Packing())
 UNDISTURBED = Physics()

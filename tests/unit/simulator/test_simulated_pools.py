@@ -24,7 +24,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import Conduct, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
-from tests.support.model.simulations import (
+from tests.support.simulations import (
     a_job,
     a_trace,
     broken_promises,

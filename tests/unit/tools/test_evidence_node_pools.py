@@ -18,7 +18,7 @@ from bireme.forecasting.series import Series
 from bireme.simulator.loads import DAY
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.workload import Trace
-from tests.support.model.simulations import a_job, a_trace
+from tests.support.simulations import a_job, a_trace
 
 HOUR = 3600.0
 WEEK_HOURS = 168

@@ -12,7 +12,7 @@ from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
-from tests.support.model.simulations import a_job, a_trace
+from tests.support.simulations import a_job, a_trace
 
 KEY = Key("table", "contender-0.9", 2)
 

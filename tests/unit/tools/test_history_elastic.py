@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.check import check
-from tests.support.history.testing import Story
+from tests.support.history.builder import Story
+from tests.support.history.observer import check
 
 
 @pytest.fixture

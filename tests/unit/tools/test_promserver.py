@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.prometheus import programs
-from tests.support.prometheus.programs import Programs, Unavailable, find_programs
+from tests.support import prometheus
+from tests.support.prometheus import Programs, Unavailable, find_programs
 
 
 def on_path(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -23,7 +23,7 @@ def archive_has(monkeypatch: pytest.MonkeyPatch, candidate: str) -> None:
         assert command[0] == "apt-cache", "nothing is downloaded"
         return f"prometheus:\n  Installed: (none)\n  Candidate: {candidate}\n"
 
-    monkeypatch.setattr(programs, "_run", run)
+    monkeypatch.setattr(prometheus, "_run", run)
 
 
 def test_programs_on_the_path_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +58,4 @@ def test_what_was_unpacked_before_is_found_by_its_version(
 
 def test_a_program_that_fails_is_told_with_its_words() -> None:
     with pytest.raises(Unavailable, match=r"ls --no-such-option failed: ls: unrecognized"):
-        programs._run(["ls", "--no-such-option"], None)
+        prometheus._run(["ls", "--no-such-option"], None)

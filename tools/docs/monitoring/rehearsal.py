@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.support.prometheus.programs import find_programs
-from tests.support.prometheus.server import serving
+from tests.support.prometheus import find_programs, serving
 from tests.support.scenario.manifests import scheduling_policy
 from tools.controlplane.stack import BiremeStack
 from tools.demo import clusters

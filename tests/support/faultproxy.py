@@ -1,0 +1,270 @@
+"""The fault proxy: everything passes through, unless the test says otherwise.
+
+It runs in a thread of its own, so synchronous tests can steer it and kill the process under test
+from within. The proxy authenticates with the kubeconfig it is given, except requests that carry
+a token of their own: those go out under that token. Bodies pass as they are, watches included.
+"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, Self, TypeVar
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from bireme.kube.credentials import Credentials, CredentialSource
+from tests.support.fakeapi.faults import WRITES, Fault, FaultScript
+from tests.support.fakeapi.server import hang_up, kubeconfig_of, status_answer
+
+_T = TypeVar("_T")
+_HOP_BY_HOP = frozenset(
+    {"connection", "content-length", "host", "keep-alive", "te", "transfer-encoding", "upgrade"}
+)
+_START_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A counted write; the first one has number 1."""
+
+    number: int
+    method: str
+    path: str
+
+
+def not_lease_nor_event(method: str, path: str) -> bool:
+    """The writes that are counted by default: those that change what users see."""
+    resources = ("/apis/coordination.k8s.io/", "/apis/events.k8s.io/")
+    return method in WRITES and not path.startswith(resources) and "/events" not in path
+
+
+class FaultProxy:
+    """``with FaultProxy(kubeconfig) as proxy:`` serves until the block ends.
+
+    Give the process under test ``proxy.kubeconfig``. ``proxy.faults`` is the fault script of
+    :mod:`tests.support.fakeapi.faults`; ``proxy.requests`` counts by (method or ``WATCH``, path).
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        *,
+        is_counted: Callable[[str, str], bool] = not_lease_nor_event,
+    ) -> None:
+        self.faults = FaultScript()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.writes: list[Write] = []
+        """Counted writes in the order of their arrival, whatever became of them."""
+        self.url = ""
+        self._source = CredentialSource(kubeconfig)
+        self._is_counted = is_counted
+        self._kills: dict[tuple[int, str], Callable[[Write], None]] = {}
+        self._folder = TemporaryDirectory(prefix="faultproxy-")
+        self._watches: list[web.Request] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="faultproxy")
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig that points here, valid while the proxy runs."""
+        return Path(self._folder.name) / "kubeconfig"
+
+    def start(self) -> Self:
+        """Serve on a free loopback port.
+
+        Raises:
+            CredentialsError: the kubeconfig cannot be used.
+        """
+        self._thread.start()
+        try:
+            self._call(self._start())
+        except BaseException:
+            self._end_thread()
+            raise
+        self.kubeconfig.write_bytes(msgspec.json.encode(kubeconfig_of(self.url)))
+        return self
+
+    def stop(self) -> None:
+        """Break what is open and end the thread."""
+        self._call(self._stop())
+        self._end_thread()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def on_write(
+        self, number: int, hook: Callable[[Write], None], *, when: Literal["before", "after"]
+    ) -> None:
+        """Call ``hook`` in the proxy's thread at the counted write ``number``, then hang up.
+
+        ``before``: the API server never sees the write. ``after``: it was done, but its author
+        never learns of it. These are the two ways a crash can meet a write.
+        """
+        self._kills[number, when] = hook
+
+    def cut_watches(self) -> int:
+        """Break every open watch; returns how many there were."""
+        return self._call(self._cut_watches())
+
+    def hold(self) -> None:
+        """Let nothing pass any more, neither requests nor lines of watches, until released."""
+        self._call(self._set_open(False))
+
+    def release(self) -> None:
+        """Let pass again what was held."""
+        self._call(self._set_open(True))
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result(_START_TIMEOUT_SECONDS)
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_START_TIMEOUT_SECONDS)
+        self._loop.close()
+        self._folder.cleanup()
+
+    async def _start(self) -> None:
+        self._anonymous = (await self._source.current()).without_identity()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        app = web.Application(client_max_size=64 * 1024**2)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=0.1,
+            handler_cancellation=True,
+            auto_decompress=False,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+
+    async def _stop(self) -> None:
+        self._open.set()
+        await self._cut_watches()
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _cut_watches(self) -> int:
+        for request in self._watches:
+            hang_up(request)
+        return len(self._watches)
+
+    async def _set_open(self, is_open: bool) -> None:
+        if is_open:
+            self._open.set()
+        else:
+            self._open.clear()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        is_watch = request.query.get("watch") in {"1", "true"}
+        self.requests["WATCH" if is_watch else request.method, request.path] += 1
+        write = self._count(request)
+        await self._open.wait()
+        fault = self.faults.next(request.method, request.path, is_watch)
+        if fault is not None:
+            await asyncio.sleep(fault.delay_seconds)
+            if fault.status is not None:
+                return status_answer(
+                    fault.status, fault.reason, "injected fault", fault.retry_after_seconds
+                )
+        if self._killed(write, "before") or (fault is not None and fault.drop):
+            hang_up(request)
+            return web.Response()
+        return await self._forward(request, write, fault, is_watch=is_watch)
+
+    def _count(self, request: web.Request) -> Write | None:
+        if not self._is_counted(request.method, request.path):
+            return None
+        write = Write(len(self.writes) + 1, request.method, request.path)
+        self.writes.append(write)
+        return write
+
+    def _killed(self, write: Write | None, when: str) -> bool:
+        hook = self._kills.get((write.number, when)) if write else None
+        if hook is None or write is None:
+            return False
+        hook(write)
+        return True
+
+    async def _forward(
+        self, request: web.Request, write: Write | None, fault: Fault | None, *, is_watch: bool
+    ) -> web.StreamResponse:
+        try:
+            upstream = await self._ask(request, await self._source.current())
+        except aiohttp.ClientError as error:
+            return status_answer(502, "BadGateway", f"the API server did not answer: {error}")
+        async with upstream:
+            if self._killed(write, "after") or (fault is not None and fault.drop_answer):
+                await upstream.read()
+                hang_up(request)
+                return web.Response()
+            silent = fault is not None and fault.silent
+            return await self._pass_on(request, upstream, is_watch=is_watch, silent=silent)
+
+    async def _ask(self, request: web.Request, credentials: Credentials) -> aiohttp.ClientResponse:
+        headers = _passed_on(request.headers)
+        if "Authorization" in headers:
+            credentials = self._anonymous
+        elif authorization := credentials.authorization():
+            headers["Authorization"] = authorization
+        return await self._session.request(
+            request.method,
+            URL(credentials.server + request.raw_path, encoded=True),
+            headers=headers,
+            data=BytesIO(await request.read()) if request.can_read_body else None,
+            ssl=credentials.tls,
+            server_hostname=credentials.server_hostname,
+            timeout=aiohttp.ClientTimeout(total=None, connect=10),
+            allow_redirects=False,
+        )
+
+    async def _pass_on(
+        self,
+        request: web.Request,
+        upstream: aiohttp.ClientResponse,
+        *,
+        is_watch: bool,
+        silent: bool,
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=upstream.status, headers=_passed_on(upstream.headers))
+        if is_watch:
+            self._watches.append(request)
+        try:
+            await response.prepare(request)
+            async for chunk in upstream.content.iter_any():
+                await self._open.wait()
+                if not silent:
+                    await response.write(chunk)
+        except (aiohttp.ClientError, ConnectionResetError):
+            hang_up(request)
+        finally:
+            self._watches = [watch for watch in self._watches if watch is not request]
+        return response
+
+
+def _passed_on(headers: Any) -> CIMultiDict[str]:
+    kept = CIMultiDict(headers)
+    for name in _HOP_BY_HOP:
+        kept.popall(name, None)
+    return kept

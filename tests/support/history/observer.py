@@ -1,0 +1,458 @@
+"""Observe a recorded history: every invariant, at every revision.
+
+    violations = check(recorder.records(), grace_seconds=10, settled=True)
+
+:func:`check` is pure; the order of the records does not matter. A GAP is no violation: what is known
+of both its sides is checked, and a caller who needs every revision asks for records without one.
+Violations carry the names in ``INVARIANTS``.
+
+This is the one observer: the demo, the cluster tier, the simulated cluster and the benchmarks use
+it. It shares no code with Bireme; the other place where invariants are written, on purpose, is the
+reference model of the core (:mod:`tests.support.model`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final, Protocol
+
+from tests.support.history.amounts import Amounts, amounts, shown, total
+from tests.support.history.observed import ENDED, Pod, World, is_elastic, phase_of, planned_nodes
+from tests.support.history.records import Key, Manifest, Record, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken promise: which, when, at which revision, of what, in words with numbers."""
+
+    invariant: str
+    seconds: float
+    revision: int
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.seconds:.2f} s, revision {self.revision}"
+        return f"{self.invariant}: {self.subject}: {self.message} ({where})"
+
+
+class Check(Protocol):
+    """Looks at the world after every record; keeps what it needs to remember."""
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        """Violations that this record brought about, or that have lasted too long by now."""
+        ...
+
+
+def violation(invariant: str, record: Record, subject: object, message: str) -> Violation:
+    """A violation at ``record``; a key is shown as ``namespace/name``."""
+    text = "/".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
+    return Violation(invariant, record.seconds, record.revision, text, message)
+
+
+# --- room of nodes and queues -------------------------------------------------------------
+#
+# Both are checked when a pod gets its node: only then can Bireme have taken too much. A node that
+# shrinks under its pods, or a limit that is lowered later, breaks nothing.
+
+
+class NodesNotOvercommitted:
+    """The pods of a node ask no more than it offers, of any resource."""
+
+    name: Final = "node-overcommitted"
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        pod = world.newly_bound(record)
+        offered = world.allocatable(pod.node) if pod is not None else None
+        if pod is None or offered is None:
+            return
+        here = [p.request for p in world.pods.values() if p.node == pod.node and p.holds_node]
+        for resource, excess in _excess(total(here), offered).items():
+            message = f"{excess} of {resource} with pod {pod.name}"
+            yield violation(self.name, record, f"node {pod.node}", message)
+
+
+class QueueLimitsKept:
+    """The gangs on nodes ask no more together than the limit of their queue."""
+
+    name: Final = "queue-limit-exceeded"
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        pod = world.newly_bound(record)
+        if pod is None or not pod.is_ours or not pod.gang[1]:
+            return
+        name = world.queue_of(pod.gang)
+        queue = world.get("Queue", ("", name)) or {}
+        limit = amounts(queue.get("spec", {}).get("limit"))
+        if not limit:
+            return
+        held = [
+            p.request
+            for gang, pods in world.gangs.items()
+            if gang[1] and world.queue_of(gang) == name
+            for p in pods.values()
+            if p.is_active
+        ]
+        for resource, excess in _excess(_named(total(held), limit), limit).items():
+            yield violation(self.name, record, f"queue {name}", f"{excess} of {resource}")
+
+
+def _named(used: Amounts, limit: Amounts) -> Amounts:
+    return {name: value for name, value in used.items() if name in limit}
+
+
+def _excess(used: Amounts, most: Amounts) -> dict[str, str]:
+    """Resource to words where more is used than there is; what is not named is not there."""
+    return {
+        name: f"{shown(value)} used, {shown(most.get(name, Fraction(0)))} there"
+        for name, value in used.items()
+        if value > most.get(name, 0)
+    }
+
+
+# --- gangs --------------------------------------------------------------------------------
+
+GANG_KINDS: Final = ("Pod", "PodGroup", "TrainingJob")
+ON_THEIR_WAY_SECONDS: Final = 5.0
+"""How long a decision to bind a pod may take from the scheduler to the API server."""
+
+
+def gang_of(world: World, record: Record) -> Key | None:
+    """The gang that a record is about, if any."""
+    if record.kind == "Pod":
+        pod = world.pods.get(record.key) or world.pod_before
+        return pod.gang if pod is not None and pod.gang[1] else None
+    return record.key if record.kind in GANG_KINDS else None
+
+
+@dataclass
+class Lasting:
+    """Reports what stays wrong with a gang for longer than ``grace_seconds``, once each time."""
+
+    name: str
+    grace_seconds: float
+    wrong: Callable[[World, Key], str]
+    """What is wrong with a gang right now; empty when nothing is."""
+    _since: dict[Key, tuple[float, str]] = field(default_factory=dict)
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        overdue = record.seconds - self.grace_seconds
+        for late in [gang for gang, (since, _) in self._since.items() if since < overdue]:
+            _, wrong = self._since[late]
+            self._since[late] = (float("inf"), wrong)  # told
+            lasting = f"{wrong} for more than {self.grace_seconds:g} s"
+            yield violation(self.name, record, late, lasting)
+        gang = gang_of(world, record)
+        if gang is None:
+            return
+        if wrong := self.wrong(world, gang):
+            self._since.setdefault(gang, (record.seconds, wrong))
+        else:
+            self._since.pop(gang, None)
+
+
+def partial(world: World, gang: Key) -> str:
+    """A gang that holds nodes with fewer members than it needs to make progress.
+
+    An elastic gang may run at any size from ``minMember``, the fewest it starts with.
+    """
+    group, job = world.get("PodGroup", gang), world.job(gang)
+    if group is None or group.get("status", {}).get("phase") == "Completed":
+        return ""
+    if job is not None and phase_of(job) in ENDED:
+        return ""
+    members = [p for p in world.members(gang) if p.node and not p.is_leaving]
+    placed = sum(p.phase != "Failed" for p in members)
+    needed = int(group["spec"]["minMember"])
+    if not 0 < placed < needed or not any(p.holds_node for p in members):
+        return ""
+    return f"only {placed} of {needed} members on nodes"
+
+
+def leftover(world: World, gang: Key) -> str:
+    """Replicas of a finished job that still hold nodes and are not being deleted."""
+    job = world.job(gang)
+    if job is None or phase_of(job) not in ENDED:
+        return ""
+    if job["spec"].get("runPolicy", {}).get("cleanPodPolicy") == "None":
+        return ""
+    left = sorted(p.name for p in world.members(gang) if p.is_active)
+    return f"{phase_of(job)}, but {', '.join(left)} on nodes" if left else ""
+
+
+def deserted(world: World, gang: Key) -> str:
+    """A job that says it runs and has no replica on any node."""
+    job = world.job(gang)
+    if job is None or phase_of(job) != "Running":
+        return ""
+    return "" if any(p.node for p in world.members(gang)) else "Running without a replica on a node"
+
+
+class ReplicasOnce:
+    """No replica of a job exists twice: neither side by side, nor one after the other.
+
+    A bound replica comes back only after its gang's plan was cleared or replaced; in an elastic
+    gang, all but the first may be made again once they are gone.
+    """
+
+    name: Final = "replica-twice"
+
+    def __init__(self) -> None:
+        self._bound: dict[Key, dict[tuple[str, str], str]] = {}
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.kind == "PodGroup":
+            if _plan_id(world.before) != _plan_id(world.get("PodGroup", record.key)):
+                self._bound.pop(record.key, None)
+            return
+        gone = world.pod_before
+        if record.change != "DELETED" and gone is None and record.kind == "Pod":
+            yield from self._twins(world, record, world.pods[record.key])
+        if record.change == "DELETED" and gone is not None and _may_come_back(world, gone):
+            self._bound.get(gone.gang, {}).pop(gone.replica, None)
+        pod = world.newly_bound(record)
+        if pod is None or not pod.plan or not pod.replica[1]:
+            return
+        yield from self._beside(world, record, pod)
+        uid = self._bound.setdefault(pod.gang, {}).setdefault(pod.replica, pod.uid)
+        if uid != pod.uid:
+            message = f"replica {'-'.join(pod.replica)} was bound and made again in one plan"
+            yield violation(self.name, record, pod.gang, message)
+
+    def _twins(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
+        """Others of the same plan that a new pod was made beside, on nodes or not."""
+        if not pod.plan or not pod.replica[1]:
+            return
+        for other in world.members(pod.gang):
+            is_same = (other.plan, other.replica) == (pod.plan, pod.replica)
+            goes_on = not other.is_leaving and other.phase not in ENDED
+            if is_same and goes_on and other.uid != pod.uid:
+                message = f"replica {'-'.join(pod.replica)} was made as {pod.name} and {other.name}"
+                yield violation(self.name, record, pod.gang, message)
+
+    def _beside(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
+        for other in world.members(pod.gang):
+            if not other.is_active or other.uid == pod.uid:
+                continue
+            if other.replica == pod.replica:
+                message = f"replica {'-'.join(pod.replica)} runs as {other.name} and {pod.name}"
+                yield violation(self.name, record, pod.gang, message)
+            elif other.plan != pod.plan:
+                message = f"{other.name} of plan {other.plan} beside {pod.name} of plan {pod.plan}"
+                yield violation("plans-mixed", record, pod.gang, message)
+                return
+
+
+def _may_come_back(world: World, pod: Pod) -> bool:
+    job, plan = world.job(pod.gang), world.plan(pod.gang)
+    if job is None or plan is None or not is_elastic(job):
+        return False
+    return pod.replica != next(iter(planned_nodes(plan)), None)
+
+
+def _plan_id(group: dict[str, Any] | None) -> tuple[Any, ...] | None:
+    plan = (group or {}).get("status", {}).get("plan")
+    return plan and (plan["epoch"], plan["attempt"], plan["plannedTime"])
+
+
+class OnPlan:
+    """A member is bound where the published plan puts it, and never without a plan.
+
+    A user may delete a job or its PodGroup while members are on their way to the API server: those
+    follow the plan it had.
+    """
+
+    name: Final = "off-plan"
+
+    def __init__(self) -> None:
+        self._left_behind: dict[Key, tuple[float, Manifest]] = {}
+        """Gang to when it was deleted, and the plan it had then."""
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.change == "DELETED" and record.kind in ("PodGroup", "TrainingJob"):
+            self._remember(world, record)
+        pod = world.newly_bound(record)
+        if pod is None or not pod.is_ours or not pod.gang[1]:
+            return
+        plan = world.plan(pod.gang)
+        if plan is None and pod.gang in self._left_behind:
+            deleted, left = self._left_behind[pod.gang]
+            plan = left if record.seconds - deleted <= ON_THEIR_WAY_SECONDS else None
+        if plan is None:
+            yield violation(self.name, record, pod.gang, f"{pod.name} was bound without a plan")
+            return
+        nodes = planned_nodes(plan)
+        planned = nodes.get(pod.uid) or nodes.get(pod.replica)
+        if plan["mode"] == "Pinned" and planned != pod.node:
+            message = f"{pod.name} is on {pod.node}, its plan says {planned}"
+            yield violation(self.name, record, pod.gang, message)
+
+    def _remember(self, world: World, record: Record) -> None:
+        plan = world.plan(record.key) or record.manifest.get("status", {}).get("plan")
+        if plan:
+            self._left_behind[record.key] = (record.seconds, plan)
+
+
+class RoleAffinityHeld:
+    """With Required role affinity every worker shares its topology domain with a server."""
+
+    name: Final = "role-affinity-broken"
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.kind != "TrainingJob" or record.change == "DELETED":
+            return
+        began = world.before is None or phase_of(world.before) != "Running"
+        wish = record.manifest["spec"].get("roleAffinity", {})
+        if phase_of(record.manifest) != "Running" or not began or wish.get("mode") != "Required":
+            return
+        key = wish.get("topologyKey", "kubernetes.io/hostname")
+        members = [p for p in world.members(record.key) if p.holds_node]
+        domains = {p.name: world.node_labels(p.node).get(key, "") for p in members}
+        served = {domains[p.name] for p in members if p.role == "ps"} - {""}
+        for pod in members:
+            if pod.role == "worker" and domains[pod.name] not in served:
+                message = f"{pod.name} is in {key}={domains[pod.name]}, servers in {sorted(served)}"
+                yield violation(self.name, record, record.key, message)
+
+
+# --- jobs ---------------------------------------------------------------------------------
+
+LOST: Final = "job-lost"
+
+
+class JobsGoForward:
+    """A finished job stays finished, and attempts are only ever counted up."""
+
+    name: Final = "job-went-back"
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        before = world.before
+        if record.kind != "TrainingJob" or record.change == "DELETED" or before is None:
+            return
+        was, now = phase_of(before), phase_of(record.manifest)
+        if was in ENDED and now != was:
+            yield violation(self.name, record, record.key, f"{was} became {now}")
+        first, second = _attempt(before), _attempt(record.manifest)
+        if second < first:
+            message = f"attempt {first} became {second}"
+            yield violation(self.name, record, record.key, message)
+
+
+def _attempt(job: dict[str, Any]) -> int:
+    return int(job.get("status", {}).get("attempt") or 0)
+
+
+class EpochsGrow:
+    """A leader that was deposed writes no more plans, in any gang.
+
+    A plan that is resized keeps the epoch of the leader that admitted the gang.
+    """
+
+    name: Final = "epoch-went-back"
+
+    def __init__(self) -> None:
+        self._highest = 0
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.kind != "PodGroup" or record.change == "DELETED":
+            return
+        plan = world.plan(record.key)
+        before = (world.before or {}).get("status", {}).get("plan")
+        if plan is None or plan == before or _is_resize(before, plan):
+            return
+        epoch = int(plan["epoch"])
+        if epoch < self._highest:
+            message = f"a plan of epoch {epoch} was written after one of epoch {self._highest}"
+            yield violation(self.name, record, record.key, message)
+        self._highest = max(self._highest, epoch)
+
+
+def _is_resize(before: Manifest | None, plan: Manifest) -> bool:
+    kept = ("epoch", "attempt", "plannedTime")
+    return before is not None and all(before[name] == plan[name] for name in kept)
+
+
+class JobsStay:
+    """No job disappears before it has finished, but by the hand of its user."""
+
+    name: Final = LOST
+
+    def __init__(self, removed: Iterable[Key]) -> None:
+        self._removed = frozenset(removed)
+
+    def see(self, world: World, record: Record) -> Iterator[Violation]:
+        if record.kind != "TrainingJob" or record.change != "DELETED":
+            return
+        phase = phase_of(record.manifest)
+        if phase not in ENDED and record.key not in self._removed:
+            yield violation(LOST, record, record.key, f"deleted while {phase}")
+
+
+def unsettled(world: World, record: Record) -> Iterator[Violation]:
+    """Jobs that at the end are neither finished nor waiting for a stated reason."""
+    for key, job in world.objects.get("TrainingJob", {}).items():
+        status = job.get("status", {})
+        phase = phase_of(job)
+        # A gang that was stopped, as by a preemption, waits again once it has a place in the queue.
+        is_queued = phase == "Restarting" and "queuePosition" in status
+        waits = is_queued or phase in ("Pending", "Suspended")
+        waits = waits and status.get("reason") and status.get("message")
+        if phase not in ENDED and not waits:
+            said = f"{phase}, reason {status.get('reason')}, message {status.get('message')!r}"
+            yield violation(LOST, record, key, f"at the end {said}")
+
+
+# --- all of them ----------------------------------------------------------------------------
+
+INVARIANTS: Final = {
+    "node-overcommitted": "no node is asked for more than it has, of any resource",
+    "queue-limit-exceeded": "no queue holds more than its limit",
+    "gang-partial": "no gang stays on nodes with only a part of it",
+    "replica-twice": "no replica exists twice",
+    "plans-mixed": "no gang runs replicas of two plans",
+    "off-plan": "every replica is bound where its plan says",
+    "role-affinity-broken": "workers share the domain of a parameter server where required",
+    "replica-left-over": "a finished job leaves no replica on a node",
+    "epoch-went-back": "a deposed leader writes no plan",
+    "job-went-back": "a finished job stays finished, attempts count up",
+    "job-lost": "every job finishes, or waits and says why",
+}
+
+
+def check(
+    records: Iterable[Record],
+    *,
+    grace_seconds: float = 10.0,
+    settled: bool = False,
+    removed: Collection[Key] = (),
+) -> list[Violation]:
+    """Every violation, in the order of the history.
+
+    ``grace_seconds`` is how long what several writes must change (a gang on its nodes, the end of
+    a job) may be halfway. ``settled`` says that the history ends when all was to be done, so that
+    jobs must have ended or wait for a reason. ``removed`` are (namespace, name) of the jobs that
+    the user deleted while they were unfinished.
+    """
+    checks: tuple[Check, ...] = (
+        NodesNotOvercommitted(),
+        QueueLimitsKept(),
+        Lasting("gang-partial", grace_seconds, partial),
+        Lasting("replica-left-over", grace_seconds, leftover),
+        Lasting(LOST, grace_seconds, deserted),
+        ReplicasOnce(),
+        OnPlan(),
+        RoleAffinityHeld(),
+        JobsGoForward(),
+        EpochsGrow(),
+        JobsStay(removed),
+    )
+    world = World()
+    found: list[Violation] = []
+    last: Record | None = None
+    for last in in_order(record for record in records if record.change != "GAP"):
+        world.apply(last)
+        for one in checks:
+            found += one.see(world, last)
+    if settled and last is not None:
+        found += unsettled(world, last)
+    return found

@@ -1,0 +1,254 @@
+"""Fake scheduler and kubelets for the fake API server: pinned pods get bound, run and end.
+
+They act on the store behind the server's back, as the real ones act behind the operator's.
+:class:`FakeKubelets` only reports phases. :class:`ProgramKubelets` really runs the command of a
+pod's first container on this machine: a process starts when its pod is bound, gets SIGTERM when the
+pod is deleted, and the pod ends as the process does.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from bireme.core.gpus import GPU
+from tests.support.fakeapi import FakeApi, Refusal
+from tests.support.fakeapi.store import Change, Key, Object
+from tests.support.scenario.tenant import environment
+
+PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def succeeds(_: Object) -> str:
+    """Every pod ends well."""
+    return "Succeeded"
+
+
+def runs(_: Object) -> str:
+    """No pod ends."""
+    return "Running"
+
+
+class FakeKubelets:
+    """Runs inside ``async with``.
+
+    ``outcome`` says how a pod ends (``Succeeded``, ``Failed``, or ``Running`` for never).
+    """
+
+    def __init__(
+        self, api: FakeApi, outcome: Callable[[Object], str] = succeeds, *, binds: bool = True
+    ) -> None:
+        self.outcome = outcome
+        self.binds = binds
+        self.created: Counter[str] = Counter()
+        """How often a pod of that name was created."""
+        self.violations: list[str] = []
+        self._api = api
+        self._work: asyncio.Queue[Key] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._api.store.collection(PODS).subscribers.append(self._seen)
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._api.store.collection(PODS).subscribers.remove(self._seen)
+        if self._task is not None:
+            self._task.cancel()
+            ended = (await asyncio.gather(self._task, return_exceptions=True))[0]
+            if isinstance(ended, Exception):
+                raise ended
+
+    def end(self, pod: str, phase: str = "Succeeded") -> None:
+        """Have a pod of the namespace ``default`` end in ``phase`` now."""
+        self._say(("default", pod), phase, "False")
+
+    def _seen(self, change: Change) -> None:
+        if change.after is None:
+            return
+        meta = change.after["metadata"]
+        if change.before is None:
+            self.created[meta["name"]] += 1
+        self._work.put_nowait((meta["namespace"], meta["name"]))
+
+    async def _run(self) -> None:
+        while True:
+            key = await self._work.get()
+            await asyncio.sleep(0)  # others take their turn between any two steps of a pod
+            pod = self._api.store.collection(PODS).objects.get(key)
+            if pod is not None:
+                self._step(key, pod)
+
+    def _step(self, key: Key, pod: Object) -> None:
+        """One step further: bound, then running, then ended."""
+        phase = pod.get("status", {}).get("phase", "Pending")
+        if pod["spec"].get("schedulingGates") or not self.binds:
+            return
+        if not pod["spec"].get("nodeName"):
+            node = _pin(pod)
+            if node and ("", node) in self._api.store.collection(NODES).objects:
+                bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+                self._api.store.update(PODS, key, bound)
+                self._check(node)
+        elif phase == "Pending":
+            self._say(key, "Running", "True")
+        elif phase == "Running" and self.outcome(pod) != "Running":
+            self._say(key, self.outcome(pod), "False")
+
+    def _say(self, key: Key, phase: str, ready: str) -> None:
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
+        self._api.store.update(PODS, key, {"status": status}, "status")
+
+    def _check(self, node: str) -> None:
+        used = sum(
+            _gpus(p) for p in self._api.store.collection(PODS).objects.values() if _on(p, node)
+        )
+        try:
+            offered = self._api.store.get(NODES, ("", node))["status"]["allocatable"]
+        except Refusal:
+            return
+        if used > int(offered[GPU]):
+            self.violations.append(f"node {node} holds {used} of {offered[GPU]} GPUs")
+
+
+def _pin(pod: Object) -> str:
+    """The node that a pod is pinned to; empty when it is not."""
+    affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
+    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for requirement in term.get("matchFields") or ():
+            return str(requirement["values"][0])
+    return ""
+
+
+def _on(pod: Object, node: str) -> bool:
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return pod["spec"].get("nodeName") == node and not ended
+
+
+def _gpus(pod: Object) -> int:
+    return sum(
+        int((c.get("resources", {}).get("limits") or {}).get(GPU, 0))
+        for c in pod["spec"]["containers"]
+    )
+
+
+_POLL_SECONDS = 0.05
+_ROOT = str(Path(__file__).parents[3])
+_HOST = re.compile(r"[a-z0-9-]+-(\d+)\.[a-z0-9-]+\.[a-z0-9-]+\.svc", re.IGNORECASE)
+"""A replica's name under the headless Service, and its index."""
+
+
+def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """The program of ``pod``, here, writing to ``log``.
+
+    In its words and variables every key of ``swapped`` is replaced by its value, and the host name
+    of replica n of a gang by the loopback address 127.0.0.(n + 1).
+    """
+
+    def here(text: str) -> str:
+        text = _HOST.sub(lambda host: f"127.0.0.{int(host[1]) + 1}", text)
+        for old, new in swapped.items():
+            text = text.replace(old, new)
+        return text
+
+    container: dict[str, Any] = pod["spec"]["containers"][0]
+    words = [*container["command"], *container.get("args", ())]
+    own = {name: here(value) for name, value in environment(pod).items()}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [Path(sys.executable).with_name(words[0]), *map(here, words[1:])],
+            env={**os.environ, "PYTHONPATH": _ROOT, "GLOO_SOCKET_IFNAME": "lo", **own},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End ``process`` and all that it started: torchrun's workers outlive an agent killed alone."""
+    if process.poll() is not None:
+        return
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    for child in started:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(started)
+
+
+class ProgramKubelets(FakeKubelets):
+    """Runs inside ``async with``; who is left at its end is killed.
+
+    ``folder`` gets a log per pod name; ``swapped`` as in :func:`start`.
+    """
+
+    def __init__(self, api: FakeApi, folder: Path, swapped: Mapping[str, str]) -> None:
+        super().__init__(api, runs)
+        self._folder = folder
+        self._swapped = swapped
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._waits: set[asyncio.Task[None]] = set()
+        api.store.lingers = lambda obj: bool((obj.get("spec") or {}).get("nodeName"))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for wait in self._waits:
+            wait.cancel()
+        for process in self._processes.values():
+            _kill(process)
+        await super().__aexit__(kind, error, trace)
+
+    def log(self, pod: str) -> str:
+        """What the processes of a pod name have written; empty before there is one."""
+        path = self._folder / f"{pod}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _step(self, key: Key, pod: Object) -> None:
+        process = self._processes.get(pod["metadata"]["uid"])
+        if "deletionTimestamp" in pod["metadata"]:
+            if process is not None and process.poll() is None:
+                process.terminate()
+            else:
+                self._api.store.delete(PODS, key, {}, grace_seconds=0)
+            return
+        super()._step(key, pod)
+        is_running = pod.get("status", {}).get("phase") == "Running"
+        if process is None and is_running and pod["spec"]["containers"][0].get("command"):
+            process = start(pod, self._swapped, self._folder / f"{key[1]}.log")
+            self._processes[pod["metadata"]["uid"]] = process
+            wait = asyncio.create_task(self._tell_end(key, pod["metadata"]["uid"], process))
+            self._waits.add(wait)
+            wait.add_done_callback(self._waits.discard)
+
+    async def _tell_end(self, key: Key, uid: str, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:
+            await asyncio.sleep(_POLL_SECONDS)
+        pod = self._api.store.collection(PODS).objects.get(key)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            self._api.store.delete(PODS, key, {}, grace_seconds=0)
+        else:
+            self._say(key, "Failed" if process.returncode else "Succeeded", "False")

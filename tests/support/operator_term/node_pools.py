@@ -1,0 +1,111 @@
+"""A leading operator with a node pool of the fake API server, and what makes the pool's nodes."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from bireme.kube import names, quantities
+from bireme.kube.nodes import to_manifest
+from bireme.testing import a_node
+from bireme_operator.leader import LeaderTerm
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.server import resources
+from tests.support.fakeapi.store import Object
+from tests.support.operator_term.term import leading
+from tests.support.scenario.pools import pool_scaler
+from tools.controlplane.karpenter import NODE_POOL_LABEL
+
+SCALERS = names.path("nodepoolscalers")
+TARGETS = "/apis/karpenter.sh/v1/nodepools"
+NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/events"
+POOL = "h200"
+
+
+def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[LeaderTerm]:
+    """A term that writes numbers often."""
+    return leading(api, folder, status_refresh_seconds=0.3)
+
+
+def put_target(api: FakeApi, replicas: int, name: str = POOL, **metadata: Any) -> None:
+    """Have the API server serve NodePools, and one that asks for so many nodes."""
+    kinds = {"nodepools": ("NodePool", False), "nodeclaims": ("NodeClaim", False)}
+    api.documents["/apis/karpenter.sh/v1"] = resources("karpenter.sh/v1", kinds, ("nodepools",))
+    body = {"metadata": {"name": name, **metadata}, "spec": {"replicas": replicas}}
+    api.put(f"{TARGETS}/{name}", body)
+
+
+def put_scaler(api: FakeApi, name: str = POOL, most: int = 4, **spec: Any) -> None:
+    """Create or edit a NodePoolScaler that applies its floor to the NodePool ``POOL``."""
+    api.put(f"{SCALERS}/{name}", pool_scaler(name, POOL, most, **spec))
+
+
+def replicas(api: FakeApi, name: str = POOL) -> int:
+    """What a NodePool asks for."""
+    return int(api.store.get(TARGETS, ("", name))["spec"]["replicas"])
+
+
+def add_nodes(api: FakeApi, *nodes: str, pool: str = POOL) -> None:
+    """Nodes of a pool, ready, with eight GPUs."""
+    for name in nodes:
+        made = a_node(name, 8, cpu_millis=96_000, labels={NODE_POOL_LABEL: pool})
+        api.put(f"{NODES}/{name}", to_manifest(made))
+
+
+class FakeAutoscaler:
+    """Has a node for every replica of the NodePool ``POOL``; empty ones go, the last made first.
+
+    Attributes:
+        most: The most replicas that were ever asked for.
+        removed: Names of nodes that went, in order.
+    """
+
+    def __init__(self, api: FakeApi, is_busy: Callable[[str], bool] = lambda _: False) -> None:
+        self.most = 0
+        self.removed: list[str] = []
+        self._api = api
+        self._is_busy = is_busy
+        self._made = 0
+        api.store.collection(TARGETS).subscribers.append(lambda _: self.follow())
+
+    def follow(self) -> None:
+        """Make and remove nodes until they are as many as asked for."""
+        wanted = replicas(self._api)
+        self.most = max(self.most, wanted)
+        there = [key[1] for key in self._api.store.collection(NODES).objects]
+        for _ in range(len(there), wanted):
+            self._made += 1
+            add_nodes(self._api, f"{POOL}-{self._made}")
+        idle = [name for name in reversed(there) if not self._is_busy(name)]
+        for name in idle[: max(0, len(there) - wanted)]:
+            self._api.store.delete(NODES, ("", name), {})
+            self.removed.append(name)
+
+
+def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
+    """The status of a scaler, its conditions as ``status reason``."""
+    found = api.store.get(SCALERS, ("", name)).get("status") or {}
+    told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
+    return {**found, "conditions": told}
+
+
+def put_forecast(
+    api: FakeApi, now: float, uppers: list[float], *, made: float | None = None
+) -> None:
+    """Write a forecast from the whole hour of ``now`` on, as the nightly job does."""
+    begin = now - now % 3600
+    hours = [
+        {"hour": quantities.format_timestamp(begin + 3600 * i), "p50": upper / 2, "upper": upper}
+        for i, upper in enumerate(uppers)
+    ]
+    found = api.store.get(SCALERS, ("", POOL))
+    status = {**(found.get("status") or {}), "forecast": hours}
+    status["forecastTime"] = quantities.format_timestamp(now if made is None else made)
+    api.store.update(SCALERS, ("", POOL), {"status": status}, "status")
+
+
+def events(api: FakeApi) -> list[Object]:
+    """Those about scalers."""
+    found = api.store.collection(EVENTS).objects.values()
+    return [event for event in found if event["involvedObject"]["kind"] == "NodePoolScaler"]

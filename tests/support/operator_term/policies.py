@@ -1,0 +1,92 @@
+"""A leading operator whose policies are trained: small checkpoints, and what becomes of them."""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from bireme.kube import names
+from bireme_operator.leader import LeaderTerm
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.store import Object
+from tests.support.networks import checkpoints
+from tests.support.operator_term.term import PODS, leading, status, submit, until
+from tests.support.scenario.manifests import Manifest, scheduling_policy, training_job
+
+POLICIES = names.path("schedulingpolicies")
+EVENTS = "/api/v1/events"
+FIRST_NODE, LAST_NODE = (0.0, -1.0, 0.0), (0.0, 1.0, 0.0)
+FEWEST_FIRST = (-1.0, 0.0, 0.0)
+SMALLEST = (-1.0, 0.0, 0.0)
+
+
+def train(folder: Path) -> Path:
+    """Checkpoints that place on the ``last`` or ``first`` node, or start the ``fewest`` devices.
+
+    ``smallest`` gives elastic gangs as few replicas as they may have.
+    In-process only: their encoders are those of :mod:`tests.support.networks.encoders`.
+    """
+    checkpoints.write(folder / "last", placer=LAST_NODE)
+    checkpoints.write(folder / "first", placer=FIRST_NODE)
+    checkpoints.write(folder / "fewest", orderer=FEWEST_FIRST)
+    checkpoints.write(folder / "smallest", sizer=SMALLEST)
+    return folder
+
+
+def put_policy(api: FakeApi, name: str, **spec: Any) -> None:
+    """Create or edit a SchedulingPolicy."""
+    api.put(f"{POLICIES}/{name}", scheduling_policy(name, **spec))
+
+
+def delete_policy(api: FakeApi, name: str) -> None:
+    """Delete one."""
+    api.store.delete(POLICIES, ("", name), {})
+
+
+def trained_by(name: str, **fields: Any) -> Manifest:
+    """A spec that names a checkpoint."""
+    return {"checkpoint": {"name": name}, **fields}
+
+
+def said(api: FakeApi, name: str = "policy") -> dict[str, Any]:
+    """The status of a policy, its conditions as ``status reason``."""
+    found = api.store.get(POLICIES, ("", name)).get("status") or {}
+    told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
+    return {**found, "conditions": told}
+
+
+def words(api: FakeApi, condition: str, name: str = "policy") -> str:
+    """The message of a condition."""
+    found = api.store.get(POLICIES, ("", name))["status"]["conditions"]
+    return next(str(each["message"]) for each in found if each["type"] == condition)
+
+
+def events(api: FakeApi) -> list[Object]:
+    """Those about policies."""
+    found = api.store.collection(EVENTS).objects.values()
+    return [event for event in found if event["involvedObject"]["kind"] == "SchedulingPolicy"]
+
+
+async def becomes(api: FakeApi, loaded: str, name: str = "policy") -> None:
+    """Returns once the condition Loaded is so, as ``status reason``."""
+    await until(lambda: said(api, name)["conditions"].get("Loaded") == loaded)
+
+
+def leads(
+    api: FakeApi, folder: Path, trained: Path, **settings: Any
+) -> AbstractAsyncContextManager[LeaderTerm]:
+    """A term that finds checkpoints in ``trained`` and writes numbers often."""
+    often = {"checkpoint_directory": str(trained), "status_refresh_seconds": 0.3}
+    return leading(api, folder, **{**often, **settings})
+
+
+async def node_of(api: FakeApi, name: str) -> str:
+    """Where a new job of one GPU goes."""
+    submit(api, training_job(name))
+    await until(lambda: status(api, name).get("phase") == "Running")
+    found = api.store.collection(PODS).objects
+    return str(found["default", f"{name}-worker-0"]["spec"]["nodeName"])
+
+
+def metric(term: LeaderTerm, name: str, **labels: str) -> float | None:
+    """A sample of the operator's."""
+    return term.loop.metrics.registry.get_sample_value(f"bireme_{name}", labels)

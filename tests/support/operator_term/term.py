@@ -1,0 +1,115 @@
+"""Run a whole leading operator against the fake API server, and read what its jobs came to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bireme.core.settings import SchedulingSettings
+from bireme.kube import names
+from bireme.kube.client import ApiClient
+from bireme.kube.nodes import to_manifest
+from bireme.testing import a_node
+from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.settings import OperatorSettings
+from tests.support.fakeapi import FakeApi, mirror
+from tests.support.fakeapi.store import Object
+from tests.support.scenario.manifests import Manifest, queue
+
+PATIENCE_SECONDS = 120.0
+"""How long a test waits for what must come: tests share the machine with others."""
+JOBS = names.path("trainingjobs")
+GROUPS = names.path("podgroups")
+PODS = "/api/v1/pods"
+FAST: dict[str, Any] = {"sweep_interval_seconds": 0.2}
+
+
+@asynccontextmanager
+async def leading(
+    api: FakeApi,
+    folder: Path,
+    *,
+    epoch: int = 1,
+    fence: Callable[[], None] = lambda: None,
+    scheduling: SchedulingSettings | None = None,
+    now: Callable[[], float] = wall_clock,
+    **settings: Any,
+) -> AsyncIterator[LeaderTerm]:
+    """A term of leadership that ends, by cancellation as by a crash, with the block.
+
+    ``fence`` is asked before every write, ``now`` for POSIX seconds. A term that ends by itself
+    fails the test.
+    """
+    client = await ApiClient.connect(api.kubeconfig(folder))
+    client.fence = fence
+    chosen = OperatorSettings(**{**FAST, **settings})
+    decides = scheduling or SchedulingSettings()
+    term = LeaderTerm(
+        client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
+    )
+    task = asyncio.create_task(term.run())
+    try:
+        yield term
+    finally:
+        task.cancel()
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+    if isinstance(ended, Exception):
+        raise ended
+
+
+async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
+    """See :func:`tests.support.fakeapi.mirror.until`."""
+    await mirror.until(condition, timeout_seconds)
+
+
+def furnish(api: FakeApi, nodes: int = 2, *, gpus: int = 8) -> None:
+    """Give the cluster nodes n0, n1, ... and an open queue."""
+    for index in range(nodes):
+        api.put(f"/api/v1/nodes/n{index}", to_manifest(a_node(f"n{index}", gpus)))
+    api.put(f"{names.path('queues')}/default", queue("default"))
+
+
+def submit(api: FakeApi, *jobs: Manifest) -> None:
+    """Create objects of tenants in the namespace ``default``."""
+    for job in jobs:
+        plural = f"{job['kind'].lower()}s"
+        api.put(names.path(plural, "default", job["metadata"]["name"]), job)
+
+
+def job(api: FakeApi, name: str = "job") -> Object:
+    """A TrainingJob as it is stored."""
+    return api.store.get(JOBS, ("default", name))
+
+
+def status(api: FakeApi, name: str = "job", resource: str = JOBS) -> Object:
+    """The status of a job (or of another object), empty before it has any or even exists."""
+    stored = api.store.collection(resource).objects.get(("default", name), {})
+    return stored.get("status") or {}
+
+
+def pods(api: FakeApi) -> list[Object]:
+    """All pods."""
+    return list(api.store.collection(PODS).objects.values())
+
+
+def phases(api: FakeApi) -> list[str]:
+    """The phase of every job."""
+    found = api.store.collection(JOBS).objects.values()
+    return [(job.get("status") or {}).get("phase", "") for job in found]
+
+
+def written(api: FakeApi) -> int:
+    """Requests so far that changed, or tried to change, anything."""
+    return sum(n for (method, _), n in api.requests.items() if method not in ("GET", "WATCH"))
+
+
+async def silence(api: FakeApi, seconds: float = 1.2) -> None:
+    """Return once nothing was written for so long: six sweeps, and more than counts may wait."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        before = -1
+        while written(api) != before:
+            before = written(api)
+            await asyncio.sleep(seconds)

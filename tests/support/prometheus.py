@@ -1,0 +1,207 @@
+"""A real Prometheus on loopback, and promtool as the judge of alert rules."""
+
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tools.controlplane.binaries import cache_root
+from tools.controlplane.errors import tail
+from tools.controlplane.ports import free_ports
+from tools.controlplane.process import Process
+
+
+class Unavailable(RuntimeError):  # noqa: N818  # what it is, as a test that skips says it
+    """There is no Prometheus here and none can be had; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The server, and the tool that checks rules and fills in history."""
+
+    prometheus: Path
+    promtool: Path
+
+
+def find_programs() -> Programs:
+    """From PATH, the cache, or the machine's package archive, in this order.
+
+    Raises:
+        Unavailable: not on PATH, and apt cannot give it.
+    """
+    on_path = [shutil.which(name) for name in ("prometheus", "promtool")]
+    if all(on_path):
+        return Programs(*(Path(found) for found in on_path if found))
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        raise Unavailable("neither prometheus and promtool nor apt-get are on PATH")
+    folder = cache_root() / "debian" / f"{PACKAGE}-{_candidate()}-{platform.machine()}"
+    if not folder.is_dir():
+        _unpack(folder)
+    return Programs(folder / "usr/bin/prometheus", folder / "usr/bin/promtool")
+
+
+def _candidate() -> str:
+    """The version that the archive has."""
+    found = re.search(r"Candidate: ([^\s()]+)", _run(["apt-cache", "policy", PACKAGE], None))
+    if found is None:
+        raise Unavailable(f"apt knows no package {PACKAGE}: run apt-get update, or install it")
+    return re.sub(r"[^\w.+~-]", "_", found[1])
+
+
+def _unpack(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        partial = Path(name)
+        _run(["apt-get", "download", PACKAGE], partial)
+        (archive,) = partial.glob("*.deb")
+        _run(["dpkg-deb", "--extract", str(archive), str(partial / "files")], partial)
+        if not folder.is_dir():  # another test session may have been quicker
+            (partial / "files").rename(folder)
+
+
+def _run(command: list[str], folder: Path | None) -> str:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]} does not work here: {error}") from error
+    if done.returncode:
+        raise Unavailable(f"{' '.join(command[:3])} failed: {tail(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One series of a gauge.
+
+    Attributes:
+        labels: Its labels but the name.
+        points: POSIX seconds, ascending, and values.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    points: Iterable[tuple[float, float]]
+
+
+@contextmanager
+def serving(
+    programs: Programs,
+    folder: Path,
+    history: Sequence[Samples] = (),
+    targets: Sequence[str] = (),
+) -> Iterator[str]:
+    """The address of a server that knows ``history`` and scrapes ``targets`` every second.
+
+    ``history`` has series of one name side by side; ``targets`` are hosts with ports.
+    """
+    (port,) = free_ports(1)
+    if history:
+        _fill_in(programs, folder, history)
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "bireme", "static_configs": [{"targets": [*targets]}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        str(programs.prometheus),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--storage.tsdb.retention.time=10y",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    server = Process("prometheus", command, folder / "prometheus.log", f"{url}/-/ready")
+    try:
+        server.start().wait_ready()
+        yield url
+    finally:
+        server.terminate()
+
+
+def _fill_in(programs: Programs, folder: Path, history: Iterable[Samples]) -> None:
+    text = folder / "tests.support.history.txt"
+    with text.open("w") as file:
+        told = ""
+        for series in history:
+            if series.name != told:
+                file.write(f"# TYPE {series.name} gauge\n")
+                told = series.name
+            labels = ",".join(f'{name}="{value}"' for name, value in series.labels.items())
+            lines = (f"{series.name}{{{labels}}} {v} {at:.0f}\n" for at, v in series.points)
+            file.writelines(lines)
+        file.write("# EOF\n")
+    # The file is read once for every block: in blocks of two hours that would take minutes.
+    command = ["tsdb", "create-blocks-from", "--max-block-duration=10000h", "openmetrics"]
+    subprocess.run(
+        [str(programs.promtool), *command, str(text), str(folder / "data")],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The rules of one file; what promtool needs is written into ``folder``."""
+
+    programs: Programs
+    rules: Path
+    folder: Path
+
+    def fires(self, alert: str, series: dict[str, str], at: str, **said: str) -> None:
+        """``alert`` fires ``at`` that time, with labels and value as ``said``.
+
+        ``series`` is in promtool's notation, one value every five minutes.
+
+        Raises:
+            AssertionError: it does not, in promtool's words.
+        """
+        rule = next(rule for rule in alerts(self.rules) if rule["alert"] == alert)
+        labels = {name: text for name, text in said.items() if name != "value"}
+        words = {name: filled(text, said) for name, text in rule["annotations"].items()}
+        expected = {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": words}
+        self._judge(alert, series, at, [expected])
+
+    def is_silent(self, alert: str, series: dict[str, str], at: str) -> None:
+        """The same for one that does not fire."""
+        self._judge(alert, series, at, [])
+
+    def _judge(
+        self, alert: str, series: dict[str, str], at: str, expected: list[dict[str, Any]]
+    ) -> None:
+        asked = {"eval_time": at, "alertname": alert, "exp_alerts": expected}
+        given = [{"series": name, "values": values} for name, values in series.items()]
+        case = {"interval": "5m", "input_series": given, "alert_rule_test": [asked]}
+        files = {"rule_files": [str(self.rules)], "evaluation_interval": "1m", "tests": [case]}
+        test = self.folder / "test.yaml"
+        test.write_text(yaml.safe_dump(files))
+        command = [str(self.programs.promtool), "test", "rules", str(test)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise AssertionError(done.stdout + done.stderr)
+
+
+def alerts(rules: Path) -> list[dict[str, Any]]:
+    """The alerting rules of a file."""
+    groups = yaml.safe_load(rules.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def filled(text: str, said: dict[str, str]) -> str:
+    """A template of an annotation, filled in as Prometheus does."""
+    text = re.sub(r"{{ \$value [^}]*}}", said.get("value", ""), text)
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: said.get(found[1], ""), text)
+
+
+PACKAGE: Final = "prometheus"
+_SECONDS: Final = 300.0

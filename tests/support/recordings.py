@@ -1,0 +1,94 @@
+"""Records made without an operator: a small world decides, and every cycle is written down."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from bireme.core.cycle import run_cycle
+from bireme.core.decision import Decision
+from bireme.core.policy import Policy
+from bireme.core.running import RunningGang
+from bireme.core.settings import SchedulingSettings
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.registry import make_policy
+from bireme.replay.reader import open_record
+from bireme.replay.writer import RecordWriter
+from tests.support.small_cluster import World
+
+PLENTY = 2**24
+"""More bytes than a test writes."""
+
+
+def a_writer(
+    folder: Path,
+    *,
+    run: str = "test",
+    settings: SchedulingSettings | None = None,
+    file_bytes: int = PLENTY,
+    most_files: int = 3,
+) -> RecordWriter:
+    """A writer of large files."""
+    return RecordWriter(
+        folder,
+        run,
+        settings or SchedulingSettings(),
+        file_bytes=file_bytes,
+        most_files=most_files,
+    )
+
+
+def record(folder: Path, *snapshots: ClusterSnapshot, **options: object) -> list[Decision]:
+    """Write down what the policy of their settings decides on ``snapshots``; what it decided."""
+    settings = snapshots[0].settings
+    writer = a_writer(folder, settings=settings, **options)  # type: ignore[arg-type]  # passed on
+    policy = make_policy(settings)
+    decisions = [run_cycle(snapshot, policy) for snapshot in snapshots]
+    for snapshot, decision in zip(snapshots, decisions, strict=True):
+        writer.write(snapshot, decision)
+    writer.close()
+    return decisions
+
+
+def snapshots_in(folder: Path) -> list[ClusterSnapshot]:
+    """What the record in ``folder`` shows."""
+    return [moment.snapshot for moment in open_record([folder]).moments()]
+
+
+@dataclass
+class RecordedWorld(World):
+    """A world whose cycles are written to ``folder``, with the policy that ``settings`` name."""
+
+    folder: Path = field(kw_only=True)
+    policy: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.policy = make_policy(self.settings)
+        self.writer = a_writer(self.folder, settings=self.settings)
+
+    def decide(self) -> Decision:
+        """One cycle, written down and carried out."""
+        snapshot = self.snapshot()
+        decision = super().decide()
+        self.writer.write(snapshot, decision)
+        return decision
+
+
+def told(snapshot: ClusterSnapshot) -> dict[str, object]:
+    """Everything a snapshot says, as values that can be compared, gangs by uid, pools by name.
+
+    Not the domain of a placement: it follows from the nodes.
+    """
+    nodes = snapshot.nodes
+    found = {field.name: getattr(snapshot, field.name) for field in fields(ClusterSnapshot)}
+    return found | {
+        "nodes": (nodes.nodes, nodes.axis.names, nodes.topology_levels),
+        "used": snapshot.used.tolist(),
+        "waiting": {gang.uid: gang for gang in snapshot.waiting},
+        "growable": {pool.name: pool for pool in snapshot.growable},
+        "running": {running.gang.uid: _held(running) for running in snapshot.running},
+    }
+
+
+def _held(running: RunningGang) -> dict[str, object]:
+    found = {one.name: getattr(running, one.name) for one in fields(running) if one.repr}
+    tasks = running.placement.tasks
+    return found | {"placement": [(t.task, t.rows.tolist(), t.counts.tolist()) for t in tasks]}

@@ -1,1 +1,0 @@
-"""Programs that train, for the pods of real nodes; each runs there by itself."""

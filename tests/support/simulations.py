@@ -1,0 +1,260 @@
+"""Traces, outcomes and records for tests of the simulator, and checks of any outcome."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bireme.core.gangs import Task
+from bireme.core.nodes import Node
+from bireme.core.queues import Queue
+from bireme.core.speed import LinearSpeed, SpeedLaw
+from bireme.simulator.outcome import JobRecord, Outcome, Series, Span
+from bireme.simulator.workload import Reporting, Trace, TraceJob
+from bireme.testing import GPU, a_node, a_task
+
+URGENT = Queue("urgent", user_priority=100)
+
+
+def a_job(
+    name: str,
+    seconds: float = 10.0,
+    *tasks: Task,
+    at: float = 0.0,
+    gpus: int = 1,
+    priority: int = 0,
+    queue: str = "default",
+    user: str = "",
+    estimated_seconds: float | None = None,
+    is_elastic: bool = False,
+    speed: SpeedLaw | None = None,
+    steps: float | None = None,
+    reporting: Reporting | None = None,
+) -> TraceJob:
+    """A job of one worker that arrives at 0 and runs for ten seconds."""
+    return TraceJob(
+        name=name,
+        submitted=at,
+        tasks=tasks or (a_task(1, gpus),),
+        duration_seconds=seconds,
+        user=user,
+        queue=queue,
+        priority=priority,
+        estimated_seconds=estimated_seconds,
+        is_elastic=is_elastic,
+        speed=speed,
+        steps=steps,
+        reporting=reporting,
+    )
+
+
+def a_trace(*jobs: TraceJob, queues: Sequence[Queue] = ()) -> Trace:
+    """A workload with an open queue called ``default``."""
+    return Trace("test", jobs, queues=(Queue("default"), URGENT, *queues))
+
+
+def record_of(outcome: Outcome, name: str) -> JobRecord:
+    """What happened to the job called ``name``."""
+    return next(record for record in outcome.jobs if record.job.name == name)
+
+
+def lifetimes(outcome: Outcome) -> dict[str, tuple[float | None, float | None]]:
+    """First start and finish of every job, by name."""
+    return {record.job.name: (record.started, record.finished) for record in outcome.jobs}
+
+
+def story(outcome: Outcome) -> dict[str, object]:
+    """Everything about an outcome but how long deciding took, by job name."""
+    return {
+        **{
+            record.job.name: (
+                record.started,
+                record.finished,
+                record.spans,
+                record.verdict,
+                record.preemptions,
+                record.resizes,
+                record.reserved_start,
+            )
+            for record in outcome.jobs
+        },
+        "counts": {name: n for name, n in outcome.counts.items() if name != "cycles"},
+    }
+
+
+def broken_promises(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[str]:
+    """What must not happen in any simulation, in words; empty when all is well."""
+    for record in outcome.jobs:
+        yield from _broken_life(record)
+    yield from _over_committed(outcome.jobs, nodes)
+
+
+def _broken_life(record: JobRecord) -> Iterator[str]:
+    name, spans = record.job.name, record.spans
+    if (record.started is None) is not (not spans):
+        yield f"{name} started at {record.started} and has {len(spans)} spans"
+    if (record.finished is not None) is not (bool(spans) and spans[-1].ended_by == "finished"):
+        yield f"{name} finished at {record.finished}, but its spans end otherwise"
+    ends = [record.job.submitted, *(span.ended for span in spans)]
+    for end, span in zip(ends, spans, strict=False):
+        if not end <= span.began <= span.ended:
+            yield f"{name} has a span from {span.began} to {span.ended} after {end}"
+        yield from _split(record, span.places)
+
+
+def _split(record: JobRecord, places: Iterable[tuple[str, str, int]]) -> Iterator[str]:
+    placed: Counter[str] = Counter()
+    for name, _, replicas in places:
+        placed[name] += replicas
+    for task in record.job.tasks:
+        if not task.minimum <= placed[task.name] <= task.maximum:
+            yield f"{record.job.name} ran with {placed[task.name]} replicas of {task.name}"
+
+
+def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iterator[str]:
+    """Places are given back before others are taken at the same moment."""
+    changes: list[tuple[float, int, str, str, int]] = []
+    for record in records:
+        requests = {task.name: task.request for task in record.job.tasks}
+        for span in record.spans:
+            for task, node, replicas in span.places:
+                for resource, amount in requests[task]:
+                    used = replicas * amount
+                    changes.append((span.began, used, node, resource, 1))
+                    changes.append((span.ended, -used, node, resource, 0))
+    offered = {node.name: node.allocatable for node in nodes}
+    held: Counter[tuple[str, str]] = Counter()
+    for time, used, node, resource, _ in sorted(changes, key=lambda c: (c[0], c[4])):
+        held[node, resource] += used
+        if held[node, resource] > offered[node].get(resource, 0):
+            yield f"at {time}: node {node} holds {held[node, resource]} {resource}"
+
+
+def used_gpu_seconds(outcome: Outcome) -> float:
+    """GPUs held times how long, over the spans of all jobs."""
+    return sum(
+        (span.ended - span.began) * replicas * dict(task.request).get(GPU, 0)
+        for record in outcome.jobs
+        for span in record.spans
+        for name, _, replicas in span.places
+        for task in record.job.tasks
+        if task.name == name
+    )
+
+
+@st.composite
+def small_clusters(draw: st.DrawFn) -> tuple[Node, ...]:
+    """One to three nodes of two or four GPUs, in up to two racks."""
+    racks = st.sampled_from(("r0", "r1"))
+    return tuple(
+        a_node(f"n{index}", draw(st.sampled_from((2, 4, 4))), rack=draw(racks))
+        for index in range(draw(st.integers(1, 3)))
+    )
+
+
+@st.composite
+def small_traces(draw: st.DrawFn, most: int = 6) -> Trace:
+    """A few jobs, many of them alike, in whole seconds, so that much happens at one moment."""
+    queues = (Queue("small", limit={GPU: 2}, wait_bound_seconds=8),)
+    jobs = [draw(_jobs(f"j{index}")) for index in range(draw(st.integers(1, most)))]
+    kin = draw(st.lists(st.sampled_from(jobs[:2]), min_size=1, max_size=2 * most))
+    times = st.sampled_from((*range(0, 20, 5), 1, 2, 3))
+    alike = [
+        replace(job, name=f"k{index}", submitted=float(draw(times)))
+        for index, job in enumerate(kin)
+    ]
+    return a_trace(*jobs, *alike, queues=queues)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, name: str) -> TraceJob:
+    replicas, seconds = draw(st.sampled_from((1, 1, 2, 3))), float(draw(st.integers(0, 12)))
+    is_elastic = draw(st.sampled_from((False, False, False, True)))
+    task = a_task(replicas, draw(st.sampled_from((1, 1, 1, 2))), min_replicas=int(is_elastic))
+    estimates = st.sampled_from((None, seconds, seconds / 2, seconds * 3))
+    return a_job(
+        name,
+        seconds,
+        task,
+        at=float(draw(st.integers(0, 20))),
+        priority=draw(st.sampled_from((0, 0, 1000))),
+        queue=draw(st.sampled_from(("default", "default", "urgent", "small"))),
+        estimated_seconds=draw(estimates),
+        is_elastic=is_elastic,
+        speed=LinearSpeed(1.0 / replicas) if is_elastic else None,
+        steps=max(seconds, 1.0) if is_elastic else None,
+    )
+
+
+def a_run(
+    job: TraceJob, began: float, ended: float, node: str = "n0", *, end: str = "finished"
+) -> Span:
+    """A stretch of ``job`` with all its replicas on one node."""
+    return Span(began, ended, tuple((task.name, node, task.replicas) for task in job.tasks), end)
+
+
+def a_record(
+    job: TraceJob,
+    *spans: Span,
+    verdict: str = "",
+    wait_bound_seconds: float = 86_400.0,
+) -> JobRecord:
+    """What became of ``job``: it started with its first span and finished as its last one says."""
+    return JobRecord(
+        job,
+        started=spans[0].began if spans else None,
+        finished=spans[-1].ended if spans and spans[-1].ended_by == "finished" else None,
+        spans=spans,
+        verdict=verdict,
+        preemptions=sum(span.ended_by == "preempted" for span in spans),
+        resizes=sum(span.ended_by == "resized" for span in spans),
+        wait_bound_seconds=wait_bound_seconds,
+    )
+
+
+def a_series(*points: tuple[float, float, float, float]) -> Series:
+    """Points of (time, used GPUs, waiting gangs, fragmented GPUs)."""
+    columns = np.array(points, dtype=float).reshape(-1, 4)
+    return Series(*(columns[:, column].copy() for column in range(4)))
+
+
+def an_outcome(
+    *records: JobRecord,
+    gpus: int = 4,
+    series: Series | None = None,
+    policy: str = "fifo/packing",
+    seed: int = 0,
+    counts: Mapping[str, int] | None = None,
+) -> Outcome:
+    """One simulation of ``records`` on ``gpus`` GPUs."""
+    return Outcome(
+        policy=policy,
+        trace="test",
+        seed=seed,
+        nodes=1,
+        total_gpus=gpus,
+        jobs=records,
+        series=a_series() if series is None else series,
+        counts=counts or {},
+        decision_seconds=0.5,
+    )
+
+
+def one_after_another(*seconds: float, policy: str = "fifo/packing", seed: int = 0) -> Outcome:
+    """Jobs of all 4 GPUs, submitted together, that run one after another for ``seconds`` each."""
+    records, points = _in_turn(seconds)
+    return an_outcome(*records, series=a_series(*points), policy=policy, seed=seed)
+
+
+def _in_turn(
+    seconds: Sequence[float],
+) -> tuple[list[JobRecord], list[tuple[float, float, float, float]]]:
+    records, points, now = [], [], 0.0
+    for index, lasted in enumerate(seconds):
+        job = a_job(f"j{index}", lasted, gpus=4)
+        records.append(a_record(job, a_run(job, now, now + lasted)))
+        points.append((now, 4.0, len(seconds) - index - 1.0, 0.0))
+        now += lasted
+    return records, [*points, (now, 0.0, 0.0, 0.0)]
