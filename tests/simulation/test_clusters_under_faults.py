@@ -7,7 +7,6 @@ in the report.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,6 @@ CHUNKS = 10
 """Tests that share the seeds, so that a failure is reported before all are simulated."""
 ONCE_FAILED = (384, 1054, 2052, 2060)
 """A resumed job started again from its last plan; a gang undone by a cache that was behind."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -68,11 +66,15 @@ def test_different_seeds_tell_different_stories() -> None:
 
 
 def test_a_seed_tells_the_same_story_in_another_process_with_other_hashes() -> None:
-    program = "from clustersim.simulation import run; print(run(3).digest)"
+    program = "from tests.support.simcluster.simulation import run; print(run(3).digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONHASHSEED": hash_seed,
+            },
             capture_output=True,
             check=True,
             text=True,

@@ -151,7 +151,7 @@ def _gpus(pod: Object) -> int:
 
 
 _POLL_SECONDS = 0.05
-_ROOT = str(Path(__file__).parents[3])
+_ROOT = str(Path(__file__).parents[2])
 _HOST = re.compile(r"[a-z0-9-]+-(\d+)\.[a-z0-9-]+\.[a-z0-9-]+\.svc", re.IGNORECASE)
 """A replica's name under the headless Service, and its index."""
 

@@ -2,8 +2,8 @@
 
     violations = check(recorder.records(), grace_seconds=10, settled=True)
 
-:func:`check` is pure; the order of the records does not matter. A GAP is no violation: what is known
-of both its sides is checked, and a caller who needs every revision asks for records without one.
+:func:`check` is pure; the order of the records does not matter. A GAP is no violation: what is
+known of both its sides is checked, and a caller who needs every revision asks for none.
 Violations carry the names in ``INVARIANTS``.
 
 This is the one observer: the demo, the cluster tier, the simulated cluster and the benchmarks use

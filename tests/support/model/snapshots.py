@@ -1,4 +1,4 @@
-"""Convert the dictionaries of the model into snapshots of the core, and decisions back into moves."""
+"""Convert dictionaries of the model into snapshots of the core, and decisions into moves."""
 
 from collections.abc import Iterator
 from dataclasses import replace

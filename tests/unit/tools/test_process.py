@@ -99,7 +99,8 @@ def test_environment_is_laid_over_at_every_start(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's parent-death signal")
 def test_program_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = (
-        "import os, sys, time; from pathlib import Path; from controlplane.process import Process;"
+        "import sys, time; from pathlib import Path;"
+        "from tools.controlplane.process import Process;"
         "p = Process('child', ['sleep', '600'], Path(sys.argv[1]), 'http://127.0.0.1:1/').start();"
         "print(p.pid, flush=True); time.sleep(600)"
     )
