@@ -9,7 +9,7 @@ CODE := operator extender policies benchmarks tools tests
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench evidence differential cluster-up cluster-down constraints clean
+.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench evidence verify differential cluster-up cluster-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: controlplane ## measure, and write the tables in docs/results (about 30 m
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)
 	@$(RUN) benchmarks.simulations
+
+verify: controlplane ## what is long: thousands of seeds, simulator against cluster (hours; resumes)
+	@$(RUN) tools.verify
 
 differential: controlplane ## the simulator against the real control plane, 50 seeds (half an hour)
 	@$(RUN) benchmarks.differential

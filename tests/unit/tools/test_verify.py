@@ -1,0 +1,49 @@
+"""``make verify`` resumes, keeps failures and never calls an old pass a new one."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import verify
+from tools.verify import Step, kept, main
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two steps: the first writes a line into a file each time it runs, the second fails."""
+    count = tmp_path / "count"
+    script = f"open({str(count)!r}, 'a').write('x')"
+    made = (
+        Step("good", "", ("python", "-c", script)),
+        Step("bad", "", ("python", "-c", "raise SystemExit('no leader')")),
+    )
+    monkeypatch.setattr(verify, "STEPS", made)
+    monkeypatch.setattr(verify, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(verify, "PAGE", tmp_path / "verify.md")
+    monkeypatch.setattr(verify, "revision", lambda: "r1")
+    return count
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_stopped(steps: Path) -> None:
+    assert main(["good"]) == 0
+    assert main([]) == 1
+    assert steps.read_text() == "x", "a step that passed on this revision is not run again"
+    assert main(["good", "--fresh"]) == 0
+    assert steps.read_text() == "xx"
+
+
+def test_another_revision_has_passed_nothing(steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["good"])
+    monkeypatch.setattr(verify, "revision", lambda: "r2")
+    main(["good"])
+    assert steps.read_text() == "xx"
+
+
+def test_the_page_tells_failures_and_what_never_ran(steps: Path) -> None:
+    main(["bad"])
+    failure = kept(verify.STEPS[1])
+    assert failure is not None
+    assert failure.last_line == "no leader"
+    text = verify.page(verify.STEPS)
+    assert "**failed** | r1" in text
+    assert "never run" in text

@@ -1,0 +1,171 @@
+"""``make verify``: what is long and no evidence for a single change, step by step.
+
+Thousands of seeds against the reference model, thousands of simulated clusters under faults, and
+the simulator against the real control plane. Each step is kept under ``.run/verify`` with the
+revision it ran on, so that a run that was cut off goes on where it stopped.
+``docs/results/verify.md`` says when each step ran last, on which revision, and how it ended.
+
+    python -m tools.verify                 all steps that this revision has not passed
+    python -m tools.verify simulation-0    some of them
+    python -m tools.verify --fresh         forget what was passed
+"""
+
+import argparse
+import datetime
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.timings.machine import revision
+from bireme.simulator.reports.terminal import markdown_table
+
+ROOT: Final = Path(__file__).parents[1]
+KEPT: Final = ROOT / ".run" / "verify"
+PAGE: Final = ROOT / "docs" / "results" / "verify.md"
+_SEEDS: Final = 500
+"""Simulated clusters per step: about half an hour, what a cut costs at most."""
+_LIMIT_SECONDS: Final = 3 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command; ``environment`` is added to that of the process."""
+
+    name: str
+    shows: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the command as a user types it."""
+        return " ".join([*(f"{k}={v}" for k, v in self.environment), shlex.join(self.command)])
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step ended."""
+
+    step: str
+    revision: str
+    date: str
+    seconds: float
+    passed: bool
+    last_line: str
+
+
+STEPS: Final = (
+    Step(
+        "model",
+        "2000 random clusters, each followed through its life, against the reference model",
+        ("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
+        (("BIREME_MODEL_RUNS", "2000"),),
+    ),
+    *(
+        Step(
+            f"simulation-{first}",
+            f"whole clusters under faults, seeds {first} to {first + _SEEDS - 1}",
+            ("python", "-m", "tests.support.simcluster", "--seeds", f"{first}:{first + _SEEDS}"),
+        )
+        for first in range(0, 2000, _SEEDS)
+    ),
+    Step(
+        "differential",
+        "the simulator against the real control plane, 50 seeds",
+        ("python", "-m", "benchmarks.differential"),
+    ),
+)
+
+
+def run(step: Step) -> Result:
+    """Run a step to its end, or to the limit; its output goes to a file beside the result."""
+    began = time.monotonic()
+    log = KEPT / f"{step.name}.log"
+    command = [sys.executable if word == "python" else word for word in step.command]
+    with log.open("wb") as output:
+        try:
+            status = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **dict(step.environment)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_LIMIT_SECONDS,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = 124
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
+    return Result(
+        step=step.name,
+        revision=revision(),
+        date=f"{now:%Y-%m-%d}",
+        seconds=time.monotonic() - began,
+        passed=status == 0,
+        last_line=lines[-1] if lines else f"exit status {status}",
+    )
+
+
+def kept(step: Step) -> Result | None:
+    """Return the last result of a step, of whatever revision."""
+    path = KEPT / f"{step.name}.json"
+    return msgspec.json.decode(path.read_bytes(), type=Result) if path.is_file() else None
+
+
+def page(steps: Sequence[Step] = STEPS) -> str:
+    """Return the page: every step with its last result."""
+    rows = []
+    for step in steps:
+        last = kept(step)
+        ended = ("never run", "", "", "")
+        if last is not None:
+            word = "passed" if last.passed else "**failed**"
+            ended = (word, last.revision, last.date, f"{last.seconds / 60:.0f} min")
+        rows.append((step.shows, f"`{step}`", *ended))
+    lines = [
+        "# Verification",
+        "",
+        "Written by `make verify`; do not edit. These steps take hours and are not part of",
+        "`make test`.",
+        "",
+        *markdown_table(("", "command", "result", "revision", "date", "took"), rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the steps that this revision has not passed; 1 if one of them fails."""
+    names = [step.name for step in STEPS]
+    parser = argparse.ArgumentParser(prog="verify", description="Run the long checks; resumes.")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(names))
+    parser.add_argument("--fresh", action="store_true", help="forget what was passed")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.steps) - set(names)):
+        parser.error(f"no step {unknown[0]!r}; there are {', '.join(names)}")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for step in STEPS:
+        if options.steps and step.name not in options.steps:
+            continue
+        last = kept(step)
+        if last and last.passed and last.revision == revision() and not options.fresh:
+            print(f"{step.name}: passed on this revision")
+            continue
+        print(f"{step.name}: {step}", flush=True)
+        result = run(step)
+        (KEPT / f"{step.name}.json").write_bytes(msgspec.json.encode(result))
+        PAGE.write_text(page(), encoding="utf-8")
+        print(f"  {'passed' if result.passed else 'FAILED'}: {result.last_line}", flush=True)
+        failed |= not result.passed
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
