@@ -94,12 +94,12 @@ def of_outcome(outcome: Outcome) -> Course:
 
 def _of_record(record: JobRecord) -> Iterable[Deed]:
     is_resized = False
-    for span in record.spans:
-        places = {(task, node): count for task, node, count in span.places}
-        yield Deed(span.began, "resize" if is_resized else "start", record.job.name, places)
-        is_resized = span.ended_by == "resized"
-        if span.ended_by in STOPPED:
-            yield Deed(span.ended, "stop", record.job.name, {})
+    for segment in record.segments:
+        places = {(task, node): count for task, node, count in segment.places}
+        yield Deed(segment.began, "resize" if is_resized else "start", record.job.name, places)
+        is_resized = segment.ended_by == "resized"
+        if segment.ended_by in STOPPED:
+            yield Deed(segment.ended, "stop", record.job.name, {})
 
 
 def of_history(records: Sequence[Record], namespace: str, began: float) -> Course:

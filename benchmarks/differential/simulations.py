@@ -30,11 +30,10 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, tenancy, training_jobs, wire
 from bireme.registry import make_policy
-from bireme.simulator.arrivals import job_of
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.laws import ConstantSpeed
-from bireme.simulator.simulation import Conduct, simulate
-from bireme.simulator.workload import Trace, TraceJob
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.workload import Trace, TraceJob, job_of
 from tests.support.objects.facts import served, through_the_wire
 
 UNENDING_SECONDS: Final = 1e6
@@ -164,7 +163,9 @@ def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
         make_policy(SETTINGS),
         SETTINGS,
         physics=PHYSICS,
-        conduct=Conduct(round_seconds=DEBOUNCE_SECONDS, until_seconds=until_seconds, verifies=True),
+        config=SimulationConfig(
+            round_seconds=DEBOUNCE_SECONDS, until_seconds=until_seconds, verifies=True
+        ),
     )
     return of_outcome(outcome)
 

@@ -20,12 +20,12 @@ from benchmarks.timings.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.comparison import Comparison, Estimate, Line, compare
+from bireme.simulator.comparison import Comparison, Estimate, PolicyResult, compare
 from bireme.simulator.loads import DAY, Window, gpus
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
 from bireme.simulator.simulation import simulate
-from bireme.simulator.workload import knowing
+from bireme.simulator.workload import with_true_estimates
 
 DEFAULT: Final = SchedulingSettings().orderer
 KNOWN: Final = ", run times known"
@@ -60,12 +60,12 @@ def carry_out(window: Window, load: float, contender: str) -> Outcome:
     settings = SchedulingSettings(orderer=orderer)
     knows = contender.endswith(KNOWN)
     return simulate(
-        knowing(window.at(load)) if knows else window.at(load),
+        with_true_estimates(window.at(load)) if knows else window.at(load),
         window.nodes(load),
         registry.make_policy(settings),
         settings,
         estimator=None if knows else RuntimeHistory(),
-        conduct=windows.CONDUCT,
+        config=windows.HOURLY,
     )
 
 
@@ -108,11 +108,11 @@ def _runs(
 
 def table(title: str, compared: Comparison, runs: dict[str, list[Run]]) -> Table:
     """A row per contender, means over the windows."""
-    rows = tuple(_row(line, runs[line.policy]) for line in compared.lines)
+    rows = tuple(_row(line, runs[line.policy]) for line in compared.results)
     return Table(title=title, columns=COLUMNS, rows=rows)
 
 
-def _row(line: Line, runs: Sequence[Run]) -> tuple[str, ...]:
+def _row(line: PolicyResult, runs: Sequence[Run]) -> tuple[str, ...]:
     means = line.means
     in_use = sum(run.gpus_in_use for run in runs) / len(runs)
     return (
@@ -144,7 +144,7 @@ def minutes(estimate: Estimate) -> str:
 
 def finding(load: float, what: str, compared: Comparison) -> str:
     """Who waits least on the mean, and where the default stands, in words."""
-    honest = [line for line in compared.lines if not line.policy.endswith(KNOWN)]
+    honest = [line for line in compared.results if not line.policy.endswith(KNOWN)]
     by_wait, by_jct, by_tail = (
         sorted(honest, key=lambda line: line.means[key].mean)
         for key in ("mean_wait_seconds", "mean_jct_seconds", "p99_wait_seconds")
@@ -163,7 +163,7 @@ def finding(load: float, what: str, compared: Comparison) -> str:
     )
 
 
-def _against(line: Line, key: str) -> str:
+def _against(line: PolicyResult, key: str) -> str:
     return f"{line.ratios[key].mean:.2f} times" if key in line.ratios else "0 as"
 
 

@@ -29,8 +29,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.simulator.loads import Window
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Conduct, simulate
-from bireme.simulator.workload import Trace, knowing
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.workload import Trace, with_true_estimates
 
 LOAD: Final = 1.0
 _WITHIN_SECONDS: Final = 1.0
@@ -152,7 +152,9 @@ def carry_out(window: Window, said: str) -> tuple[Outcome, Told]:
         window.nodes(LOAD),
         registry.make_policy(settings),
         settings,
-        conduct=Conduct(heartbeat_seconds=3600.0, takes_shortcuts=False, decide=told.decide),
+        config=SimulationConfig(
+            heartbeat_seconds=3600.0, takes_shortcuts=False, decide=told.decide
+        ),
         estimator=RuntimeHistory() if said == "learned" else None,
     )
     return outcome, told
@@ -162,7 +164,7 @@ def _saying(trace: Trace, said: str) -> Trace:
     if said == "learned":
         return trace
     if said == "exact":
-        return knowing(trace)
+        return with_true_estimates(trace)
     more = np.random.default_rng(len(trace.jobs)).uniform(1.0, 2.0, len(trace.jobs)).tolist()
     jobs = (
         replace(job, estimated_seconds=job.duration_seconds * factor)

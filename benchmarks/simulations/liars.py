@@ -31,7 +31,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import simulate
 from bireme.simulator.traces.generators import poisson
-from bireme.simulator.workload import Reporting, Trace, TraceJob
+from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
 
 SEEDS: Final = 20
 JOBS: Final = 50
@@ -43,8 +43,8 @@ _FALLING: Final = InverseQuadratic(0.0, 1e-3, 1.0)
 _STEEP: Final = InverseQuadratic(0.0, 1e-6, 1e-2)
 """A loss that still falls by a lot in every step, whatever has been done."""
 
-HONEST: Final = Reporting(loss=_FALLING, every_seconds=_EVERY_SECONDS)
-LIES: Final[Mapping[str, Reporting]] = {
+HONEST: Final = ProgressReporting(loss=_FALLING, every_seconds=_EVERY_SECONDS)
+LIES: Final[Mapping[str, ProgressReporting]] = {
     "nearly done": replace(HONEST, honesty=1e-3),
     "hardly begun": replace(HONEST, honesty=1e3),
     "loss still falls": replace(HONEST, loss=_STEEP),
@@ -117,13 +117,13 @@ def liars(seed: int) -> frozenset[str]:
     return frozenset(f"job-{at + 1}" for at in np.flatnonzero(chosen).tolist())
 
 
-def lying(trace: Trace, names: frozenset[str], lie: Reporting) -> Trace:
+def lying(trace: Trace, names: frozenset[str], lie: ProgressReporting) -> Trace:
     """``trace`` in which the jobs of ``names`` tell ``lie``."""
     jobs = (replace(job, reporting=lie) if job.name in names else job for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 
 
-def carry_out(contest: Contest, seed: int, lie: Reporting) -> Outcome:
+def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
     """One workload, a fifth of whose jobs tell ``lie``."""
     trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
     settings = contest.settings

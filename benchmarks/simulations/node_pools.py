@@ -30,11 +30,11 @@ from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.loads import DAY
 from bireme.simulator.machines import parse_nodes
-from bireme.simulator.node_floors import FIXED, ORACLE, REACTIVE, learning, with_floor
+from bireme.simulator.node_floors import FIXED, ORACLE, REACTIVE, nightly_forecast, with_floor
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 
 SEEDS: Final = 10
 MOST: Final = 48
@@ -44,7 +44,7 @@ FLOORS: Final[Mapping[str, str]] = {
     "lsp-0.9": "LSP, quantile 0.9",
     ORACLE: "oracle",
 }
-_CONDUCT: Final = Conduct(heartbeat_seconds=3600.0, until_seconds=DAYS * DAY)
+_CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0, until_seconds=DAYS * DAY)
 _BARS: Final = (0.8, 1.05)
 """Of what a floor should have of the reactive pool's: p95 wait, node-hours."""
 
@@ -58,7 +58,7 @@ def carry_out(demand: Demand, floor: str) -> Outcome:
     if not quantile.replace(".", "").isdigit():
         return run(with_floor(floor, [pool], run))
     candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS)]
-    return run([replace(pool, forecast=learning(candidates, pool, float(quantile)))])
+    return run([replace(pool, forecast=nightly_forecast(candidates, pool, float(quantile)))])
 
 
 def _simulated(demand: Demand, pools: Sequence[NodePool]) -> Outcome:
@@ -69,7 +69,7 @@ def _simulated(demand: Demand, pools: Sequence[NodePool]) -> Outcome:
         registry.make_policy(settings),
         settings,
         estimator=RuntimeHistory(),
-        conduct=_CONDUCT,
+        config=_CONFIG,
         pools=pools,
     )
 

@@ -20,7 +20,7 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.simulator.node_floors import learning
+from bireme.simulator.node_floors import nightly_forecast
 from bireme.simulator.node_pools import Forecast, NodePool
 from bireme.simulator.reports.terminal import number
 from bireme.simulator.traces.tables import read_table
@@ -141,7 +141,7 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
         "reactive only": plain,
         **{
             f"{said}, quantile {quantile:g}": replace(
-                plain, forecast=learning([forecaster], plain, quantile)
+                plain, forecast=nightly_forecast([forecaster], plain, quantile)
             )
             for said, forecaster in zip(("seasonal-naive", "LSP"), forecasters, strict=True)
             for quantile in QUANTILES

@@ -39,7 +39,7 @@ def carry_out(window: Window, load: float, placer: str) -> Outcome:
         policy,
         settings,
         estimator=RuntimeHistory(),
-        conduct=windows.CONDUCT,
+        config=windows.HOURLY,
     )
 
 
@@ -76,7 +76,7 @@ def build(data: Path, store: Store) -> Page:
 
 def _table(load: float, compared: Comparison, runs: dict[str, list[Run]]) -> Table:
     rows = []
-    for line in compared.lines:
+    for line in compared.results:
         means = line.means
         in_use = sum(run.gpus_in_use for run in runs[line.policy]) / len(line.runs)
         rows.append(
@@ -98,7 +98,7 @@ def fragmentation(runs: Sequence[Run]) -> float:
 
 
 def _finding(load: float, compared: Comparison, runs: dict[str, list[Run]]) -> str:
-    waits = {line.policy: line.means["mean_wait_seconds"].mean for line in compared.lines}
+    waits = {line.policy: line.means["mean_wait_seconds"].mean for line in compared.results}
     split = {name: fragmentation(found) for name, found in runs.items()}
     parts = []
     for values, what in ((split, "fragmentation"), (waits, "mean wait")):

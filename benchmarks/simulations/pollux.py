@@ -32,7 +32,7 @@ from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.pollux import read_pollux
 from bireme.simulator.traces.tables import unpacked
 from bireme.simulator.workload import Trace
@@ -50,7 +50,7 @@ CALIBRATED: Final = ("0.5", "1.0")
 _THRESHOLD_GPU_SECONDS: Final = 57_600.0
 
 _PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
-_ROUNDS: Final = Conduct(round_seconds=60.0)
+_ROUNDS: Final = SimulationConfig(round_seconds=60.0)
 _SETTINGS: Final = SchedulingSettings(
     min_runtime_seconds=0,
     eviction_budget=10**6,
@@ -69,7 +69,7 @@ class Contender:
     published: str
     mode: str
     policy: Callable[[], Policy]
-    conduct: Conduct = _ROUNDS
+    config: SimulationConfig = _ROUNDS
     knows_run_times: bool = False
     loads: tuple[str, ...] = CALIBRATED
 
@@ -126,7 +126,7 @@ def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> 
         contender.policy(),
         _SETTINGS,
         physics=_PHYSICS,
-        conduct=contender.conduct,
+        config=contender.config,
     )
 
 

@@ -23,8 +23,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.simulator.loads import DAY, Window
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import Conduct, simulate
-from bireme.simulator.workload import Trace, knowing
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.workload import Trace, with_true_estimates
 
 ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
 LOADS: Final = (1.0,)
@@ -39,7 +39,7 @@ class Rails:
 
     says: str
     changes: Mapping[str, object] = field(default_factory=dict)
-    conduct: Conduct = windows.CONDUCT
+    config: SimulationConfig = windows.HOURLY
 
     @property
     def settings(self) -> SchedulingSettings:
@@ -52,10 +52,11 @@ _NO_STOPS: Final[Mapping[str, object]] = {"preemption": False}
 RAILS: Final[Mapping[str, Rails]] = {
     "strict": Rails(
         "none: nobody passes a blocked job",
-        conduct=Conduct(decide=plain.STRICT, takes_shortcuts=False),
+        config=SimulationConfig(decide=plain.STRICT, takes_shortcuts=False),
     ),
     "greedy": Rails(
-        "none: whoever fits starts", conduct=Conduct(decide=plain.GREEDY, takes_shortcuts=False)
+        "none: whoever fits starts",
+        config=SimulationConfig(decide=plain.GREEDY, takes_shortcuts=False),
     ),
     "backfill": Rails("reservation and backfill", {**_NO_BOUND, **_NO_STOPS}),
     "bound": Rails("reservation, backfill, wait bound of a day", _NO_STOPS),
@@ -69,11 +70,11 @@ def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcom
     """One order under some rails."""
     settings = replace(rails.settings, orderer=orderer)
     return simulate(
-        with_urgent_jobs(knowing(window.at(load))),
+        with_urgent_jobs(with_true_estimates(window.at(load))),
         window.nodes(load),
         registry.make_policy(settings),
         settings,
-        conduct=rails.conduct,
+        config=rails.config,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.timings import machine
-from bireme.simulator.metrics import Metrics, first_submission, mean_between, measure
+from bireme.simulator.metrics import SimulationMetrics, first_submission, mean_between, measure
 from bireme.simulator.outcome import Outcome
 
 
@@ -24,7 +24,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             comes after is the emptying of the cluster, which says little about a policy.
     """
 
-    metrics: Metrics
+    metrics: SimulationMetrics
     waits: dict[str, float]
     completions: dict[str, float]
     gpus_in_use: float

@@ -10,12 +10,12 @@ import numpy as np
 
 from bireme.core.gpus import GPU
 from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, gpus, made, stretch
-from bireme.simulator.simulation import Conduct
+from bireme.simulator.simulation import SimulationConfig
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace, TraceJob
 
 LOADS: Final = (0.7, 0.9, 1.1)
-CONDUCT: Final = Conduct(heartbeat_seconds=3600.0)
+HOURLY: Final = SimulationConfig(heartbeat_seconds=3600.0)
 """Runs last hours: where time alone may change a decision, a look after an hour is soon enough."""
 
 PHILLY: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"

@@ -24,8 +24,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.simulation import simulate
-from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.traces.windows import window
+from bireme.simulator.traces.sources import read_trace, window
 
 DATA_VARIABLE: Final = "BIREME_DATA"
 TRACE: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"

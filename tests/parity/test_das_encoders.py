@@ -18,7 +18,7 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import fill, place_by
 from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import DasJobs, DasMachines
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.training.das import baselines
 from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import FinishedRuns, start_now
@@ -61,10 +61,10 @@ class Watched:
 def in_service(setting: str) -> Shown:
     sample, finished = draw(setting, JOBS, SEED), FinishedRuns()
     watched = Watched(finished)
-    conduct = Conduct(decide=finished.watching(start_now), takes_shortcuts=False)
+    config = SimulationConfig(decide=finished.watching(start_now), takes_shortcuts=False)
     policy = Policy(watched, watched)
     physics = physics_of(sample)
-    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, conduct=conduct)
+    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)
     return watched.shown
 
 

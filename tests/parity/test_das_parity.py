@@ -59,7 +59,7 @@ def simulated(setting: str, seed: int, policy: Policy) -> tuple[Outcome, FloatAr
     sample = draw(setting, JOBS, seed)
     nodes = nodes_of(sample)
     outcome = simulate(
-        trace_of(sample), nodes, policy, physics=physics_of(sample), conduct=START_NOW
+        trace_of(sample), nodes, policy, physics=physics_of(sample), config=START_NOW
     )
     return outcome, fee_dollars(outcome, nodes)
 

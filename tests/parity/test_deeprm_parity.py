@@ -19,10 +19,10 @@ from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.shortest import ShortestJob
-from bireme.simulator.metrics import Metrics
+from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.metrics import measure as measure_outcome
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import CYCLE, Conduct, Decide, simulate
+from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
 from bireme.training.deeprm.baselines import Rule, carry_out, shortest_first
@@ -60,8 +60,10 @@ def in_order_of_arrival(state: State) -> IntArray:
 
 
 def simulated(trace: Trace, orderer: Orderer, decide: Decide) -> Outcome:
-    conduct = Conduct(round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide)
-    return simulate(trace, [MACHINE], Policy(orderer, Packing()), conduct=conduct)
+    config = SimulationConfig(
+        round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide
+    )
+    return simulate(trace, [MACHINE], Policy(orderer, Packing()), config=config)
 
 
 def starts(outcome: Outcome) -> list[float | None]:
@@ -94,7 +96,7 @@ def test_the_world_measures_what_the_simulator_measures() -> None:
     found = measure(end)
     for world in range(len(SEEDS)):
         outcome = simulated(trace_of(end.jobs, world), ShortestJob(), GREEDY)
-        metrics: Metrics = measure_outcome(outcome)
+        metrics: SimulationMetrics = measure_outcome(outcome)
         assert metrics.slowdown.mean == pytest.approx(found.slowdown[world])
         assert metrics.jct_seconds.mean == pytest.approx(found.completion_steps[world])
         assert metrics.wait_seconds.mean == pytest.approx(found.waiting_steps[world])

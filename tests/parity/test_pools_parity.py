@@ -24,11 +24,9 @@ from bireme.heuristics.packing import Packing
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.simulator.cluster import Cluster
+from bireme.simulator.cluster import SimulatedCluster
 from bireme.simulator.machines import POOL_LABEL, parse_nodes
-from bireme.simulator.node_pools import NodePool
-from bireme.simulator.node_pools import Pool as SimulatedPool
-from bireme.simulator.node_pools import Pools as SimulatedPools
+from bireme.simulator.node_pools import NodePool, SimulatedPool, SimulatedPools
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme_operator.node_pools import Pool, PoolNodes
@@ -122,21 +120,21 @@ def _status(pool: SimulatedPool) -> dict[str, Any]:
 
 def watched(monkeypatch: pytest.MonkeyPatch, twin: Twin) -> None:
     """Have ``twin`` look whenever the simulator does, and compare."""
-    settle, scale = SimulatedPools.settle, SimulatedPool.scale
+    scale_all, scale = SimulatedPools.scale_all, SimulatedPool.scale
 
-    def settling(pools: SimulatedPools, snapshot: ClusterSnapshot, decision: Decision) -> None:
+    def scaling_all(pools: SimulatedPools, snapshot: ClusterSnapshot, decision: Decision) -> None:
         twin.seen = snapshot, decision
-        settle(pools, snapshot, decision)
+        scale_all(pools, snapshot, decision)
 
     def scaling(pool: SimulatedPool, now: float) -> tuple[list[str], list[str]]:
-        cluster: Cluster = pool._cluster
+        cluster: SimulatedCluster = pool._cluster
         twin.seen = twin.seen or (cluster.snapshot(now, ()), Decision())
         expected = twin.replicas(pool, set(cluster.away), now)
         changes = scale(pool, now)
         assert pool.replicas == expected
         return changes
 
-    monkeypatch.setattr(SimulatedPools, "settle", settling)
+    monkeypatch.setattr(SimulatedPools, "scale_all", scaling_all)
     monkeypatch.setattr(SimulatedPool, "scale", scaling)
 
 

@@ -22,7 +22,7 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.rlpto_queues import RlptoQueues
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU
 from bireme.training.rlpto import settings
@@ -73,9 +73,9 @@ def _job(cluster: Cluster, world: int, task: int) -> TraceJob:
 
 
 def simulated(trace: Trace, orderer: Orderer) -> Outcome:
-    conduct = Conduct(takes_shortcuts=False, verifies=True)
+    config = SimulationConfig(takes_shortcuts=False, verifies=True)
     policy = Policy(orderer, Packing())
-    return simulate(trace, [MACHINE], policy, AT_ONCE, conduct=conduct)
+    return simulate(trace, [MACHINE], policy, AT_ONCE, config=config)
 
 
 def seconds(found: list[float | None]) -> FloatArray:
@@ -97,6 +97,6 @@ def test_urgent_tasks_interrupt_the_same_ones_which_then_end_at_the_same_times()
     for world in range(len(SEEDS)):
         jobs = simulated(trace_of(end, world), NEVER_ASKS).jobs
         assert [job.preemptions > 0 for job in jobs] == end.interrupted[world].tolist()
-        last_starts = seconds([job.spans[-1].began for job in jobs])
+        last_starts = seconds([job.segments[-1].began for job in jobs])
         assert last_starts == pytest.approx(end.started[world])
         assert seconds([job.finished for job in jobs]) == pytest.approx(end.finished[world])

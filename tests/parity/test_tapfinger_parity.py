@@ -20,7 +20,7 @@ from bireme.core.resources import CPU, PODS, BoolArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node
 from bireme.training.tapfinger.baselines import Greedy
@@ -130,8 +130,10 @@ def simulated(end: Pools, world: int, most: int, fewest: int) -> list[float | No
         a_node(f"pool-{number}", gpus, cpu_millis=1000 * cpus)
         for number, (cpus, gpus) in enumerate(end.setting.capacity)
     ]
-    conduct = Conduct(round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide)
-    outcome = simulate(trace_of(end, world), nodes, Policy(Fifo(), Packing()), conduct=conduct)
+    config = SimulationConfig(
+        round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide
+    )
+    outcome = simulate(trace_of(end, world), nodes, Policy(Fifo(), Packing()), config=config)
     return [record.finished for record in outcome.jobs]
 
 

@@ -11,8 +11,8 @@ from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LinearSpeed, SpeedLaw
-from bireme.simulator.outcome import JobRecord, Outcome, Series, Span
-from bireme.simulator.workload import Reporting, Trace, TraceJob
+from bireme.simulator.outcome import JobRecord, Outcome, RunSegment, UsageSeries
+from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 
 URGENT = Queue("urgent", user_priority=100)
@@ -31,7 +31,7 @@ def a_job(
     is_elastic: bool = False,
     speed: SpeedLaw | None = None,
     steps: float | None = None,
-    reporting: Reporting | None = None,
+    reporting: ProgressReporting | None = None,
 ) -> TraceJob:
     """A job of one worker that arrives at 0 and runs for ten seconds."""
     return TraceJob(
@@ -72,7 +72,7 @@ def story(outcome: Outcome) -> dict[str, object]:
             record.job.name: (
                 record.started,
                 record.finished,
-                record.spans,
+                record.segments,
                 record.verdict,
                 record.preemptions,
                 record.resizes,
@@ -92,16 +92,18 @@ def broken_promises(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _broken_life(record: JobRecord) -> Iterator[str]:
-    name, spans = record.job.name, record.spans
-    if (record.started is None) is not (not spans):
-        yield f"{name} started at {record.started} and has {len(spans)} spans"
-    if (record.finished is not None) is not (bool(spans) and spans[-1].ended_by == "finished"):
-        yield f"{name} finished at {record.finished}, but its spans end otherwise"
-    ends = [record.job.submitted, *(span.ended for span in spans)]
-    for end, span in zip(ends, spans, strict=False):
-        if not end <= span.began <= span.ended:
-            yield f"{name} has a span from {span.began} to {span.ended} after {end}"
-        yield from _split(record, span.places)
+    name, segments = record.job.name, record.segments
+    if (record.started is None) is not (not segments):
+        yield f"{name} started at {record.started} and has {len(segments)} segments"
+    if (record.finished is not None) is not (
+        bool(segments) and segments[-1].ended_by == "finished"
+    ):
+        yield f"{name} finished at {record.finished}, but its segments end otherwise"
+    ends = [record.job.submitted, *(segment.ended for segment in segments)]
+    for end, segment in zip(ends, segments, strict=False):
+        if not end <= segment.began <= segment.ended:
+            yield f"{name} has a segment from {segment.began} to {segment.ended} after {end}"
+        yield from _split(record, segment.places)
 
 
 def _split(record: JobRecord, places: Iterable[tuple[str, str, int]]) -> Iterator[str]:
@@ -118,12 +120,12 @@ def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iter
     changes: list[tuple[float, int, str, str, int]] = []
     for record in records:
         requests = {task.name: task.request for task in record.job.tasks}
-        for span in record.spans:
-            for task, node, replicas in span.places:
+        for segment in record.segments:
+            for task, node, replicas in segment.places:
                 for resource, amount in requests[task]:
                     used = replicas * amount
-                    changes.append((span.began, used, node, resource, 1))
-                    changes.append((span.ended, -used, node, resource, 0))
+                    changes.append((segment.began, used, node, resource, 1))
+                    changes.append((segment.ended, -used, node, resource, 0))
     offered = {node.name: node.allocatable for node in nodes}
     held: Counter[tuple[str, str]] = Counter()
     for time, used, node, resource, _ in sorted(changes, key=lambda c: (c[0], c[4])):
@@ -133,12 +135,12 @@ def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iter
 
 
 def used_gpu_seconds(outcome: Outcome) -> float:
-    """GPUs held times how long, over the spans of all jobs."""
+    """GPUs held times how long, over the segments of all jobs."""
     return sum(
-        (span.ended - span.began) * replicas * dict(task.request).get(GPU, 0)
+        (segment.ended - segment.began) * replicas * dict(task.request).get(GPU, 0)
         for record in outcome.jobs
-        for span in record.spans
-        for name, _, replicas in span.places
+        for segment in record.segments
+        for name, _, replicas in segment.places
         for task in record.job.tasks
         if task.name == name
     )
@@ -190,40 +192,42 @@ def _jobs(draw: st.DrawFn, name: str) -> TraceJob:
 
 def a_run(
     job: TraceJob, began: float, ended: float, node: str = "n0", *, end: str = "finished"
-) -> Span:
+) -> RunSegment:
     """A stretch of ``job`` with all its replicas on one node."""
-    return Span(began, ended, tuple((task.name, node, task.replicas) for task in job.tasks), end)
+    return RunSegment(
+        began, ended, tuple((task.name, node, task.replicas) for task in job.tasks), end
+    )
 
 
 def a_record(
     job: TraceJob,
-    *spans: Span,
+    *segments: RunSegment,
     verdict: str = "",
     wait_bound_seconds: float = 86_400.0,
 ) -> JobRecord:
-    """What became of ``job``: it started with its first span and finished as its last one says."""
+    """Return the record of a job that starts with its first segment and ends with its last."""
     return JobRecord(
         job,
-        started=spans[0].began if spans else None,
-        finished=spans[-1].ended if spans and spans[-1].ended_by == "finished" else None,
-        spans=spans,
+        started=segments[0].began if segments else None,
+        finished=segments[-1].ended if segments and segments[-1].ended_by == "finished" else None,
+        segments=segments,
         verdict=verdict,
-        preemptions=sum(span.ended_by == "preempted" for span in spans),
-        resizes=sum(span.ended_by == "resized" for span in spans),
+        preemptions=sum(segment.ended_by == "preempted" for segment in segments),
+        resizes=sum(segment.ended_by == "resized" for segment in segments),
         wait_bound_seconds=wait_bound_seconds,
     )
 
 
-def a_series(*points: tuple[float, float, float, float]) -> Series:
+def a_series(*points: tuple[float, float, float, float]) -> UsageSeries:
     """Points of (time, used GPUs, waiting gangs, fragmented GPUs)."""
     columns = np.array(points, dtype=float).reshape(-1, 4)
-    return Series(*(columns[:, column].copy() for column in range(4)))
+    return UsageSeries(*(columns[:, column].copy() for column in range(4)))
 
 
 def an_outcome(
     *records: JobRecord,
     gpus: int = 4,
-    series: Series | None = None,
+    series: UsageSeries | None = None,
     policy: str = "fifo/packing",
     seed: int = 0,
     counts: Mapping[str, int] | None = None,

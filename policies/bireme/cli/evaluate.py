@@ -127,7 +127,7 @@ def _judged(options: argparse.Namespace, subject: _Subject | None) -> list[Judge
     seeds = list(options.seed_range or range(options.seeds))[shard::shards]
     if not seeds:
         raise UsageError(f"argument --shard: {shard}/{shards} leaves no seed; make fewer shards")
-    progress = terminal.Progress(sys.stderr, time.monotonic)
+    progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         return [
             judge(

@@ -26,16 +26,15 @@ from bireme.core.settings import SchedulingSettings
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.components import served
 from bireme.simulator.machines import parse_nodes, parse_pools
-from bireme.simulator.metrics import Metrics, measure
+from bireme.simulator.metrics import SimulationMetrics, measure
 from bireme.simulator.node_floors import REACTIVE, check_floor, with_floor
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import read_physics
-from bireme.simulator.simulation import Progress, simulate
-from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.traces.windows import window
-from bireme.simulator.workload import Trace, knowing
+from bireme.simulator.simulation import ProgressCallback, simulate
+from bireme.simulator.traces.sources import read_trace, window
+from bireme.simulator.workload import Trace, with_true_estimates
 
 DEFAULTS: Final = SchedulingSettings()
 GPUS_PER_NODE: Final = 8
@@ -98,14 +97,14 @@ def set_up(options: argparse.Namespace) -> Experiment:
 
 def carry_out(
     experiment: Experiment, on_progress: Callable[[str, int, int], None]
-) -> tuple[list[Metrics], list[Outcome]]:
+) -> tuple[list[SimulationMetrics], list[Outcome]]:
     """Simulate every policy with every seed: all numbers, and the outcomes of the first seed.
 
     Where there are several floors, every policy has a run with each, called by both names.
 
     ``on_progress`` is told what runs, how many jobs are finished, and how many there are.
     """
-    metrics: list[Metrics] = []
+    metrics: list[SimulationMetrics] = []
     first: list[Outcome] = []
     for seed in experiment.traces:
         for name, floor in product(experiment.contenders, experiment.floors):
@@ -120,7 +119,7 @@ def carry_out(
 
 
 def _simulated(
-    experiment: Experiment, name: str, seed: int, tell: Progress, pools: Sequence[NodePool]
+    experiment: Experiment, name: str, seed: int, tell: ProgressCallback, pools: Sequence[NodePool]
 ) -> Outcome:
     policy, settings = experiment.contenders[name]
     return simulate(
@@ -268,5 +267,5 @@ def _traces(options: argparse.Namespace, nodes: Sequence[Node]) -> dict[int, Tra
             trace = read_trace(options.trace, gpus_per_node=gpus, seed=seed)
         with naming("--start"):
             trace = window(trace, options.start, options.limit)
-        traces[seed] = knowing(trace) if options.estimates == "true" else trace
+        traces[seed] = with_true_estimates(trace) if options.estimates == "true" else trace
     return traces

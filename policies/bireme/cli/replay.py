@@ -23,7 +23,7 @@ from bireme.replay.report import Replay
 from bireme.replay.sources import Sources
 from bireme.replay.waits import Contender, simulated
 from bireme.replay.workload import Observer
-from bireme.simulator.reports.terminal import Progress
+from bireme.simulator.reports.terminal import ProgressLine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     recorded = policy_name(record.settings)
     policies = {recorded: as_set(record.settings, "RECORD", recorded)}
     policies |= contenders(options.policy, record.settings)
-    progress = Progress(sys.stderr, time.monotonic)
+    progress = ProgressLine(sys.stderr, time.monotonic)
     try:
         sources = Sources(policies[recorded][0], record.settings, options.checkpoints)
         found = replay(record, recorded, policies, sources, progress)
@@ -92,7 +92,7 @@ def replay(
     recorded: str,
     policies: Mapping[str, Contender],
     sources: Sources,
-    progress: Progress,
+    progress: ProgressLine,
 ) -> Replay:
     """Everything about ``record`` under ``policies``; ``recorded`` is the one its settings name.
 

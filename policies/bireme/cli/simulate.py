@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     for argument, target in (("--json", options.json), ("--html", options.html)):
         check_target(argument, target)
     experiment = set_up(options)
-    progress = terminal.Progress(sys.stderr, time.monotonic)
+    progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         metrics, outcomes = carry_out(experiment, progress.show)
     finally:
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     command = shlex.join(["bireme", *arguments])
     if options.html:
         gpus, treatments = experiment.gpus_by_node, experiment.trace.treatments
-        report = page.Report(comparison, outcomes, gpus, command, treatments)
+        report = page.PageContent(comparison, outcomes, gpus, command, treatments)
         with naming("--html"):
             Path(options.html).write_text(page.render(report), encoding="utf-8")
     if options.json:
@@ -138,7 +138,7 @@ def document(experiment: Experiment, comparison: Comparison, command: str) -> di
         },
         "cluster": {"nodes": len(gpus), "gpus": sum(gpus.values())},
         "physics": to_json(experiment.physics),
-        "runs": [run.to_json() for line in comparison.lines for run in line.runs],
+        "runs": [run.to_json() for line in comparison.results for run in line.runs],
         "comparison": comparison.to_json(),
     }
 

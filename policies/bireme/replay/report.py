@@ -197,7 +197,7 @@ def _wait(seconds: float | None) -> str:
 
 def _waits_json(waits: Waits) -> dict[str, object]:
     return {
-        "runs": [run.to_json() for line in waits.comparison.lines for run in line.runs],
+        "runs": [run.to_json() for line in waits.comparison.results for run in line.runs],
         "comparison": waits.comparison.to_json(),
         "actual": {"gangs": waits.actual_gangs, **asdict(waits.actual)},
         "changes": {

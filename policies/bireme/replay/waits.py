@@ -13,7 +13,7 @@ from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.workload import Workload
 from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.metrics import Distribution, Metrics, measure
+from bireme.simulator.metrics import SimulationMetrics, Statistics, measure
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 
@@ -50,7 +50,7 @@ class Waits:
 
     comparison: Comparison
     changes: Mapping[str, Sequence[Change]]
-    actual: Distribution
+    actual: Statistics
     actual_gangs: int
 
 
@@ -62,7 +62,7 @@ def simulated(
     """``workload`` under ``contenders``, that of the record first; None when no gang is counted."""
     if not workload.counted:
         return None
-    metrics: list[Metrics] = []
+    metrics: list[SimulationMetrics] = []
     waits: dict[str, dict[str, float | None]] = {}
     for name, (policy, settings) in contenders.items():
         outcome = simulate(
@@ -81,7 +81,7 @@ def simulated(
     return Waits(
         compare(metrics),
         {name: _changes(waits[first], waits[name], workload.names) for name in others},
-        Distribution.of(np.array(list(workload.waits.values()), dtype=float)),
+        Statistics.of(np.array(list(workload.waits.values()), dtype=float)),
         len(workload.waits),
     )
 

@@ -19,9 +19,8 @@ from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LinearSpeed
 from bireme.replay.writer import places_of
-from bireme.simulator.arrivals import job_of
 from bireme.simulator.physics.model import NodeChange, Physics
-from bireme.simulator.workload import Trace, TraceJob, Underway
+from bireme.simulator.workload import RunningAtStart, Trace, TraceJob, job_of
 
 # One gang through a record: when it came, how long it ran, what became of it.
 #
@@ -94,12 +93,12 @@ class GangSeen:
             job = replace(job, speed=LinearSpeed(1 / gang.replicas), steps=seconds)
         return replace(job, gang=gang)
 
-    def underway(self, began: float) -> Underway | None:
+    def underway(self, began: float) -> RunningAtStart | None:
         """Its places when the trace starts at ``began``; None when it did not run then."""
         if self.found is None or self.started is None:
             return None
         places, anchor = self.found
-        return Underway(self.gang.uid, places, min(0.0, self.started - began), anchor)
+        return RunningAtStart(self.gang.uid, places, min(0.0, self.started - began), anchor)
 
 
 def is_flexible(gang: Gang) -> bool:

@@ -1,9 +1,9 @@
-"""The machines of a simulation and who is on them, kept up to date change by change.
+"""The machines of a simulation and the gangs on them, kept up to date change by change.
 
 The operator recomputes usage from what it watches; here every change is our own, so adding and
-subtracting is exact, and :meth:`Cluster.verify` recomputes all of it for tests. A node that fails
-stays in the table as not ready, and one that is not there as not ready with nothing on offer, so
-that the rows of all placements stay what they are.
+subtracting is exact, and :meth:`SimulatedCluster.verify` recomputes all of it for tests. A node
+that fails stays in the table as not ready, and one that was scaled away as not ready with nothing
+allocatable, so that the rows of all placements stay valid.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,14 +24,14 @@ from bireme.simulator.errors import SimulationError
 RACK_LEVEL = "topology.bireme.dev/rack"
 
 
-class Cluster:
+class SimulatedCluster:
     """Nodes, the gangs that hold places on them, and what their queues hold.
 
     Attributes:
         table: All nodes as arrays; a new one whenever a node goes or comes.
-        away: Nodes that are not there, by name.
+        away: Names of nodes that a pool has scaled away.
         used: int64, shape (nodes, resources).
-        queue_usage: By queue name, what its running gangs ask together.
+        queue_usage: By queue name, the sum of what its running gangs request.
         running: Gangs that hold places, by uid, in order of their start.
         changes: Grows with every change of ``used``.
     """
@@ -57,7 +57,7 @@ class Cluster:
     def snapshot(
         self, now: float, waiting: tuple[Gang, ...], growable: tuple[GrowablePool, ...] = ()
     ) -> ClusterSnapshot:
-        """The cluster at this moment; nothing that happens later shows in it."""
+        """Return the cluster at this moment; later changes do not show in it."""
         return ClusterSnapshot(
             now=now,
             nodes=self.table,
@@ -71,10 +71,14 @@ class Cluster:
             growable=growable,
         )
 
-    def hold(self, running: RunningGang) -> None:
-        """``running`` takes its places; SimulationError when it must not have them."""
+    def occupy(self, running: RunningGang) -> None:
+        """Put ``running`` on its places.
+
+        Raises:
+            SimulationError: it is split, a node is over-committed or not ready.
+        """
         _check_whole(running)
-        self.adopt(running)
+        self.restore(running)
         rows, usage = running.usage(self.table.axis)
         over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
         if over.any():
@@ -82,8 +86,8 @@ class Cluster:
         if not self.table.is_ready[rows].all():
             raise SimulationError(f"{running.gang.uid} was placed on a node that is not ready")
 
-    def adopt(self, running: RunningGang) -> None:
-        """``running`` is on its places, whether or not a decision might have put it there."""
+    def restore(self, running: RunningGang) -> None:
+        """Put ``running`` on its places without a check: no decision of ours put it there."""
         rows, usage = running.usage(self.table.axis)
         np.add.at(self.used, rows, usage)
         self.running[running.gang.uid] = running
@@ -93,7 +97,7 @@ class Cluster:
         self._charge(running, 1)
 
     def release(self, running: RunningGang) -> None:
-        """``running`` gives its places back."""
+        """Take its places from ``running``."""
         rows, usage = running.usage(self.table.axis)
         np.subtract.at(self.used, rows, usage)
         del self.running[running.gang.uid]
@@ -102,9 +106,9 @@ class Cluster:
             self._tenants[row].pop(running.gang.uid, None)
         self._charge(running, -1)
 
-    def retell(self, told: Iterable[RunningGang]) -> None:
-        """Gangs go on where they are, with something new to know about them."""
-        self.running |= {running.gang.uid: running for running in told}
+    def update(self, changed: Iterable[RunningGang]) -> None:
+        """Replace gangs that run on where they are, with new facts about them."""
+        self.running |= {running.gang.uid: running for running in changed}
         self._running = RunningTable.of(self.running.values(), self.table.axis)
 
     def _charge(self, running: RunningGang, times: int) -> None:
@@ -117,52 +121,52 @@ class Cluster:
         """Whether the node called ``name`` has not failed."""
         return name not in self._down
 
-    def put_node(self, name: str, is_ready: bool) -> None:
-        """A node goes or comes; the gangs on it must have been stopped before."""
+    def set_node_ready(self, name: str, is_ready: bool) -> None:
+        """Let a node fail or return; the gangs on it must have been stopped before."""
         (self._down.discard if is_ready else self._down.add)(name)
         self._renew_table()
 
-    def send_away(self, names: Iterable[str]) -> None:
-        """Nodes are no longer there; SimulationError when a gang is on one."""
+    def remove_nodes(self, names: Iterable[str]) -> None:
+        """Scale nodes away; SimulationError when a gang is on one."""
         self.away.update(names)
         if tenants := self.tenants_of(self.table.row[name] for name in self.away):
             raise SimulationError(f"a node went away while {tenants[0]} was on it")
         self._renew_table()
 
-    def fetch(self, name: str) -> None:
-        """A node that was away is there."""
+    def add_node(self, name: str) -> None:
+        """Bring back a node that was scaled away."""
         self.away.remove(name)
         self._renew_table()
 
     def _renew_table(self) -> None:
-        nodes = [self._seen(node) for node in self._nodes.values()]
+        nodes = [self._current(node) for node in self._nodes.values()]
         self.table = NodeTable(nodes, self.settings.topology_levels)
         self.changes += 1
 
-    def _seen(self, node: Node) -> Node:
+    def _current(self, node: Node) -> Node:
         if node.name in self.away:
             return replace(node, allocatable=dict.fromkeys(node.allocatable, 0), is_ready=False)
         return replace(node, is_ready=False) if node.name in self._down else node
 
     def wait_bound_seconds(self, gang: Gang) -> int:
-        """After how long a wait ``gang`` goes before all others."""
+        """Return after how long a wait ``gang`` goes before all others."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def tenants_of(self, rows: Iterable[int]) -> list[str]:
-        """Uids of all gangs with a replica on any of ``rows``, first come first."""
+        """Return the uids of all gangs with a replica on any of ``rows``, first come first."""
         return list(dict.fromkeys(uid for row in rows for uid in self._tenants.get(row, ())))
 
     def neighbours(self, running: RunningGang) -> int:
-        """How many other gangs have a replica on a node of ``running``."""
+        """Return how many other gangs have a replica on a node of ``running``."""
         return len(self.tenants_of(running.placement.node_rows().tolist())) - 1
 
     def others(self, running: RunningGang) -> dict[str, int]:
-        """How many other gangs have a replica on each node of ``running``, by node name."""
+        """Return how many other gangs have a replica on each node of ``running``, by node name."""
         rows = running.placement.node_rows().tolist()
         return {self.table.names[row]: len(self._tenants[row]) - 1 for row in rows}
 
     def spread(self, running: RunningGang) -> tuple[int, int]:
-        """On how many nodes and racks ``running`` is; nodes without a rack count as one."""
+        """Return on how many nodes and racks ``running`` is; nodes without a rack count as one."""
         rows = running.placement.node_rows()
         levels = self.table.topology_levels
         if len(rows) == 1 or RACK_LEVEL not in levels:
@@ -171,7 +175,7 @@ class Cluster:
         return len(rows), len(np.unique(codes[rows]))
 
     def gpu_use(self) -> tuple[int, int]:
-        """GPUs in use, and GPUs free on nodes of which some are in use."""
+        """Return the GPUs in use, and the GPUs free on nodes of which some are in use."""
         column = self.table.axis.column(GPU)
         if column is None:
             return 0, 0
@@ -199,7 +203,7 @@ class Cluster:
 
 
 def replicas_by_node(running: RunningGang) -> tuple[int, ...]:
-    """Replicas of all tasks on each of its nodes, in the order of the nodes."""
+    """Return the replicas of all tasks on each of its nodes, in the order of the nodes."""
     tasks = running.placement.tasks
     rows = np.concatenate([task.rows for task in tasks])
     counts = np.bincount(rows, np.concatenate([task.counts for task in tasks]))
@@ -207,7 +211,7 @@ def replicas_by_node(running: RunningGang) -> tuple[int, ...]:
 
 
 def _check_whole(running: RunningGang) -> None:
-    """Every task within its minimum and maximum, and enough replicas in all."""
+    """Raise SimulationError unless every task is within its bounds and enough replicas run."""
     placed = {task.task: int(task.counts.sum()) for task in running.placement.tasks}
     for task in running.gang.tasks:
         if not task.minimum <= placed.get(task.name, 0) <= task.maximum:
@@ -222,7 +226,9 @@ def _check_whole(running: RunningGang) -> None:
         )
 
 
-def _overfull(running: RunningGang, rows: IntArray, over: BoolArray, cluster: Cluster) -> str:
+def _overfull(
+    running: RunningGang, rows: IntArray, over: BoolArray, cluster: SimulatedCluster
+) -> str:
     entry, column = np.argwhere(over)[0]
     row, table = int(rows[entry]), cluster.table
     return (

@@ -11,7 +11,7 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
-from bireme.simulator.metrics import KEYS, Metrics
+from bireme.simulator.metrics import KEYS, SimulationMetrics
 
 # What chance leaves open: means over seeds with their 95 % intervals, and paired ratios.
 #
@@ -92,7 +92,7 @@ NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PolicyResult:
     """One policy.
 
     Attributes:
@@ -102,7 +102,7 @@ class Line:
     """
 
     policy: str
-    runs: tuple[Metrics, ...]
+    runs: tuple[SimulationMetrics, ...]
     means: Mapping[str, Estimate]
     ratios: Mapping[str, Estimate]
 
@@ -118,11 +118,11 @@ class Comparison:
 
     trace: str
     seeds: tuple[int, ...]
-    lines: tuple[Line, ...]
+    results: tuple[PolicyResult, ...]
     is_settled: bool
 
     def to_json(self) -> dict[str, object]:
-        """Everything but the numbers of single runs, which are :meth:`Metrics.to_json`."""
+        """Return everything but the single runs, which are :meth:`SimulationMetrics.to_json`."""
         return {
             "trace": self.trace,
             "seeds": list(self.seeds),
@@ -132,18 +132,18 @@ class Comparison:
                     "means": {key: asdict(mean) for key, mean in line.means.items()},
                     "ratios_to_first": {key: asdict(ratio) for key, ratio in line.ratios.items()},
                 }
-                for line in self.lines
+                for line in self.results
             ],
         }
 
 
-def compare(runs: Sequence[Metrics]) -> Comparison:
+def compare(runs: Sequence[SimulationMetrics]) -> Comparison:
     """``runs`` by policy, the first one named being the yardstick.
 
     Raises:
         SettingError: there are no runs, or a policy lacks a seed that another has.
     """
-    by_policy: dict[str, dict[int, Metrics]] = {}
+    by_policy: dict[str, dict[int, SimulationMetrics]] = {}
     for run in runs:
         by_policy.setdefault(run.policy, {})[run.seed] = run
     if not by_policy:
@@ -156,17 +156,19 @@ def compare(runs: Sequence[Metrics]) -> Comparison:
             )
     ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
     tables = {policy: _table(found) for policy, found in ordered.items()}
-    lines = _lines(ordered, tables, draws(len(seeds)))
-    return Comparison(runs[0].trace, seeds, lines, _is_settled(tables.values()))
+    results = _lines(ordered, tables, draws(len(seeds)))
+    return Comparison(runs[0].trace, seeds, results, _is_settled(tables.values()))
 
 
 def _lines(
-    runs: Mapping[str, tuple[Metrics, ...]], tables: Mapping[str, FloatArray], draws: FloatArray
-) -> tuple[Line, ...]:
+    runs: Mapping[str, tuple[SimulationMetrics, ...]],
+    tables: Mapping[str, FloatArray],
+    draws: FloatArray,
+) -> tuple[PolicyResult, ...]:
     """``tables`` have shape (seeds, keys), ``draws`` (RESAMPLES, seeds)."""
     yardstick = next(iter(tables.values()))
     return tuple(
-        Line(
+        PolicyResult(
             policy,
             runs[policy],
             _by_key(means(table, draws)),
@@ -176,7 +178,7 @@ def _lines(
     )
 
 
-def _table(runs: Sequence[Metrics]) -> FloatArray:
+def _table(runs: Sequence[SimulationMetrics]) -> FloatArray:
     """Shape (seeds, keys), nan where a run has no value."""
     flat = [run.to_json() for run in runs]
     rows = [[np.nan if one[key] is None else one[key] for key in NUMBERS] for one in flat]

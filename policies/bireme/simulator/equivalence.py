@@ -1,20 +1,21 @@
-"""Gangs that wait, those that are alike in line behind each other.
+"""Equivalence classes of waiting gangs, so that a cycle need not see thousands of equal ones.
 
-Two gangs are kin when they differ in nothing but name and arrival. An orderer that sets
-``keeps_kin_in_line`` promises two things:
+Two gangs are equivalent when they differ in nothing but uid, name and arrival. An orderer that sets
+``keeps_kin_in_line`` guarantees:
 
-*   among kin, whoever came first ranks first and has at least as high a claim;
-*   how two gangs rank does not depend on who else waits.
+*   of equivalent gangs, the one that came first ranks first and has at least as high a claim;
+*   how two gangs rank does not depend on which others wait.
 
-Then a cycle need not see a whole line. Capacity only shrinks while the order is walked down, so
-once one gang is held, its kin behind it would be held too, and those change nothing for others.
-Where thousands wait, most of them for one GPU, that is what makes long simulations possible.
+Then a cycle need not see a whole class. Capacity only shrinks while the order is walked down, so
+once one gang is held, the equivalent ones behind it would be held too, and those change nothing for
+others. Where thousands wait, most of them for one GPU, this makes long simulations possible.
 """
 
 import bisect
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from operator import attrgetter
+from typing import Final
 
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
@@ -22,33 +23,33 @@ from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 
-FIRST_DEPTH = 2
-"""How many of each line a cycle sees at first: one that may start, and one that says enough."""
+FIRST_DEPTH: Final = 2
+"""How many of each class a cycle sees at first: one that may start, and one that may be held."""
 
-_ROOM_IS_MADE = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
+_ROOM_IS_MADE: Final = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
 
 _traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in ("uid", "name", "arrived")))
 
 
 def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
-    """Whether the decisions of ``policy`` are the same when lines are cut short.
+    """Whether the decisions of ``policy`` are the same when equivalent gangs are left out.
 
-    A sizer shares out among all that wait. So do queues with weights or guarantees, which look at
-    who is next in each of them.
+    Not with a sizer, which shares out among all that wait, nor with queues that have weights or
+    guarantees, which look at the next gang in each of them.
     """
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
-    keep_lines = all(getattr(orderer, "keeps_kin_in_line", False) for orderer in orderers)
-    return keep_lines and policy.sizer is None and is_plain
+    keep_order = all(getattr(orderer, "keeps_kin_in_line", False) for orderer in orderers)
+    return keep_order and policy.sizer is None and is_plain
 
 
-class Lines:
-    """All gangs that wait."""
+class WaitingGangs:
+    """All gangs that wait, by equivalence class, each class in order of arrival."""
 
     def __init__(self) -> None:
         self._gangs: dict[str, Gang] = {}
-        self._kin: dict[str, Hashable] = {}
-        self._lines: dict[Hashable, list[Gang]] = {}
+        self._class_of: dict[str, Hashable] = {}
+        self._classes: dict[Hashable, list[Gang]] = {}
 
     def __len__(self) -> int:
         return len(self._gangs)
@@ -57,60 +58,64 @@ class Lines:
         return uid in self._gangs
 
     def add(self, gang: Gang) -> None:
-        """``gang`` waits."""
-        kin = _kin_of(gang)
-        self._gangs[gang.uid], self._kin[gang.uid] = gang, kin
-        bisect.insort(self._lines.setdefault(kin, []), gang, key=_age)
+        """Add a gang that waits from now on."""
+        key = _class_key(gang)
+        self._gangs[gang.uid], self._class_of[gang.uid] = gang, key
+        bisect.insort(self._classes.setdefault(key, []), gang, key=_age)
 
     def remove(self, uid: str) -> None:
-        """A gang waits no longer."""
-        gang, kin = self._gangs.pop(uid), self._kin.pop(uid)
-        line = self._lines[kin]
-        del line[bisect.bisect_left(line, _age(gang), key=_age)]
-        if not line:
-            del self._lines[kin]
+        """Remove a gang that waits no longer."""
+        gang, key = self._gangs.pop(uid), self._class_of.pop(uid)
+        members = self._classes[key]
+        del members[bisect.bisect_left(members, _age(gang), key=_age)]
+        if not members:
+            del self._classes[key]
 
-    def everyone(self) -> tuple[Gang, ...]:
-        """All of them."""
+    def all_gangs(self) -> tuple[Gang, ...]:
+        """Return all of them, in the order in which they were added."""
         return tuple(self._gangs.values())
 
-    def fronts(self, depths: Mapping[Hashable, int]) -> tuple[Gang, ...]:
-        """The first of every line, as many as ``depths`` says, else ``FIRST_DEPTH``."""
+    def first_of_each(self, depths: Mapping[Hashable, int]) -> tuple[Gang, ...]:
+        """Return the first ``depths`` gangs of every class, ``FIRST_DEPTH`` where it has none."""
         return tuple(
             gang
-            for kin, line in self._lines.items()
-            for gang in line[: depths.get(kin, FIRST_DEPTH)]
+            for key, members in self._classes.items()
+            for gang in members[: depths.get(key, FIRST_DEPTH)]
         )
 
-    def open_lines(self, decision: Decision, depths: Mapping[Hashable, int]) -> list[Hashable]:
-        """Lines of which ``decision`` has not seen enough, by kin.
+    def undecided(self, decision: Decision, depths: Mapping[Hashable, int]) -> list[Hashable]:
+        """Return the classes of which ``decision`` has not seen enough.
 
-        Enough is the whole line, or a last one that is held. One for which others make room, or
-        nodes are asked for, says nothing about those behind it: so it may be for them too.
+        Enough is the whole class, or a last one shown that is held. A gang for which others make
+        room, or nodes are asked for, says nothing about those behind it, for which the same may
+        happen.
         """
         held = {hold.gang.uid for hold in decision.held if hold.reason not in _ROOM_IS_MADE}
-        depth_of = {kin: depths.get(kin, FIRST_DEPTH) for kin in self._lines}
+        depth_of = {key: depths.get(key, FIRST_DEPTH) for key in self._classes}
         return [
-            kin
-            for kin, line in self._lines.items()
-            if len(line) > depth_of[kin] and line[depth_of[kin] - 1].uid not in held
+            key
+            for key, members in self._classes.items()
+            if len(members) > depth_of[key] and members[depth_of[key] - 1].uid not in held
         ]
 
     def verdicts(self, decision: Decision) -> dict[str, str]:
-        """The last reason of all that wait, by uid; who was not seen has that of its kin."""
+        """Return the last reason of all that wait, by uid.
+
+        A gang that the cycle did not see has that of its class.
+        """
         own = {hold.gang.uid: hold.reason.value for hold in decision.held}
-        shared = {self._kin[uid]: reason for uid, reason in own.items() if uid in self._kin}
-        return {uid: own.get(uid) or shared.get(kin, "") for uid, kin in self._kin.items()}
+        shared = {self._class_of[u]: reason for u, reason in own.items() if u in self._class_of}
+        return {uid: own.get(uid) or shared.get(key, "") for uid, key in self._class_of.items()}
 
 
 def _age(gang: Gang) -> tuple[float, str]:
     return gang.arrived, gang.uid
 
 
-def _kin_of(gang: Gang) -> Hashable:
+def _class_key(gang: Gang) -> Hashable:
     traits = _traits(gang)
     try:
         hash(traits)
-    except TypeError:  # a speed law that cannot be compared: it has no kin
+    except TypeError:  # a speed law that cannot be compared: a class of its own
         return gang.uid
     return traits

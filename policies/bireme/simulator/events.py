@@ -1,8 +1,8 @@
-"""What happens when: a heap of events in exact time, ties in one documented order.
+"""Events of a simulation: a heap in exact time, with one order for events of one moment.
 
-At one instant: gangs that finish give their places back, then nodes fail and recover, then jobs
-arrive, then wake-ups, then node pools change, each kind by name. The cycle runs once all of them
-have been heard, so no decision depends on the order in which equal-time events were put in.
+Gangs that finish give their places back, then nodes fail and recover, then jobs arrive, then
+wake-ups, then node pools change, each kind by name. The cycle runs once all of them are handled,
+so no decision depends on the order in which they were queued.
 """
 
 import heapq
@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Kind(IntEnum):
-    """Kinds of events, first at one instant to last."""
+class EventKind(IntEnum):
+    """Kinds of events, in the order in which those of one moment happen."""
 
     FINISH = 0
     NODE = 1
@@ -23,20 +23,23 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """``name`` is a job or a node; ``version`` tells an event that still counts from a stale one.
+    """One event.
 
-    For a wake-up, the version is the start it belongs to. For a node, it says whether it is up.
-    For node pools, :mod:`bireme.simulator.node_pools` says what both are.
+    Attributes:
+        time: Seconds after the start of the trace.
+        name: A job or a node. For node pools see :mod:`bireme.simulator.node_pools`.
+        version: Distinguishes an event that still counts from a stale one. For a wake-up it is the
+            start it belongs to; for a node it is 1 when the node comes up and 0 when it fails.
     """
 
     time: float
-    kind: Kind
+    kind: EventKind
     name: str
     version: int = 0
 
 
 class EventQueue:
-    """Events to come."""
+    """Future events, earliest first."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self._heap = list(events)
@@ -47,23 +50,23 @@ class EventQueue:
 
     @property
     def next_time(self) -> float:
-        """When the next event happens; infinity when none is left."""
+        """Time of the next event; infinity when none is left."""
         return self._heap[0].time if self._heap else math.inf
 
     def push(self, event: Event) -> None:
-        """Add an event; one that never happens (infinite time) is dropped."""
+        """Add an event; one at infinite time never happens and is dropped."""
         if event.time < math.inf:
             heapq.heappush(self._heap, event)
 
     def pop(self) -> Event:
-        """The next event."""
+        """Remove and return the next event."""
         return heapq.heappop(self._heap)
 
 
 def moment_at(begin: float, seconds: float) -> float:
-    """``begin + seconds``, late enough that a reader of the clock sees so many seconds passed.
+    """Return ``begin + seconds``, late enough that ``moment - begin >= seconds`` in floats.
 
-    The sum alone may be rounded down, and whoever subtracts then hears "not yet".
+    The sum alone may be rounded down, and a difference to it would then say "not yet".
     """
     moment = begin + seconds
     while moment - begin < seconds:
@@ -72,7 +75,7 @@ def moment_at(begin: float, seconds: float) -> float:
 
 
 def moment_past(begin: float, seconds: float) -> float:
-    """``begin + seconds``, late enough that a reader of the clock sees more seconds passed."""
+    """Return ``begin + seconds``, late enough that ``moment - begin > seconds`` in floats."""
     moment = moment_at(begin, seconds)
     while moment - begin <= seconds:
         moment = math.nextafter(moment, math.inf)

@@ -1,13 +1,14 @@
-"""One job on its way through a simulation: what is left of its work, and what happened to it.
+"""One job in a simulation: what is left of its work, and what happened to it.
 
-Work is counted in seconds of the job's own run time, so that a job nobody disturbs runs exactly
-``duration_seconds``: at a rate of 1 a second of work takes a second, at a rate of 0.5 two. Of what
-a start has done, only what its last checkpoint holds outlives it. A restart first spends the time
-it takes to restore that checkpoint, and so does a change of size, which begins with one.
+Work is counted in seconds of the job's own run time, so that an undisturbed job runs exactly
+``duration_seconds``: at a rate of 1 a second of work takes a second, at a rate of 0.5 two. When a
+start is stopped, only what its last checkpoint holds is kept. A restart first spends the time it
+takes to restore that checkpoint, and so does a change of size, which begins with one.
 """
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
@@ -15,33 +16,35 @@ from bireme.core.placement import Placement
 from bireme.core.progress_reports import anchored, believed
 from bireme.core.running import RunningGang
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.outcome import JobRecord, Span
+from bireme.simulator.outcome import JobRecord, RunSegment
 from bireme.simulator.physics.model import Course
-from bireme.simulator.workload import TraceJob, Work
+from bireme.simulator.workload import TraceJob, WorkLeft
 
-LEAST_ESTIMATE = 0.1
-"""The share of its first estimate that a gang is still expected to run, however long it has."""
+LEAST_ESTIMATE: Final = 0.1
+"""The share of its first estimate that a gang is always expected to run still."""
 
 
 @dataclass(slots=True, eq=False)
-class Life:
+class SimulatedJob:
     """A job that has arrived and not finished.
 
     Attributes:
+        trace_job: The job as the trace states it.
         gang: The gang as it waits, or would wait if it were stopped now; the same object for as
             long as nothing happens to it.
-        work_seconds: What is left, at a rate of 1, as of the last word about its progress.
-        first_estimate: How long its first start was expected to run; None when nobody knew.
-        known_seconds: How long its present or next start is, leaving aside what it reports.
+        work_seconds: What is left, at a rate of 1, as of the last :meth:`advance`.
+        first_estimate: How long its first start was expected to run; None when it was not known.
+        known_seconds: The same of its present or next start, leaving its own reports aside.
         running: The places it holds; None while it waits.
-        course: How its work is spread over the time at its present size; None for evenly.
-        straggler: How slow its slowest replica happens to be in this start.
-        version: Grows when its finish moves, so that an event for the old one is known as stale.
+        course: How its work is spread over time at its present size; None for evenly.
+        straggler: Speed of its slowest replica in this start, up to 1.
+        version: Grows when its finish moves, so that the event of the old finish is stale.
         starts: How often it was started.
-        is_promised: Whether its first reservation is a promise that can be held against us.
+        is_reservation_binding: Whether its first reservation is counted as honoured or not.
+        kept_seconds: Running time of earlier starts up to their last checkpoints.
     """
 
-    job: TraceJob
+    trace_job: TraceJob
     gang: Gang
     wait_bound_seconds: float
     work_seconds: float = field(init=False)
@@ -56,92 +59,93 @@ class Life:
     started: float | None = None
     resizes: int = 0
     reserved_start: float | None = None
-    is_promised: bool = False
-    spans: list[Span] = field(default_factory=list)
+    is_reservation_binding: bool = False
+    segments: list[RunSegment] = field(default_factory=list)
     kept_seconds: float = 0.0
-    """Running time of earlier starts up to their last checkpoints."""
-    _span_began: float = 0.0
+    _segment_began: float = 0.0
     _work_began: float = 0.0
-    _since: float = 0.0
+    _advanced_to: float = 0.0
     _saved_at: float = 0.0
     _saved_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.work_seconds = self.job.duration_seconds
+        self.work_seconds = self.trace_job.duration_seconds
         self.first_estimate = self.known_seconds = self.gang.estimated_seconds
 
     def start(self, running: RunningGang, now: float, delay_seconds: float) -> None:
-        """It holds places from ``now``, and works after ``delay_seconds``."""
+        """Take the places of ``running`` at ``now``, and work after ``delay_seconds``."""
         self.running = running
         self.starts += 1
         self.started = now if self.started is None else self.started
-        self._span_began = now
-        self._work_began = self._since = self._saved_at = now + delay_seconds
+        self._segment_began = now
+        self._work_began = self._advanced_to = self._saved_at = now + delay_seconds
         self._saved_seconds = self.work_seconds
 
     @property
     def running_now(self) -> RunningGang:
-        """The places it holds; SimulationError when it holds none."""
+        """Return the places it holds; SimulationError when it holds none."""
         if self.running is None:
-            raise SimulationError(f"{self.job.name} was to be stopped or resized, but does not run")
+            raise SimulationError(
+                f"{self.trace_job.name} was to be stopped or resized, but does not run"
+            )
         return self.running
 
     def advance(self, now: float, checkpoint_seconds: float) -> None:
-        """Work at the present rate up to ``now``, with a checkpoint every so often.
+        """Work at the present rate up to ``now``, with a checkpoint every ``checkpoint_seconds``.
 
         At 0 every moment is a checkpoint; at infinity there is none.
         """
-        if now <= self._since:
+        if now <= self._advanced_to:
             return
         saved_at = _last_checkpoint(self._work_began, now, checkpoint_seconds)
-        if saved_at > self._since:
+        if saved_at > self._advanced_to:
             self._saved_at, self._saved_seconds = saved_at, self._left_at(saved_at)
         self.work_seconds = self._left_at(now)
-        self._since = now
+        self._advanced_to = now
 
     def _left_at(self, moment: float) -> float:
         """Work seconds left at ``moment``, if it goes on at its present rate until then."""
-        done = max(0.0, moment - self._since) * self.rate
+        done = max(0.0, moment - self._advanced_to) * self.rate
         if self.course is None:
             return max(0.0, self.work_seconds - done)
-        whole = self.job.duration_seconds
+        whole = self.trace_job.duration_seconds
         return whole * self.course.left_after(self.work_seconds / whole, done / whole)
 
     def _seconds_for(self, work_seconds: float) -> float:
-        """How long that much work, left to its end, takes at the present rate; maybe for ever."""
+        """How long the last ``work_seconds`` take at the present rate; infinity at rate 0."""
         if not work_seconds:
             return 0.0
         if self.course is not None:
-            whole = self.job.duration_seconds
+            whole = self.trace_job.duration_seconds
             work_seconds = whole * self.course.time_left(work_seconds / whole)
         return work_seconds / self.rate if self.rate > 0 else math.inf
 
     def finish_at(self, rate: float, course: Course | None = None) -> float:
-        """When it finishes if it goes on at ``rate`` work seconds per second; maybe never.
+        """Set the rate in work seconds per second; return when it finishes, infinity for never.
 
-        With a ``course``, that is its mean rate over a whole training.
+        With a ``course``, ``rate`` is the mean over a whole training.
         """
         self.rate, self.course = rate, course
         self.version += 1
-        return self._since + self._seconds_for(self.work_seconds)
+        return self._advanced_to + self._seconds_for(self.work_seconds)
 
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
     ) -> None:
-        """It has saved what it has done and goes on, on the places of ``running``.
+        """Save a checkpoint and go on, on the places of ``running``.
 
-        Before its work began there is nothing to save, and what its start takes it takes anyway.
+        Before its work began there is nothing to save, and its start-up time is spent anyway.
         """
-        self._end_span(now, "resized", nodes)
+        self._end_segment(now, "resized", nodes)
         self._saved_at, self._saved_seconds = max(now, self._work_began), self.work_seconds
-        self._since = max(self._since, now + restart_seconds)
-        self._span_began = now
+        self._advanced_to = max(self._advanced_to, now + restart_seconds)
+        self._segment_began = now
         self.running = running
         self.resizes += 1
 
     def stop(self, now: float, ended_by: str, nodes: NodeTable, restart_seconds: float) -> None:
-        """It loses its places and all work since its last checkpoint, and waits again."""
-        attained = self._end_span(now, ended_by, nodes)
+        """Lose its places and all work since its last checkpoint, and wait again."""
+        attained = self._end_segment(now, ended_by, nodes)
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
         is_lost = ended_by == "node lost"
@@ -159,33 +163,33 @@ class Life:
         self.gang = believed(self.gang)
 
     def finish(self, now: float, nodes: NodeTable) -> float:
-        """It is done; how long it would have run in one undisturbed start, seconds."""
-        self._end_span(now, "finished", nodes)
+        """End its last run; return how long it would have run in one undisturbed start, seconds."""
+        self._end_segment(now, "finished", nodes)
         return self.kept_seconds + now - self._work_began
 
     def record(self, finished: float | None = None, verdict: str = "") -> JobRecord:
-        """What happened to it, in full."""
+        """Return its record."""
         return JobRecord(
-            job=self.job,
+            job=self.trace_job,
             started=self.started,
             finished=finished,
-            spans=tuple(self.spans),
+            segments=tuple(self.segments),
             verdict=verdict if self.started is None else "",
-            preemptions=sum(span.ended_by == "preempted" for span in self.spans),
+            preemptions=sum(each.ended_by == "preempted" for each in self.segments),
             resizes=self.resizes,
             reserved_start=self.reserved_start,
             wait_bound_seconds=self.wait_bound_seconds,
         )
 
     def cut_off(self, now: float, nodes: NodeTable) -> None:
-        """The simulation ends while it runs."""
-        self._end_span(now, "still running", nodes)
+        """End its run because the simulation ends."""
+        self._end_segment(now, "still running", nodes)
 
-    def _end_span(self, now: float, ended_by: str, nodes: NodeTable) -> float:
-        """Write the span down; how long the start has lasted, seconds."""
+    def _end_segment(self, now: float, ended_by: str, nodes: NodeTable) -> float:
+        """Record the segment; return how long the start has lasted, seconds."""
         running = self.running_now
         places = _places(running.placement, nodes)
-        self.spans.append(Span(self._span_began, now, places, ended_by))
+        self.segments.append(RunSegment(self._segment_began, now, places, ended_by))
         self.running = None
         self.version += 1
         return now - running.started
@@ -197,28 +201,28 @@ class Life:
         return max(LEAST_ESTIMATE * whole, whole - self.kept_seconds) + restart_seconds
 
     def report(self, now: float) -> RunningGang | None:
-        """It tells how far it is, if it does and it is time; it, as it is seen from then on."""
-        reporting, running, before = self.job.reporting, self.running_now, self.gang.progress
+        """Report progress if that is due; return it with the report, None where it is not due."""
+        reporting, running, before = self.trace_job.reporting, self.running_now, self.gang.progress
         if reporting is None or not reporting.is_due(before, now):
             return None
         left = self._left_at(now)
-        work = Work(
-            left=left / self.job.duration_seconds if self.job.duration_seconds else 0.0,
+        work = WorkLeft(
+            left=left / self.trace_job.duration_seconds if self.trace_job.duration_seconds else 0.0,
             seconds=self._seconds_for(left),
-            steps=self.job.steps,
+            steps=self.trace_job.steps,
         )
-        told = reporting.told(before, now, work)
-        told = anchored(told, self.gang.attained_seconds, running.started)
-        told_gang = replace(self.gang, progress=told, estimated_seconds=self.known_seconds)
-        self.gang = believed(told_gang, running)
+        report = reporting.report(before, now, work)
+        report = anchored(report, self.gang.attained_seconds, running.started)
+        reported = replace(self.gang, progress=report, estimated_seconds=self.known_seconds)
+        self.gang = believed(reported, running)
         self.running = replace(running, gang=self.gang)
         return self.running
 
     def count_steps(self) -> None:
-        """The gang knows how many steps it has done and has left, as of the last word."""
-        if self.job.steps is not None and self.job.duration_seconds:
-            left = self.job.steps * self.work_seconds / self.job.duration_seconds
-            done = self.job.steps - left
+        """Tell its gang how many steps it has done and has left, as of the last advance."""
+        if self.trace_job.steps is not None and self.trace_job.duration_seconds:
+            left = self.trace_job.steps * self.work_seconds / self.trace_job.duration_seconds
+            done = self.trace_job.steps - left
             self.gang = replace(self.gang, remaining_steps=left, done_steps=done)
 
 

@@ -120,11 +120,11 @@ def gpus_by_task(job: TraceJob) -> dict[str, int]:
 
 
 def gpu_seconds(record: JobRecord) -> float:
-    """GPUs held, times how long, over all spans of a job."""
+    """GPUs held, times how long, over all segments of a job."""
     gpus = gpus_by_task(record.job)
     return sum(
         (span.ended - span.began) * sum(gpus[task] * count for task, _, count in span.places)
-        for span in record.spans
+        for span in record.segments
     )
 
 
@@ -168,7 +168,7 @@ def first_submission(outcome: Outcome) -> float:
 def last_end(outcome: Outcome) -> float:
     """When the last run ended, seconds after the start of the trace; or the last submission."""
     submitted = max((record.job.submitted for record in outcome.jobs), default=0.0)
-    ends = (record.spans[-1].ended for record in outcome.jobs if record.spans)
+    ends = (record.segments[-1].ended for record in outcome.jobs if record.segments)
     return max(ends, default=submitted)
 
 
@@ -242,11 +242,11 @@ KEYS: Final[Mapping[str, str]] = {
     "fallbacks": "cycles in which the policy gave no valid answer and the default rules decided",
     "decision_seconds": "processor seconds spent deciding",
 }
-"""Every key of :meth:`Metrics.to_json`, in its order, with its meaning and unit."""
+"""Every key of :meth:`SimulationMetrics.to_json`, in its order, with its meaning and unit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class Statistics:
     """A quantity over jobs; percentiles interpolate linearly. All None when no job has it."""
 
     mean: float | None = None
@@ -256,7 +256,7 @@ class Distribution:
     max: float | None = None
 
     @classmethod
-    def of(cls, values: FloatArray) -> "Distribution":
+    def of(cls, values: FloatArray) -> "Statistics":
         """The statistics of ``values``, shape (jobs,)."""
         if not len(values):
             return cls()
@@ -265,7 +265,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class SimulationMetrics:
     """One simulation in numbers; :data:`KEYS` says what each means."""
 
     policy: str
@@ -275,10 +275,10 @@ class Metrics:
     finished: int
     unfinished: int
     never_started: int
-    wait_seconds: Distribution
-    jct_seconds: Distribution
-    slowdown: Distribution
-    finish_time_fairness: Distribution
+    wait_seconds: Statistics
+    jct_seconds: Statistics
+    slowdown: Statistics
+    finish_time_fairness: Statistics
     makespan_seconds: float
     node_hours: float
     short_hours: float | None
@@ -298,20 +298,20 @@ class Metrics:
         flat: dict[str, str | Number] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Distribution):
+            if isinstance(value, Statistics):
                 flat |= {f"{name}_{field.name}": part for name, part in asdict(value).items()}
             else:
                 flat[field.name] = value
         return flat
 
 
-def measure(outcome: Outcome) -> Metrics:
+def measure(outcome: Outcome) -> SimulationMetrics:
     """The numbers of one simulation."""
     records, counts = outcome.jobs, outcome.counts
     finished_count = len(finished(outcome))
     started = sum(record.started is not None for record in records)
     began, ended = first_submission(outcome), last_end(outcome)
-    return Metrics(
+    return SimulationMetrics(
         policy=outcome.policy,
         trace=outcome.trace,
         seed=outcome.seed,
@@ -320,9 +320,9 @@ def measure(outcome: Outcome) -> Metrics:
         unfinished=started - finished_count,
         never_started=len(records) - started,
         wait_seconds=_waits(outcome, ended),
-        jct_seconds=Distribution.of(completion_seconds(outcome)),
-        slowdown=Distribution.of(slowdowns(outcome)),
-        finish_time_fairness=Distribution.of(fairness(outcome)),
+        jct_seconds=Statistics.of(completion_seconds(outcome)),
+        slowdown=Statistics.of(slowdowns(outcome)),
+        finish_time_fairness=Statistics.of(fairness(outcome)),
         makespan_seconds=ended - began,
         node_hours=node_seconds(outcome, began, ended) / 3600,
         short_hours=_short_hours(outcome, began, ended),
@@ -339,8 +339,8 @@ def measure(outcome: Outcome) -> Metrics:
     )
 
 
-def _waits(outcome: Outcome, ended: float) -> Distribution:
-    over = Distribution.of(waited_seconds(outcome))
+def _waits(outcome: Outcome, ended: float) -> Statistics:
+    over = Statistics.of(waited_seconds(outcome))
     lasting = [
         max(0.0, ended - record.job.submitted)
         for record in outcome.jobs
@@ -363,7 +363,7 @@ def _short_hours(outcome: Outcome, began: float, ended: float) -> float | None:
 
 
 def _utilisation(outcome: Outcome, began: float, ended: float) -> float | None:
-    # From the spans, which are exact; the series may have been thinned out.
+    # From the segments, which are exact; the series may have been thinned out.
     available = gpu_seconds_there(outcome, began, ended)
     return sum(map(gpu_seconds, outcome.jobs)) / available if available else None
 
@@ -395,6 +395,6 @@ def _fee(record: JobRecord, prices: dict[str, float]) -> float:
     gpus = gpus_by_task(record.job)
     return sum(
         (span.ended - span.began) / HOUR * prices[node] * gpus[task] * replicas
-        for span in record.spans
+        for span in record.segments
         for task, node, replicas in span.places
     )

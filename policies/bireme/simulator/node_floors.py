@@ -1,8 +1,8 @@
-"""How node pools look ahead: which forecast, if any, keeps nodes for jobs that have not come yet.
+"""Floors of node pools: which forecast, if any, keeps nodes for jobs that have not come yet.
 
 ``fixed``     All nodes a pool may have are there all the time.
 ``reactive``  Nodes are asked for when gangs wait for them, and for no other reason.
-``oracle``    The most that was asked for in each hour of a run in which all nodes were there.
+``oracle``    The most that was asked for in each hour of a first run with all nodes there.
 
 Any other name is a forecaster's: every night it forecasts what was recorded until then, as the
 nightly job of a cluster does, which takes the seasonal-naive forecast where that did better.
@@ -10,7 +10,7 @@ nightly job of a cluster does, which takes the seasonal-naive forecast where tha
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,20 +29,20 @@ ORACLE: Final = "oracle"
 FLOORS: Final = (FIXED, REACTIVE, ORACLE, *FORECASTERS)
 QUANTILE: Final = 0.9
 
-Rehearse = Callable[[Sequence[NodePool]], Outcome]
-"""Simulates the same jobs with such pools."""
+RunWithPools: TypeAlias = Callable[[Sequence[NodePool]], Outcome]
+"""Simulates the same jobs with other pools."""
 
 
 def with_floor(
-    name: str, pools: Sequence[NodePool], rehearse: Rehearse, quantile: float = QUANTILE
+    name: str, pools: Sequence[NodePool], run_with: RunWithPools, quantile: float = QUANTILE
 ) -> list[NodePool]:
-    """``pools`` as they look ahead with the floor called ``name``.
+    """Return ``pools`` with the forecasts of the floor called ``name``.
 
     Args:
         name: One of :data:`FLOORS`.
         pools: Those of the simulation.
-        rehearse: Asked for the oracle alone.
-        quantile: Which quantile of a forecast is followed.
+        run_with: Used by the oracle alone.
+        quantile: Which quantile of a forecast becomes the floor.
 
     Raises:
         SettingError: no floor is called so (it names the nearest), or it cannot be had.
@@ -53,14 +53,14 @@ def with_floor(
     if name == FIXED:
         return [replace(p, bounds=replace(p.bounds, minimum=p.bounds.maximum)) for p in pools]
     if name == ORACLE:
-        seen = rehearse(with_floor(FIXED, pools, rehearse)).pools
-        return [replace(p, forecast=foreseeing(s)) for p, s in zip(pools, seen, strict=True)]
+        seen = run_with(with_floor(FIXED, pools, run_with)).pools
+        return [replace(p, forecast=oracle_forecast(s)) for p, s in zip(pools, seen, strict=True)]
     candidates = make([name], steps=HORIZON_HOURS)
-    return [replace(p, forecast=learning(candidates, p, quantile)) for p in pools]
+    return [replace(p, forecast=nightly_forecast(candidates, p, quantile)) for p in pools]
 
 
 def check_floor(name: str) -> None:
-    """SettingError unless a floor is called ``name``, and what it needs is installed."""
+    """Raise SettingError unless a floor is called ``name`` and what it needs is installed."""
     if name not in FLOORS:
         raise SettingError(f"no floor is called {name!r}; {nearest(name, FLOORS)}")
     try:
@@ -72,10 +72,10 @@ def check_floor(name: str) -> None:
         ) from error
 
 
-def learning(
+def nightly_forecast(
     candidates: Sequence[Forecaster], pool: NodePool, quantile: float = QUANTILE
 ) -> Forecast:
-    """The forecast of the nightly job with ``candidates``."""
+    """Return the forecast that the nightly job makes with ``candidates``."""
     settings = NightlySettings(quantile, pool.bounds.minimum, pool.bounds.maximum)
 
     def forecast(now: float, history: PoolHistory) -> Sequence[HourForecast]:
@@ -84,8 +84,8 @@ def learning(
     return forecast
 
 
-def foreseeing(seen: PoolSeries) -> Forecast:
-    """What will be asked for: of every hour the most, as ``seen`` had it."""
+def oracle_forecast(seen: PoolSeries) -> Forecast:
+    """Return a forecast that knows the most demand of every hour, from a run that had it."""
     hours = (seen.times // HOUR).astype(np.int64)
     most = np.zeros(int(hours.max(initial=0)) + 1 + HORIZON_HOURS)
     np.maximum.at(most, hours, seen.demand)

@@ -1,12 +1,16 @@
 """Node pools that grow and shrink while a simulation runs.
 
-Decided is by the core, as in the operator after every cycle: what gangs that wait want, and the
-floor of each pool with it. The floor is looked at besides when time alone may change it: with a
-new forecast, when it is another hour's, or the lead before that, and when an empty node's cool-down
-is over. Here it is carried out: nodes asked for come after a delay, empty ones go at once, the
-longest empty first.
+The core decides the size, as in the operator after every cycle: what waiting gangs want, and the
+floor of each pool (:func:`bireme.core.node_floor.floor`). The floor is looked at again when time
+alone may change it: with a new forecast, at another hour or the lead time before one, and when an
+empty node's cool-down is over. Here the size is carried out: nodes that are asked for come after a
+delay, empty ones go at once, the longest empty first.
 
-Events of :attr:`Kind.POOL` carry the name of a node that has come, or none and what is due.
+Every node that a pool may ever have is a row of the node table from the start; one that is not
+there offers nothing, so that the rows of placements stay valid.
+
+Events of :attr:`EventKind.POOL` carry the name of a node that has come, or none and, as their
+version, the :class:`_Timer` that is due.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,31 +40,24 @@ from bireme.core.resources import BoolArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import DAY, HOUR
 from bireme.simulator import metrics
-from bireme.simulator.cluster import Cluster
+from bireme.simulator.cluster import SimulatedCluster
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.events import Event, EventQueue, Kind, moment_at
+from bireme.simulator.events import Event, EventKind, EventQueue, moment_at
 from bireme.simulator.machines import DELAY_SECONDS, POOL_LABEL
 from bireme.simulator.outcome import PoolSeries, Recorder
 
-# One node pool of a simulation: which of its nodes are there, come and may go.
-#
-# Every node that a pool may ever have is a row of the table from the start; those that are not
-# there
-# offer nothing, so that the rows of placements stay what they are. How many there should be is
-# :func:`bireme.core.node_floor.floor`, as in the operator.
-
 Forecast: TypeAlias = Callable[[float, PoolHistory], Sequence[HourForecast]]
-"""What is expected, by the present moment and what was recorded until then."""
+"""Forecasts from the present moment and the history recorded until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodePool:
-    """Nodes that come and go; as many as ``bounds.minimum`` are there at the start.
+    """The settings of a pool; ``bounds.minimum`` nodes are there at the start.
 
     Attributes:
         name: The value of :data:`POOL_LABEL` on its nodes, of which there are ``bounds.maximum``.
         delay_seconds: From asking for a node until it is there.
-        forecast: Asked every night; None to ask for nodes once gangs wait for them, not before.
+        forecast: Called every night; None to ask for nodes only once gangs wait for them.
         history: What was recorded before the start of the simulation, which is at 0.
     """
 
@@ -71,16 +68,16 @@ class NodePool:
     history: PoolHistory = NO_HISTORY
 
 
-class Pool:
-    """A pool as it stands.
+class SimulatedPool:
+    """One pool: its nodes, its demand history and its forecast.
 
     Attributes:
-        replicas: Nodes asked for in all, there or not.
-        wanted: What gangs that wait want ``replicas`` to be; 0 for nothing.
-        coming: Names of nodes that are asked for and not there.
+        replicas: Nodes asked for in all, whether they have come or not.
+        wanted: What waiting gangs want ``replicas`` to be; 0 for nothing.
+        coming: Names of nodes that are asked for and have not come.
     """
 
-    def __init__(self, spec: NodePool, cluster: Cluster) -> None:
+    def __init__(self, spec: NodePool, cluster: SimulatedCluster) -> None:
         table, selector = cluster.table, {POOL_LABEL: spec.name}
         self.spec, self._cluster = spec, cluster
         self._rows = np.flatnonzero(in_pool(selector, table))
@@ -107,7 +104,7 @@ class Pool:
         self.record(0.0)
 
     def growable(self) -> GrowablePool:
-        """What a cycle may ask of it."""
+        """Return what a cycle may ask of it."""
         room = max(0, self.spec.bounds.maximum - self.replicas)
         asked_at = self._asked_at if self.coming else None
         return GrowablePool(
@@ -120,7 +117,7 @@ class Pool:
         )
 
     def state(self) -> PoolState:
-        """What the floor depends on."""
+        """Return what the floor depends on."""
         return PoolState(
             replicas=self.replicas,
             needed=self._needed,
@@ -133,7 +130,7 @@ class Pool:
         )
 
     def scale(self, now: float) -> tuple[list[str], list[str]]:
-        """Take the size the core says; the nodes to ask for, and those that go."""
+        """Set the size that the core decides; return the nodes to ask for and those that go."""
         decided = floor(self.spec.bounds, self.state(), now)
         self._raised = with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
@@ -149,12 +146,18 @@ class Pool:
         return asked, gone
 
     def arrive(self, name: str, now: float) -> None:
-        """A node that was asked for is there."""
+        """Note that a node that was asked for has come."""
         self.coming.remove(name)
         self._asked_at = now
 
-    def see(self, needed: BoolArray, demand: float, now: float) -> bool:
-        """What is in use or kept, shape (nodes,), and asked for; whether a node became empty."""
+    def observe(self, needed: BoolArray, demand: float, now: float) -> bool:
+        """Take in the use of the cluster; return whether a node became empty.
+
+        Args:
+            needed: Nodes that are in use or reserved, shape (nodes,).
+            demand: Nodes' worth that jobs ask for.
+            now: Seconds after the start of the trace.
+        """
         self._needed, self._demand = int(needed[self._rows].sum()), demand
         is_ready = self._cluster.table.is_ready
         idle = [
@@ -167,106 +170,110 @@ class Pool:
         return not self._empty_since.keys() <= before.keys()
 
     def record(self, now: float) -> None:
-        """What holds from ``now`` on."""
+        """Record demand and size from ``now`` on."""
         there = self.replicas - len(self.coming)
         self._recorder.record(now, self._demand, there, self.replicas)
 
     def close_hour(self, now: float) -> None:
-        """The hour before ``now`` is over; its mean demand is recorded."""
+        """Add the mean demand of the hour before ``now`` to the history."""
         times, values = self._recorder.points()
         mean = metrics.mean_between(times, values[:, 0], now - HOUR, now)
         self._history = self._history.with_hour(now - HOUR, mean, nan)
 
-    def look_ahead(self, now: float) -> None:
-        """Make the forecast of the night."""
+    def make_forecast(self, now: float) -> None:
+        """Make the nightly forecast."""
         if self.spec.forecast is not None:
             self._forecast = tuple(self.spec.forecast(now, self._history))
             self._forecast_made = now
 
     def series(self) -> PoolSeries:
-        """What became of it."""
+        """Return its size and demand over time."""
         times, values = self._recorder.points()
         gpus = self._template.allocatable.get(GPU, 0)
         return PoolSeries(self.spec.name, gpus, len(self.names), times, *values.T)
 
 
-NIGHT: Final = HOUR // 2
-"""Forecasts are made so many seconds after midnight; a simulation starts at one."""
+_NIGHT: Final = HOUR // 2
+"""Forecasts are made so many seconds after midnight; a simulation starts at midnight."""
 
 
-class Due(IntEnum):
-    """What an event without a node's name is for."""
+class _Timer(IntEnum):
+    """What an event without the name of a node is for."""
 
-    LOOK = 0
+    FLOOR = 0
     HOUR = 1
     NIGHT = 2
 
 
-_CLOCKS: Final = 2
-"""Events that set themselves again: of the hour and of the night."""
+_REPEATING_TIMERS: Final = 2
+"""HOUR and NIGHT, which set themselves again."""
 
 
-class Pools:
-    """The node pools of one simulation; there may be none."""
+class SimulatedPools:
+    """All node pools of a simulation; there may be none."""
 
-    def __init__(self, pools: Sequence[NodePool], cluster: Cluster, events: EventQueue) -> None:
+    def __init__(
+        self, pools: Sequence[NodePool], cluster: SimulatedCluster, events: EventQueue
+    ) -> None:
         self._cluster, self._events = cluster, events
-        self._pools = {pool.name: Pool(pool, cluster) for pool in pools}
+        self._pools = {pool.name: SimulatedPool(pool, cluster) for pool in pools}
         self._scaled = [pool.scaled for pool in self._pools.values()]
         if pools:
             away = [n for pool in self._pools.values() for n in pool.names[pool.replicas :]]
-            cluster.send_away(away)
-            events.push(Event(NIGHT, Kind.POOL, "", Due.NIGHT))
-            events.push(Event(HOUR, Kind.POOL, "", Due.HOUR))
+            cluster.remove_nodes(away)
+            events.push(Event(_NIGHT, EventKind.POOL, "", _Timer.NIGHT))
+            events.push(Event(HOUR, EventKind.POOL, "", _Timer.HOUR))
 
     def __len__(self) -> int:
         return len(self._pools)
 
     def growable(self) -> tuple[GrowablePool, ...]:
-        """What a cycle may ask for."""
+        """Return what a cycle may ask for."""
         return tuple(pool.growable() for pool in self._pools.values())
 
-    def hear(self, event: Event, now: float) -> bool:
-        """Let ``event`` happen; whether it can matter to a decision."""
+    def handle(self, event: Event, now: float) -> bool:
+        """Apply ``event``; return whether it can change a decision."""
         if event.name:
-            self._cluster.fetch(event.name)
+            self._cluster.add_node(event.name)
             next(p for p in self._pools.values() if event.name in p.coming).arrive(event.name, now)
             return True
         for pool in self._pools.values():
-            if event.version == Due.HOUR:
+            if event.version == _Timer.HOUR:
                 pool.close_hour(now)
-            elif event.version == Due.NIGHT:
-                pool.look_ahead(now)
+            elif event.version == _Timer.NIGHT:
+                pool.make_forecast(now)
             self._scale(pool, now)
-        if event.version == Due.LOOK or len(self._events) < _CLOCKS:
-            return False  # with nothing but the other clock left, nothing more happens
-        self._events.push(event._replace(time=now + (HOUR if event.version == Due.HOUR else DAY)))
-        if event.version == Due.HOUR:
+        if event.version == _Timer.FLOOR or len(self._events) < _REPEATING_TIMERS:
+            return False  # nothing but the other timer is left
+        self._events.push(
+            event._replace(time=now + (HOUR if event.version == _Timer.HOUR else DAY))
+        )
+        if event.version == _Timer.HOUR:
             for lead_seconds in {pool.spec.bounds.lead_seconds for pool in self._pools.values()}:
                 # At the lead itself the next hour does not count yet.
                 look_at = now + HOUR - lead_seconds % HOUR + 1
-                self._events.push(Event(look_at, Kind.POOL, "", Due.LOOK))
+                self._events.push(Event(look_at, EventKind.POOL, "", _Timer.FLOOR))
         return False
 
-    def settle(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Give the pools the sizes they should have, for the cluster after ``decision``."""
+    def scale_all(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+        """Give every pool the size it should have, for the cluster after ``decision``."""
         demand = pool_demand(snapshot, self._scaled)
         needed = needed_nodes(snapshot, decision.kept)
         for name, pool in self._pools.items():
             pool.wanted = wanted_by_gangs(name, pool.replicas, decision)
-            if pool.see(needed, demand[name], snapshot.now):
+            if pool.observe(needed, demand[name], snapshot.now):
                 cool_at = moment_at(snapshot.now, pool.spec.bounds.cool_down_seconds)
-                self._events.push(Event(cool_at, Kind.POOL, "", Due.LOOK))
+                self._events.push(Event(cool_at, EventKind.POOL, "", _Timer.FLOOR))
             self._scale(pool, snapshot.now)
 
     def series(self) -> tuple[PoolSeries, ...]:
-        """What became of every pool."""
+        """Return size and demand of every pool over time."""
         return tuple(pool.series() for pool in self._pools.values())
 
-    def _scale(self, pool: Pool, now: float) -> None:
+    def _scale(self, pool: SimulatedPool, now: float) -> None:
         asked, gone = pool.scale(now)
         for name in asked:
-            self._events.push(Event(now + pool.spec.delay_seconds, Kind.POOL, name))
+            self._events.push(Event(now + pool.spec.delay_seconds, EventKind.POOL, name))
         if gone:
-            self._cluster.send_away(gone)
+            self._cluster.remove_nodes(gone)
         pool.record(now)

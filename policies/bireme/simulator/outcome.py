@@ -1,4 +1,4 @@
-"""What happened in a simulation: the record every report, plot and test is made from."""
+"""What happened in a simulation: the record that reports, plots and tests are made from."""
 
 from array import array
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from bireme.simulator.workload import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """One stretch of a job's life on a fixed set of places.
+class RunSegment:
+    """A stretch of time in which a job held the same places.
 
     Attributes:
         began, ended: Seconds after the start of the trace.
@@ -28,21 +28,20 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The life of one job.
+    """What happened to one job.
 
     Attributes:
         started: First start, seconds after the start of the trace; None when it never started.
         finished: None when it did not finish (it never fits, or the simulation was cut off).
-        verdict: The last reason it was given while it did not run; for jobs that never ran.
-        reserved_start: The earliest start the first reservation made for it promised; None when
-            it never held one.
+        verdict: The last reason why it waited; for jobs that never ran.
+        reserved_start: The start that its first reservation was for; None when it never had one.
         wait_bound_seconds: The bound that applied to it.
     """
 
     job: TraceJob
     started: float | None
     finished: float | None
-    spans: tuple[Span, ...] = ()
+    segments: tuple[RunSegment, ...] = ()
     verdict: str = ""
     preemptions: int = 0
     resizes: int = 0
@@ -51,8 +50,8 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """What the cluster held over time, as a step function: value ``i`` holds from ``times[i]``.
+class UsageSeries:
+    """Use of the cluster over time, as step functions: value ``i`` holds from ``times[i]``.
 
     Attributes:
         times: Seconds after the start of the trace, shape (points,), ascending.
@@ -69,16 +68,16 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolSeries:
-    """A node pool over time, as step functions like those of :class:`Series`.
+    """A node pool over time, as step functions like those of :class:`UsageSeries`.
 
     Attributes:
         name: Of the pool.
         gpus_per_node: What each of its nodes has.
         maximum: Nodes there could be.
         times: Seconds after the start of the trace, shape (points,), ascending.
-        demand: What runs, is planned or waits asks for, in nodes, shape (points,).
-        there: Nodes there, shape (points,).
-        asked: Nodes there or on their way, shape (points,).
+        demand: What running, planned and waiting gangs ask for, in nodes, shape (points,).
+        there: Nodes that are there, shape (points,).
+        asked: Nodes that are there or on their way, shape (points,).
     """
 
     name: str
@@ -92,15 +91,16 @@ class PoolSeries:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One simulation, whole.
+    """All that happened in one simulation.
 
     Attributes:
-        policy: As it was asked for, ``combined-priority/packing`` say.
+        policy: Its name, such as ``combined-priority/packing``.
         jobs: In order of submission.
-        nodes: All that there are, or may be.
-        total_gpus: Of those.
-        counts: How often what was decided: "cycles", "admissions", "backfills", "preemptions",
-            "shrinks", "growths", "reservations", "reservations_honoured", "fallbacks".
+        nodes: How many there are, or may be.
+        total_gpus: Of those nodes.
+        counts: How often each of these happened: "cycles", "admissions", "backfills",
+            "preemptions", "shrinks", "growths", "reservations", "reservations_honoured",
+            "fallbacks".
         decision_seconds: Processor seconds spent deciding.
         pools: Those that grow and shrink; other nodes are always there.
     """
@@ -111,22 +111,20 @@ class Outcome:
     nodes: int
     total_gpus: int
     jobs: tuple[JobRecord, ...]
-    series: Series
+    series: UsageSeries
     counts: Mapping[str, int] = field(default_factory=dict)
     decision_seconds: float = 0.0
     pools: tuple[PoolSeries, ...] = ()
 
 
-# The step functions of an outcome, written down as they happen and thinned out at the end.
-#
-# A long simulation has more steps than any plot has pixels. Neighbouring steps are then merged into
-# their mean over time, which keeps every integral (GPU-seconds used, mean queue length) as it was.
+# A long simulation has more steps than a plot has pixels. Neighbouring steps are then merged into
+# their mean over time, which keeps every integral (GPU-seconds used, mean queue length) exact.
 
 MOST_POINTS = 20_000
 
 
 class Recorder:
-    """Points of ``width`` values each, in ascending order of time."""
+    """Records step functions: points of ``width`` values each, in ascending order of time."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -135,7 +133,7 @@ class Recorder:
         self._last: tuple[float, ...] | None = None
 
     def record(self, time: float, *values: float) -> None:
-        """What holds from ``time`` on; a later word about the same moment replaces the earlier."""
+        """Record values from ``time`` on; a second record of one moment replaces the first."""
         if values == self._last:
             return
         if self._times and self._times[-1] == time:
@@ -145,23 +143,23 @@ class Recorder:
         self._last = values
 
     def points(self, most_points: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Times, shape (points,), and values, shape (points, width); ``most_points`` at most."""
+        """Return times, shape (points,), and values, shape (points, width); at most so many."""
         times = np.array(self._times, dtype=np.float64)
         values = np.array(self._values, dtype=np.float64).reshape(-1, self._width)
         if most_points is not None and len(times) > most_points:
             return _merged(times, values, most_points)
         return times, values
 
-    def series(self, most_points: int = MOST_POINTS) -> Series:
-        """Of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
+    def series(self, most_points: int = MOST_POINTS) -> UsageSeries:
+        """Return the series of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
         times, values = self.points(most_points)
-        return Series(times, *(column.copy() for column in values.T))
+        return UsageSeries(times, *(column.copy() for column in values.T))
 
 
 def _merged(
     times: FloatArray, values: FloatArray, most_points: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Runs of neighbouring steps as one step each; the last point, which never ends, stays."""
+    """Merge runs of neighbouring steps; the last point, which never ends, stays."""
     lengths = np.diff(times)
     first = np.linspace(0, len(lengths), most_points - 1, endpoint=False).astype(np.int64)
     totals = np.add.reduceat(values[:-1] * lengths[:, None], first, axis=0)

@@ -1,7 +1,8 @@
-"""The world that decisions act on: jobs, machines and the events to come, moved by physics.
+"""The state of a simulation: jobs on machines at one moment, and the events to come.
 
-Everything that happens to a job passes through here: it arrives, starts, changes its size, is
-stopped, loses a node, finishes. What should happen is decided elsewhere.
+Everything that happens to a job passes through :class:`SimulationState`: it arrives, starts,
+changes its size, is stopped, loses a node, finishes. What should happen is decided elsewhere
+(:mod:`bireme.simulator.simulation`); how fast jobs run is :mod:`bireme.simulator.physics`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,27 +14,35 @@ from bireme.core.placement import Placement, placement_at
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.simulator.arrivals import Estimator, gang_of, jobs_by_name, template_of
-from bireme.simulator.cluster import Cluster, replicas_by_node
-from bireme.simulator.equivalence import Lines
-from bireme.simulator.events import Event, EventQueue, Kind, moment_at, moment_past
-from bireme.simulator.job_state import Life
-from bireme.simulator.node_pools import NodePool, Pools
+from bireme.simulator.cluster import SimulatedCluster, replicas_by_node
+from bireme.simulator.equivalence import WaitingGangs
+from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, moment_past
+from bireme.simulator.job_state import SimulatedJob
+from bireme.simulator.node_pools import NodePool, SimulatedPools
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
-from bireme.simulator.workload import Trace, TraceJob, Underway
+from bireme.simulator.workload import (
+    Estimator,
+    RunningAtStart,
+    Trace,
+    TraceJob,
+    gang_of,
+    jobs_by_name,
+    template_of,
+)
 
 
-class World:
-    """Jobs on machines at one moment.
+class SimulationState:
+    """Jobs, machines and future events.
 
     Attributes:
         now: Seconds after the start of the trace.
-        lives: Jobs that have arrived and not finished, by name, which is also the gang's uid.
+        jobs: All jobs of the trace, by name, which is also the gang's uid.
+        active: Jobs that have arrived and not finished, by name.
         waiting: Gangs that want to start.
         records: Finished jobs, by name.
         elastic: How many elastic gangs run.
-        unforeseen: How many gangs run without an estimate.
+        running_without_estimate: How many gangs run whose run time nothing estimates.
         pools: Node pools that grow and shrink.
     """
 
@@ -49,236 +58,240 @@ class World:
     ) -> None:
         self.now = 0.0
         self.jobs = jobs_by_name(trace)
-        self.cluster = Cluster(nodes, {queue.name: queue for queue in trace.queues}, settings)
-        self.lives: dict[str, Life] = {}
-        self.waiting = Lines()
+        queues = {queue.name: queue for queue in trace.queues}
+        self.cluster = SimulatedCluster(nodes, queues, settings)
+        self.active: dict[str, SimulatedJob] = {}
+        self.waiting = WaitingGangs()
         self.records: dict[str, JobRecord] = {}
         self.elastic = 0
-        self.unforeseen = 0
+        self.running_without_estimate = 0
         self.settings = settings
         self._physics = physics
         self._seed = seed
         self._estimator = estimator
-        self._reporting = any(job.reporting is not None for job in trace.jobs)
-        there = {found.job for found in trace.underway}
+        self._has_reports = any(job.reporting is not None for job in trace.jobs)
+        found = {each.job for each in trace.underway}
         arrivals = [
-            Event(job.submitted, Kind.ARRIVAL, job.name)
+            Event(job.submitted, EventKind.ARRIVAL, job.name)
             for job in trace.jobs
-            if job.name not in there
+            if job.name not in found
         ]
         self.events = EventQueue([*arrivals, *self._failures(nodes)])
-        for found in trace.underway:
-            self._adopt(found)
-        self.pools = Pools(pools, self.cluster, self.events)
+        for each in trace.underway:
+            self._restore(each)
+        self.pools = SimulatedPools(pools, self.cluster, self.events)
 
     def _failures(self, nodes: Sequence[Node]) -> Iterator[Event]:
         """Nodes fail until the last job, started on arrival, would be done; then they stay up."""
         ends = (job.submitted + job.duration_seconds for job in self.jobs.values())
         for failure in self._physics.failures(nodes, max(ends, default=0.0), self._seed):
-            yield Event(failure.time, Kind.NODE, failure.node, int(failure.is_up))
+            yield Event(failure.time, EventKind.NODE, failure.node, int(failure.is_up))
+
+    def _restore(self, found: RunningAtStart) -> None:
+        """Put a job that runs when the trace starts on its places."""
+        trace_job, nodes = self.jobs[found.job], self.cluster.table
+        job = self._add(trace_job)
+        anchor = nodes.row[found.anchor] if found.anchor else -1
+        places = placement_at(found.places, nodes)
+        running = RunningGang(job.gang, places, found.started, anchor_row=anchor)
+        job.start(running, self.now, 0.0)
+        self.cluster.restore(running)
+        self._run(running)
+        self._wake_after(job, self.settings.min_runtime_seconds)
 
     def snapshot(self, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
-        """What the cycle may know, of those that wait only ``waiting``."""
-        if self._reporting:
-            self._hear_reports()
+        """Return what the cycle may know; of the gangs that wait only ``waiting``."""
+        if self._has_reports:
+            self._collect_reports()
         return self.cluster.snapshot(self.now, waiting, self.pools.growable())
 
-    def _hear_reports(self) -> None:
-        """Those who run and have not reported for a while do."""
-        found = (
-            (before, self.lives[uid].report(self.now))
+    def _collect_reports(self) -> None:
+        """Take over the progress reports that are due."""
+        reports = (
+            (before, self.active[uid].report(self.now))
             for uid, before in tuple(self.cluster.running.items())
         )
-        told = [(before, after) for before, after in found if after is not None]
-        for before, after in told:
-            self.unforeseen -= before.gang.estimated_seconds is None
-            self.unforeseen += after.gang.estimated_seconds is None
-        if told:
-            self.cluster.retell(after for _, after in told)
+        updated = [(before, after) for before, after in reports if after is not None]
+        for before, after in updated:
+            self.running_without_estimate -= before.gang.estimated_seconds is None
+            self.running_without_estimate += after.gang.estimated_seconds is None
+        if updated:
+            self.cluster.update(after for _, after in updated)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
-        """Every job in order of submission; ``verdicts`` say why those that wait do so."""
-        for life in self.lives.values():
-            if life.running is not None:
-                life.cut_off(self.now, self.cluster.table)
+        """Return every job in order of submission.
+
+        ``verdicts`` are the last reasons of the gangs that wait, by name.
+        """
+        for job in self.active.values():
+            if job.running is not None:
+                job.cut_off(self.now, self.cluster.table)
         jobs = sorted(self.jobs.values(), key=lambda job: (job.submitted, job.name))
         return tuple(self._record(job, verdicts.get(job.name, "")) for job in jobs)
 
     def _record(self, job: TraceJob, verdict: str) -> JobRecord:
         if job.name in self.records:
             return self.records[job.name]
-        if job.name in self.lives:
-            return self.lives[job.name].record(verdict=verdict)
+        if job.name in self.active:
+            return self.active[job.name].record(verdict=verdict)
         return JobRecord(job, started=None, finished=None)  # the simulation ended before it came
 
-    # --- what happens by itself -----------------------------------------------------------
+    # --- Events -------------------------------------------------------------------------------
 
-    def hear(self, event: Event) -> bool:
-        """Let ``event`` happen; whether it can matter to a decision."""
+    def handle(self, event: Event) -> bool:
+        """Apply ``event``; return whether it can change a decision."""
         match event.kind:
-            case Kind.FINISH:
+            case EventKind.FINISH:
                 return self._finish(event)
-            case Kind.NODE:
-                return self._put_node(event)
-            case Kind.ARRIVAL:
-                self._arrive(event.name)
+            case EventKind.NODE:
+                return self._set_node_ready(event)
+            case EventKind.ARRIVAL:
+                self._enqueue(self._add(self.jobs[event.name]))
                 return True
-            case Kind.WAKE:
-                return self._is_awaited(event)
-            case Kind.POOL:
-                return self.pools.hear(event, self.now)
+            case EventKind.WAKE:
+                return self._is_wake_needed(event)
+            case EventKind.POOL:
+                return self.pools.handle(event, self.now)
 
-    def _arrive(self, name: str) -> None:
-        job = self.jobs[name]
-        gang = gang_of(job, self._estimator)
-        self.lives[name] = Life(job, gang, self.cluster.wait_bound_seconds(gang))
-        self._await(self.lives[name])
+    def _add(self, trace_job: TraceJob) -> SimulatedJob:
+        """Register a job that arrives."""
+        gang = gang_of(trace_job, self._estimator)
+        job = SimulatedJob(trace_job, gang, self.cluster.wait_bound_seconds(gang))
+        self.active[trace_job.name] = job
+        return job
 
-    def _await(self, life: Life) -> None:
-        """A gang waits, and is overdue some day."""
-        self.waiting.add(life.gang)
-        overdue = max(self.now, moment_past(life.gang.arrived, life.wait_bound_seconds))
-        self.events.push(Event(overdue, Kind.WAKE, life.gang.uid))
-
-    def _adopt(self, found: Underway) -> None:
-        """A job is found running when the trace starts."""
-        job, nodes = self.jobs[found.job], self.cluster.table
-        gang = gang_of(job, self._estimator)
-        life = self.lives[found.job] = Life(job, gang, self.cluster.wait_bound_seconds(gang))
-        anchor = nodes.row[found.anchor] if found.anchor else -1
-        places = placement_at(found.places, nodes)
-        running = RunningGang(gang, places, found.started, anchor_row=anchor)
-        life.start(running, self.now, 0.0)
-        self.cluster.adopt(running)
-        self._run(running)
-        self._wake_after(life, self.settings.min_runtime_seconds)
+    def _enqueue(self, job: SimulatedJob) -> None:
+        """Let a gang wait; a wake-up looks at it when its wait bound has passed."""
+        self.waiting.add(job.gang)
+        overdue = max(self.now, moment_past(job.gang.arrived, job.wait_bound_seconds))
+        self.events.push(Event(overdue, EventKind.WAKE, job.gang.uid))
 
     def _finish(self, event: Event) -> bool:
-        life = self.lives.get(event.name)
-        if life is None or life.version != event.version or life.running is None:
-            return False  # it was stopped, or goes at another pace by now
-        rows = self._vacate(life.running)
-        seconds = life.finish(self.now, self.cluster.table)
+        job = self.active.get(event.name)
+        if job is None or job.version != event.version or job.running is None:
+            return False  # it was stopped, or runs at another speed by now
+        rows = self._vacate(job.running)
+        seconds = job.finish(self.now, self.cluster.table)
         if self._estimator is not None:
-            self._estimator.observe(life.job.user, template_of(life.job), seconds)
-        self.records[event.name] = life.record(finished=self.now)
-        del self.lives[event.name]
-        self._crowd_changed(rows)
+            self._estimator.observe(job.trace_job.user, template_of(job.trace_job), seconds)
+        self.records[event.name] = job.record(finished=self.now)
+        del self.active[event.name]
+        self._neighbours_changed(rows)
         return True
 
-    def _is_awaited(self, event: Event) -> bool:
+    def _is_wake_needed(self, event: Event) -> bool:
         """Whether a wake-up still finds what it was set for."""
         if not event.version:
             return event.name in self.waiting  # its wait bound has passed
-        life = self.lives.get(event.name)
-        return life is not None and life.running is not None and life.starts == event.version
+        job = self.active.get(event.name)
+        return job is not None and job.running is not None and job.starts == event.version
 
-    def _put_node(self, event: Event) -> bool:
+    def _set_node_ready(self, event: Event) -> bool:
         is_ready = bool(event.version)
         if is_ready is self.cluster.is_up(event.name):
             return False
         if not is_ready:
             for uid in self.cluster.tenants_of([self.cluster.table.row[event.name]]):
                 self.stop(uid, "node lost")
-        self.cluster.put_node(event.name, is_ready)
+        self.cluster.set_node_ready(event.name, is_ready)
         return True
 
-    # --- what is decided ------------------------------------------------------------------
+    # --- Decisions ----------------------------------------------------------------------------
 
-    def start(self, action: Admit) -> Life:
-        """A gang that waits takes its places."""
-        life = self.lives[action.gang.uid]
-        self.waiting.remove(life.gang.uid)
-        anchor = _first_row(life.gang, action.placement)
-        running = RunningGang(life.gang, action.placement, self.now, anchor_row=anchor)
+    def start(self, action: Admit) -> SimulatedJob:
+        """Put a gang that waits on its places."""
+        job = self.active[action.gang.uid]
+        self.waiting.remove(job.gang.uid)
+        anchor = _first_row(job.gang, action.placement)
+        running = RunningGang(job.gang, action.placement, self.now, anchor_row=anchor)
         physics = self._physics
-        delay_seconds = physics.restart_seconds if life.starts else physics.start_seconds
-        life.start(running, self.now, delay_seconds)
-        life.straggler = self._physics.straggler(life.job.name, life.starts, self._seed)
+        delay_seconds = physics.restart_seconds if job.starts else physics.start_seconds
+        job.start(running, self.now, delay_seconds)
+        job.straggler = physics.straggler(job.trace_job.name, job.starts, self._seed)
         self._occupy(running)
         if self.settings.preemption and action.ranked.claim is not None:
-            # Once it has run so long it may be stopped, if its policy ever stops anybody.
-            self._wake_after(life, self.settings.min_runtime_seconds)
-        return life
+            # Once it has run so long it may be stopped, if its policy ever stops a gang.
+            self._wake_after(job, self.settings.min_runtime_seconds)
+        return job
 
     def stop(self, uid: str, ended_by: str) -> None:
-        """A running gang loses its places and waits again."""
-        life = self.lives[uid]
-        running = life.running_now
-        life.advance(self.now, self._physics.checkpoint_interval_seconds)
+        """Take its places from a running gang and let it wait again."""
+        job = self.active[uid]
+        running = job.running_now
+        job.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(running)
-        life.stop(self.now, ended_by, self.cluster.table, self._physics.restart_seconds)
-        self._await(life)
-        self._crowd_changed(rows)
+        job.stop(self.now, ended_by, self.cluster.table, self._physics.restart_seconds)
+        self._enqueue(job)
+        self._neighbours_changed(rows)
 
     def resize(self, action: Resize) -> None:
-        """A running gang goes on with other places."""
-        life = self.lives[action.running.gang.uid]
-        old = life.running_now
-        life.advance(self.now, self._physics.checkpoint_interval_seconds)
+        """Move a running gang to other places, of another size."""
+        job = self.active[action.running.gang.uid]
+        old = job.running_now
+        job.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(old)
-        life.count_steps()
+        job.count_steps()
         running = RunningGang(
-            life.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
+            job.gang, action.placement, old.started, self.now, anchor_row=old.anchor_row
         )
-        life.resize(running, self.now, self.cluster.table, self._physics.restart_seconds)
+        job.resize(running, self.now, self.cluster.table, self._physics.restart_seconds)
         self._occupy(running, rows)
-        self._wake_after(life, self.settings.resize_settle_seconds)
+        self._wake_after(job, self.settings.resize_settle_seconds)
 
-    # --- places and pace ------------------------------------------------------------------
+    # --- Places and speed ---------------------------------------------------------------------
 
     def _occupy(self, running: RunningGang, left: Iterable[int] = ()) -> None:
-        """``running`` takes its places; ``left`` are rows that somebody else has just left."""
-        self.cluster.hold(running)
+        """Give ``running`` its places; ``left`` are rows that it has just left."""
+        self.cluster.occupy(running)
         self._run(running, left)
 
     def _run(self, running: RunningGang, left: Iterable[int] = ()) -> None:
-        """``running`` works on the places it holds."""
+        """Let ``running`` work on the places it holds."""
         self.elastic += running.gang.is_elastic
-        self.unforeseen += running.gang.estimated_seconds is None
-        life = self.lives[running.gang.uid]
-        self._set_pace(life, self._rate(life))
-        self._crowd_changed([*left, *running.placement.node_rows().tolist()])
+        self.running_without_estimate += running.gang.estimated_seconds is None
+        job = self.active[running.gang.uid]
+        self._set_rate(job, self._rate(job))
+        self._neighbours_changed([*left, *running.placement.node_rows().tolist()])
 
     def _vacate(self, running: RunningGang) -> list[int]:
-        """``running`` gives its places back; their rows."""
+        """Take its places from ``running``; return their rows."""
         self.cluster.release(running)
         self.elastic -= running.gang.is_elastic
-        self.unforeseen -= running.gang.estimated_seconds is None
+        self.running_without_estimate -= running.gang.estimated_seconds is None
         return [int(row) for row in running.placement.node_rows()]
 
-    def _crowd_changed(self, rows: Iterable[int]) -> None:
-        """Somebody came to or left ``rows``: those who run there may go at another pace."""
+    def _neighbours_changed(self, rows: Iterable[int]) -> None:
+        """Set the speed anew of all gangs on ``rows``, to which one came or which one left."""
         if not self._physics.interferes:
             return
         for uid in self.cluster.tenants_of(rows):
-            life = self.lives[uid]
-            rate = self._rate(life)
-            if rate != life.rate:
-                life.advance(self.now, self._physics.checkpoint_interval_seconds)
-                self._set_pace(life, rate)
+            job = self.active[uid]
+            rate = self._rate(job)
+            if rate != job.rate:
+                job.advance(self.now, self._physics.checkpoint_interval_seconds)
+                self._set_rate(job, rate)
 
-    def _rate(self, life: Life) -> float:
-        """Seconds of its own run time that ``life`` gets done in a second."""
-        running = life.running_now
+    def _rate(self, job: SimulatedJob) -> float:
+        """Seconds of its own run time that ``job`` gets done in a second."""
+        running = job.running_now
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
         return self._physics.rate(
-            *(life.job, running.sizes, nodes, racks, neighbours, life.straggler),
+            *(job.trace_job, running.sizes, nodes, racks, neighbours, job.straggler),
             places=replicas_by_node(running),
             others=self.cluster.others(running) if self._physics.machines is not None else {},
         )
 
-    def _set_pace(self, life: Life, rate: float) -> None:
-        course = self._physics.course(life.job, replicas_by_node(life.running_now))
-        finish = life.finish_at(rate, course)
-        self.events.push(Event(finish, Kind.FINISH, life.job.name, life.version))
+    def _set_rate(self, job: SimulatedJob, rate: float) -> None:
+        course = self._physics.course(job.trace_job, replicas_by_node(job.running_now))
+        finish = job.finish_at(rate, course)
+        self.events.push(Event(finish, EventKind.FINISH, job.trace_job.name, job.version))
 
-    def _wake_after(self, life: Life, seconds: float) -> None:
-        """Look again once ``life`` has run, or kept its size, for so long."""
+    def _wake_after(self, job: SimulatedJob, seconds: float) -> None:
+        """Look again once ``job`` has run, or kept its size, for so long."""
         if seconds > 0:
             moment = moment_at(self.now, seconds)
-            self.events.push(Event(moment, Kind.WAKE, life.job.name, life.starts))
+            self.events.push(Event(moment, EventKind.WAKE, job.trace_job.name, job.starts))
 
 
 def _first_row(gang: Gang, placement: Placement) -> int:

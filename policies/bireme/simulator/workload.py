@@ -1,8 +1,13 @@
-"""Workloads: what was submitted when, as readers and generators hand it to the simulator."""
+"""Workloads: what was submitted when, as readers and generators hand it to the simulator.
+
+A :class:`Trace` is a list of :class:`TraceJob`. When a job arrives, :func:`gang_of` makes the gang
+that the cycle sees, which knows nothing of the true run time.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from bireme.core.errors import SettingError
 from bireme.core.estimates import Progress
@@ -10,18 +15,20 @@ from bireme.core.gangs import Gang, RoleAffinity, Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LossCurve, SpeedLaw
+from bireme.simulator.errors import TraceError
 
-# What jobs of a simulation tell about their training while they run, truly or not.
-#
-# A job reports when a decision is due, but not more often than its script would; between decisions
-# nobody listens. What it tells reaches the cycle as the operator would pass it on: in
-# ``Gang.progress``, and bounded by :mod:`bireme.core.progress_reports` in all that follows from it.
+_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """How far a job is: the share of its work that is left, how long that takes at its present
-    pace (infinite where it stands still), and the steps of the whole, where it counts any."""
+class WorkLeft:
+    """How far a job is.
+
+    Attributes:
+        left: Share of its work that is left.
+        seconds: How long that takes at its present rate; infinite at rate 0.
+        steps: Steps of the whole job; None for a job that counts none.
+    """
 
     left: float
     seconds: float
@@ -29,14 +36,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporting:
-    """What a job says.
+class ProgressReporting:
+    """What a job reports about its training while it runs, true or not.
+
+    A job reports when a decision is due, but not more often than its script would. A report reaches
+    the cycle as the operator would pass it on: in ``Gang.progress``, and bounded by
+    :mod:`bireme.core.progress_reports` in all that follows from it.
 
     Attributes:
         loss, accuracy: After so many steps, or after such a share of the work for a job without
-            steps; None where it does not say. A liar's differ from the truth.
+            steps; None where it does not report one. They may differ from the true ones.
         every_seconds: The least time between two reports.
-        honesty: The time and the steps that it says are left, over the true ones; 1 for the truth.
+        honesty: The time and the steps that it reports as left, over the true ones.
     """
 
     loss: LossCurve | None = None
@@ -51,11 +62,11 @@ class Reporting:
             raise SettingError(f"every_seconds is {self.every_seconds}; it must be 0 or more")
 
     def is_due(self, before: Progress | None, now: float) -> bool:
-        """Whether it reports at ``now``, after what it told ``before``."""
+        """Whether it reports at ``now``, when ``before`` was its last report."""
         return before is None or now >= before.reported + max(self.every_seconds, 1e-9)
 
-    def told(self, before: Progress | None, now: float, work: Work) -> Progress:
-        """The report at ``now``, beside what those before it have left."""
+    def report(self, before: Progress | None, now: float, work: WorkLeft) -> Progress:
+        """Return the report at ``now``, which keeps what earlier reports established."""
         left = min(1.0, work.left * self.honesty)
         at = 1 - work.left if work.steps is None else (1 - work.left) * work.steps
         loss = None if self.loss is None else self.loss.loss(at)
@@ -99,14 +110,14 @@ class TraceJob:
         duration_seconds: Its true run time at the size it asks for, on its own, undisturbed.
             The scheduler never sees it.
         user, queue, priority: As a TrainingJob states them; ``priority`` is a class value.
-        estimated_seconds: What its owner says it will take; None when nothing was said.
+        estimated_seconds: What its owner estimates; None for no estimate.
         speed: How its speed depends on size and spread; None for speed proportional to nothing
             (a fixed run time at its own size).
         steps: Work in the unit of ``speed``; None where ``speed`` is.
         application: What it trains, where the trace says so; for reports.
-        reporting: What it tells about its training while it runs; None for a job that is silent.
-        gang: The gang it waits as, for jobs that an operator has seen; None to make one of what
-            is said above. It may have arrived before the trace starts.
+        reporting: What it reports while it runs; None for a job that does not report.
+        gang: The gang it waits as, for jobs of a record; None to make one of the fields above. It
+            may have arrived before the trace starts.
     """
 
     name: str
@@ -122,12 +133,12 @@ class TraceJob:
     speed: SpeedLaw | None = None
     steps: float | None = None
     application: str = ""
-    reporting: Reporting | None = None
+    reporting: ProgressReporting | None = None
     gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class RunningAtStart:
     """A job that runs when the trace starts.
 
     Attributes:
@@ -145,11 +156,11 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A workload in order of submission, with what the reader did to the rows it came from.
+    """A workload in order of submission, with what its reader did to the rows of the file.
 
     Attributes:
         treatments: How many rows met which documented treatment ("zero GPUs, left out": 12).
-        nodes: The machines it was recorded on, where the trace tells; empty otherwise.
+        nodes: The machines it was recorded on; empty where the trace does not name them.
         queues: The queues its jobs name.
         underway: Which of ``jobs`` run when it starts, and where.
     """
@@ -159,10 +170,95 @@ class Trace:
     treatments: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = (Queue("default"),)
-    underway: tuple[Underway, ...] = ()
+    underway: tuple[RunningAtStart, ...] = ()
 
 
-def knowing(trace: Trace) -> Trace:
-    """The same jobs, their owners stating exactly how long they run."""
+# --- From a job to the gang that waits -----------------------------------------------------------
+
+
+class Estimator(Protocol):
+    """Learns from finished jobs how long the next ones of their kind will run."""
+
+    def observe(self, user: str, template: str, seconds: float, /) -> None:
+        """Learn that a job of ``user`` made from ``template`` ran for ``seconds``."""
+        ...
+
+    def estimate(self, user: str, template: str, /) -> float | None:
+        """Return how long the next one is expected to run; None when there is nothing to go by."""
+        ...
+
+
+def jobs_by_name(trace: Trace) -> Mapping[str, TraceJob]:
+    """Return the jobs of ``trace`` by name; TraceError for one that cannot be simulated."""
+    jobs: dict[str, TraceJob] = {}
+    for job in trace.jobs:
+        if job.name in jobs:
+            raise TraceError(
+                f"trace {trace.name}: two jobs are called {job.name!r}; give each its own name"
+            )
+        for name in ("submitted", "duration_seconds"):
+            seconds = getattr(job, name)
+            if not 0 <= seconds < float("inf"):
+                raise TraceError(
+                    f"trace {trace.name}: {name} of job {job.name!r} is {seconds}; "
+                    "it must be a number of seconds from 0 on"
+                )
+        jobs[job.name] = job
+    return jobs
+
+
+def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
+    """Return the gang that ``job`` waits as when it arrives, without its true run time.
+
+    Its estimate is its owner's, else that of ``estimator`` at that moment.
+    """
+    if job.gang is not None:
+        return job.gang
+    estimate = job.estimated_seconds
+    if estimate is None and estimator is not None:
+        estimate = estimator.estimate(job.user, template_of(job))
+    return Gang(
+        uid=job.name,
+        name=job.name,
+        namespace=_NAMESPACE,
+        queue=job.queue,
+        tasks=job.tasks,
+        arrived=job.submitted,
+        priority=job.priority,
+        role_affinity=job.role_affinity,
+        user=job.user,
+        estimated_seconds=estimate,
+        is_learned_estimate=job.estimated_seconds is None and estimate is not None,
+        is_elastic=job.is_elastic,
+        speed=job.speed,
+        remaining_steps=job.steps,
+        loss=job.reporting.loss if job.reporting else None,
+    )
+
+
+def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
+    """Return the trace job that asks for what ``gang`` does, named by its uid."""
+    return TraceJob(
+        name=gang.uid,
+        submitted=submitted,
+        tasks=gang.tasks,
+        duration_seconds=duration_seconds,
+        user=gang.user,
+        queue=gang.queue,
+        priority=gang.priority,
+        estimated_seconds=gang.estimated_seconds,
+        is_elastic=gang.is_elastic,
+        role_affinity=gang.role_affinity,
+    )
+
+
+def template_of(job: TraceJob) -> str:
+    """Return what jobs of one kind have in common: application and what its tasks request."""
+    tasks = (f"{task.name} {task.replicas} {task.request}" for task in job.tasks)
+    return f"{job.application}: {'; '.join(tasks)}"
+
+
+def with_true_estimates(trace: Trace) -> Trace:
+    """Return the same jobs, each with its true run time as its owner's estimate."""
     jobs = (replace(job, estimated_seconds=job.duration_seconds) for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))

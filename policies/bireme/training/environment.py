@@ -40,7 +40,7 @@ from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import Simulation
-from bireme.simulator.state import World
+from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
 
 # The simulation as a game: at every moment somebody from outside says which waiting gang is next.
@@ -61,7 +61,7 @@ class Game:
         is_over: Whether all jobs are finished, or nothing that waits will ever start.
     """
 
-    def __init__(self, world: World, placer: Placer) -> None:
+    def __init__(self, world: SimulationState, placer: Placer) -> None:
         self.world = world
         self._turns = _Turns()
         self._policy = Policy(self._turns, placer)
@@ -94,8 +94,8 @@ class Game:
         began = self.world.now
         if chosen := self._chosen():
             self.simulation.decide_on(chosen)
-        jobs = len(self.world.lives)
-        self.simulation.settle()
+        jobs = len(self.world.active)
+        self.simulation.finish_step()
         self._begin_moment()
         return jobs * (self.world.now - began) / 3600
 
@@ -106,7 +106,7 @@ class Game:
         self.used, self.running = now.used, len(now.running)
         self.candidates = []
         if not self.is_over:
-            waiting = self.world.waiting.everyone()
+            waiting = self.world.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
             self._choose([g for g in self.candidates if g.displaced or now.overdue_seconds(g) > 0])
 
@@ -128,7 +128,7 @@ class Game:
         self.running = len(self._snapshot.running) + len(admitted)
 
     def _chosen(self) -> tuple[Gang, ...]:
-        waiting, turns = self.world.waiting.everyone(), self._turns.by_uid
+        waiting, turns = self.world.waiting.all_gangs(), self._turns.by_uid
         return tuple(gang for gang in waiting if gang.uid in turns)
 
 
@@ -211,7 +211,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         trace = self._episodes if isinstance(self._episodes, Trace) else self._episodes(drawn)
         _check(trace)
         history = RuntimeHistory() if self._learns else None
-        world = World(trace, self._nodes, self._settings, self._physics, drawn, history)
+        world = SimulationState(trace, self._nodes, self._settings, self._physics, drawn, history)
         self._game = Game(world, self._placer)
         return self._seen(self._game), {"action_mask": self._mask(self._game)}
 

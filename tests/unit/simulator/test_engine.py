@@ -11,8 +11,8 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.errors import SimulationError, TraceError
-from bireme.simulator.outcome import Outcome, Span
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.outcome import Outcome, RunSegment
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
 from tests.support.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
@@ -27,7 +27,7 @@ def run(
     nodes: tuple[Node, ...] = ONE_NODE,
     policy: Policy = FIFO,
     settings: SchedulingSettings | None = None,
-    conduct: Conduct | None = None,
+    config: SimulationConfig | None = None,
     queues: tuple[Queue, ...] = (),
 ) -> Outcome:
     return simulate(
@@ -35,7 +35,7 @@ def run(
         nodes,
         policy,
         settings or SchedulingSettings(),
-        conduct=conduct or Conduct(verifies=True),
+        config=config or SimulationConfig(verifies=True),
     )
 
 
@@ -43,7 +43,9 @@ def test_job_that_nobody_disturbs_runs_exactly_as_long_as_its_trace_says() -> No
     outcome = run(a_job("a", 0.1 + 0.2, at=0.1))
     record = record_of(outcome, "a")
     assert (record.started, record.finished) == (0.1, 0.1 + (0.1 + 0.2))
-    assert record.spans == (Span(0.1, 0.1 + (0.1 + 0.2), (("worker", "n0", 1),), "finished"),)
+    assert record.segments == (
+        RunSegment(0.1, 0.1 + (0.1 + 0.2), (("worker", "n0", 1),), "finished"),
+    )
 
 
 def test_three_jobs_in_order_of_arrival() -> None:
@@ -103,7 +105,7 @@ def test_higher_job_stops_the_lower_one_which_goes_on_afterwards() -> None:
     )
     assert lifetimes(outcome) == {"low": (0, 1050), "high": (400, 450)}
     low = record_of(outcome, "low")
-    assert [(s.began, s.ended, s.ended_by) for s in low.spans] == [
+    assert [(s.began, s.ended, s.ended_by) for s in low.segments] == [
         (0, 400, "preempted"),
         (450, 1050, "finished"),
     ]
@@ -129,7 +131,7 @@ def test_a_stopped_job_is_overdue_when_all_its_waits_exceed_the_bound() -> None:
         policy=COMBINED,
         queues=(Queue("bounded", wait_bound_seconds=30),),
     )
-    assert [span.began for span in record_of(outcome, "low").spans[:2]] == [0, 450]
+    assert [segment.began for segment in record_of(outcome, "low").segments[:2]] == [0, 450]
 
 
 def test_lower_job_is_stopped_at_the_very_moment_it_has_run_long_enough() -> None:
@@ -139,7 +141,7 @@ def test_lower_job_is_stopped_at_the_very_moment_it_has_run_long_enough() -> Non
         a_job("high", 50, at=10, gpus=4, priority=1000),
         policy=COMBINED,
         settings=settings,
-        conduct=Conduct(heartbeat_seconds=1e9),
+        config=SimulationConfig(heartbeat_seconds=1e9),
     )
     assert record_of(outcome, "high").started == pytest.approx(300.1, abs=1e-9)
 
@@ -172,7 +174,12 @@ def test_cycle_runs_when_a_wait_bound_passes_though_nothing_else_happens() -> No
 def test_job_that_never_fits_is_recorded_so_and_the_simulation_ends() -> None:
     outcome = run(a_job("huge", 10, gpus=64), a_job("a", 10))
     huge = record_of(outcome, "huge")
-    assert (huge.started, huge.finished, huge.verdict, huge.spans) == (None, None, "NeverFits", ())
+    assert (huge.started, huge.finished, huge.verdict, huge.segments) == (
+        None,
+        None,
+        "NeverFits",
+        (),
+    )
     assert lifetimes(outcome)["a"] == (0, 10)
 
 
@@ -193,10 +200,10 @@ def test_simulation_that_is_cut_off_shows_who_still_runs_and_who_still_waits() -
         a_job("a", 10, gpus=4),
         a_job("b", 10, at=1, gpus=4),
         a_job("c", at=9),
-        conduct=Conduct(until_seconds=6),
+        config=SimulationConfig(until_seconds=6),
     )
     a, b, c = outcome.jobs
-    assert (a.finished, a.spans[-1].ended, a.spans[-1].ended_by) == (None, 6, "still running")
+    assert (a.finished, a.segments[-1].ended, a.segments[-1].ended_by) == (None, 6, "still running")
     assert (b.started, b.verdict) == (None, "WaitingForCapacity")
     assert (c.started, c.verdict) == (None, "")
 
@@ -253,7 +260,7 @@ def test_progress_is_told_up_to_the_last_job() -> None:
 
 def test_decision_time_is_read_from_the_clock_that_was_given() -> None:
     ticks = iter(range(1000))
-    outcome = run(a_job("a"), conduct=Conduct(clock=lambda: float(next(ticks))))
+    outcome = run(a_job("a"), config=SimulationConfig(clock=lambda: float(next(ticks))))
     assert (outcome.decision_seconds, outcome.counts["cycles"]) == (1.0, 1)
 
 
@@ -286,7 +293,7 @@ def test_many_alike_jobs_start_at_one_moment_and_each_waits_for_its_own_reason(
 ) -> None:
     """With shortcuts the cycle sees only the first of the line, and more while those start."""
     alike = (a_job(f"k{index}", 5, at=1) for index in range(9))
-    conduct = Conduct(takes_shortcuts=takes_shortcuts, until_seconds=12, verifies=True)
-    outcome = run(a_job("a", 10, gpus=4), *alike, conduct=conduct)
+    config = SimulationConfig(takes_shortcuts=takes_shortcuts, until_seconds=12, verifies=True)
+    outcome = run(a_job("a", 10, gpus=4), *alike, config=config)
     assert [r.started for r in outcome.jobs] == [0, *[10] * 4, *[None] * 5]
     assert [r.verdict for r in outcome.jobs] == [""] * 5 + ["WaitingForCapacity"] * 5

@@ -12,14 +12,14 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.sizing import steps_left
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
 from tests.support.simulations import a_job, a_trace, lifetimes, record_of
 
 COMBINED = Policy(CombinedPriority(), Packing())
 ONE_NODE = (a_node("n0", 4),)
-VERIFIED = Conduct(verifies=True)
+VERIFIED = SimulationConfig(verifies=True)
 
 
 def elastic(seconds: float, *, at: float = 0.0, most: int = 4) -> TraceJob:
@@ -30,11 +30,11 @@ def elastic(seconds: float, *, at: float = 0.0, most: int = 4) -> TraceJob:
 
 
 def sizes(record: JobRecord) -> list[tuple[float, float, int]]:
-    return [(s.began, s.ended, sum(n for _, _, n in s.places)) for s in record.spans]
+    return [(s.began, s.ended, sum(n for _, _, n in s.places)) for s in record.segments]
 
 
 def test_elastic_gang_grows_at_once_into_what_nobody_wants() -> None:
-    outcome = simulate(a_trace(elastic(100)), ONE_NODE, COMBINED, conduct=VERIFIED)
+    outcome = simulate(a_trace(elastic(100)), ONE_NODE, COMBINED, config=VERIFIED)
     assert sizes(record_of(outcome, "elastic")) == [(0, 0, 2), (0, 50, 4)]
     assert outcome.counts["growths"] == 1
 
@@ -45,7 +45,7 @@ def test_elastic_gang_gives_back_what_it_was_lent_and_goes_on() -> None:
         a_trace(elastic(200), a_job("other", 1000, at=70, gpus=2)),
         ONE_NODE,
         COMBINED,
-        conduct=VERIFIED,
+        config=VERIFIED,
     )
     assert sizes(record_of(outcome, "elastic")) == [(0, 0, 2), (0, 70, 4), (70, 130, 2)]
     assert lifetimes(outcome)["other"] == (70, 1070)
@@ -58,7 +58,7 @@ def test_gang_waits_until_the_elastic_one_has_kept_its_size_long_enough() -> Non
         ONE_NODE,
         COMBINED,
         SchedulingSettings(resize_settle_seconds=60),
-        conduct=Conduct(verifies=True, heartbeat_seconds=1e9),
+        config=SimulationConfig(verifies=True, heartbeat_seconds=1e9),
     )
     assert lifetimes(outcome)["other"] == (60, 70)
 
@@ -83,10 +83,10 @@ def test_resize_saves_what_was_done_before_it() -> None:
         COMBINED,
         settings,
         physics=Physics(checkpoint_interval_seconds=float("inf")),
-        conduct=VERIFIED,
+        config=VERIFIED,
     )
-    spans = record_of(outcome, "elastic").spans
-    stopped = [span for span in spans if span.ended_by == "preempted"]
+    segments = record_of(outcome, "elastic").segments
+    stopped = [span for span in segments if span.ended_by == "preempted"]
     assert [span.ended for span in stopped] == [400]
     assert record_of(outcome, "elastic").finished == 410 + 1000 - 140
 
@@ -110,5 +110,5 @@ def test_the_sizer_counts_steps_of_an_earlier_size_at_the_speed_of_that_size() -
     sizer = Watching()
     settings = SchedulingSettings(resize_settle_seconds=0)
     jobs = (elastic(200), a_job("first", 1, at=70), a_job("second", 1, at=80))
-    simulate(a_trace(*jobs), ONE_NODE, replace(COMBINED, sizer=sizer), settings, conduct=VERIFIED)
+    simulate(a_trace(*jobs), ONE_NODE, replace(COMBINED, sizer=sizer), settings, config=VERIFIED)
     assert (sizer.left[70], sizer.left[80]) == (60.0, 50.0)

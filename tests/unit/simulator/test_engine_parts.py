@@ -11,9 +11,9 @@ from bireme.core.placement import make_placement
 from bireme.core.queues import Queue
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.cluster import Cluster
+from bireme.simulator.cluster import SimulatedCluster
 from bireme.simulator.errors import SimulationError
-from bireme.simulator.events import Event, EventQueue, Kind, moment_at, moment_past
+from bireme.simulator.events import Event, EventKind, EventQueue, moment_at, moment_past
 from bireme.simulator.outcome import Recorder
 from bireme.testing import a_gang, a_node, a_task
 
@@ -30,16 +30,16 @@ def test_reader_of_the_clock_finds_a_wait_over_when_it_is_and_not_much_later(
     assert past - (begin + wait) <= 4 * math.ulp(begin + wait)
 
 
-@given(st.permutations(list(Kind)))
-def test_events_of_one_moment_come_out_in_one_order(kinds: list[Kind]) -> None:
+@given(st.permutations(list(EventKind)))
+def test_events_of_one_moment_come_out_in_one_order(kinds: list[EventKind]) -> None:
     events = EventQueue(Event(1.0, kind, name) for kind in kinds for name in ("b", "a"))
-    came = [events.pop() for _ in range(2 * len(Kind))]
-    assert came == [Event(1.0, kind, name) for kind in sorted(Kind) for name in ("a", "b")]
+    came = [events.pop() for _ in range(2 * len(EventKind))]
+    assert came == [Event(1.0, kind, name) for kind in sorted(EventKind) for name in ("a", "b")]
 
 
 def test_event_that_never_happens_is_no_event() -> None:
     events = EventQueue()
-    events.push(Event(math.inf, Kind.FINISH, "a"))
+    events.push(Event(math.inf, EventKind.FINISH, "a"))
     assert (len(events), events.next_time) == (0, math.inf)
 
 
@@ -70,12 +70,14 @@ def test_thinned_series_has_the_same_integrals_and_the_same_ends(
         assert getattr(thin, name)[-1] == getattr(whole, name)[-1]
 
 
-def a_cluster() -> Cluster:
+def a_cluster() -> SimulatedCluster:
     nodes = (a_node("n0", 4), a_node("n1", 4, is_ready=False))
-    return Cluster(nodes, {"default": Queue("default")}, SchedulingSettings())
+    return SimulatedCluster(nodes, {"default": Queue("default")}, SchedulingSettings())
 
 
-def placed(cluster: Cluster, name: str, counts: tuple[int, int], asked: int = 4) -> RunningGang:
+def placed(
+    cluster: SimulatedCluster, name: str, counts: tuple[int, int], asked: int = 4
+) -> RunningGang:
     gang = a_gang(name, a_task(asked, 1))
     placement = make_placement(gang, cluster.table, {"worker": np.array(counts)})
     return RunningGang(gang, placement, 0.0)
@@ -83,45 +85,45 @@ def placed(cluster: Cluster, name: str, counts: tuple[int, int], asked: int = 4)
 
 def test_over_committed_node_ends_the_simulation() -> None:
     cluster = a_cluster()
-    cluster.hold(placed(cluster, "a", (4, 0)))
+    cluster.occupy(placed(cluster, "a", (4, 0)))
     with pytest.raises(SimulationError, match=r"b was placed on node n0, .* 5 of 4 nvidia.com/gpu"):
-        cluster.hold(placed(cluster, "b", (1, 0), asked=1))
+        cluster.occupy(placed(cluster, "b", (1, 0), asked=1))
 
 
 def test_gang_without_all_its_replicas_ends_the_simulation() -> None:
     cluster = a_cluster()
     with pytest.raises(SimulationError, match="a was given 3 replicas of task worker"):
-        cluster.hold(placed(cluster, "a", (3, 0)))
+        cluster.occupy(placed(cluster, "a", (3, 0)))
 
 
 def test_gang_on_a_node_that_is_not_ready_ends_the_simulation() -> None:
     cluster = a_cluster()
     with pytest.raises(SimulationError, match="not ready"):
-        cluster.hold(placed(cluster, "a", (0, 4)))
+        cluster.occupy(placed(cluster, "a", (0, 4)))
 
 
 def test_node_that_is_away_offers_nothing_and_is_what_it_was_when_it_is_back() -> None:
-    cluster = Cluster([a_node("n0", 4), a_node("n1", 4)], {}, SchedulingSettings())
+    cluster = SimulatedCluster([a_node("n0", 4), a_node("n1", 4)], {}, SchedulingSettings())
     before = cluster.snapshot(0.0, ())
-    cluster.send_away(["n1"])
+    cluster.remove_nodes(["n1"])
     seen = cluster.snapshot(0.0, ())
     assert {name: 2 * total for name, total in seen.total.items()} == before.total
     assert seen.nodes.is_ready.tolist() == [True, False]
     assert seen.nodes.names == before.nodes.names
-    cluster.fetch("n1")
+    cluster.add_node("n1")
     assert cluster.snapshot(0.0, ()).total == before.total
 
 
 def test_node_that_goes_away_under_a_gang_ends_the_simulation() -> None:
     cluster = a_cluster()
-    cluster.hold(placed(cluster, "a", (4, 0)))
+    cluster.occupy(placed(cluster, "a", (4, 0)))
     with pytest.raises(SimulationError, match="a node went away while a was on it"):
-        cluster.send_away(["n0"])
+        cluster.remove_nodes(["n0"])
 
 
 def test_cluster_that_lost_count_is_found_out() -> None:
     cluster = a_cluster()
-    cluster.hold(placed(cluster, "a", (4, 0)))
+    cluster.occupy(placed(cluster, "a", (4, 0)))
     cluster.verify()
     cluster.used[0, 0] += 1
     with pytest.raises(SimulationError, match="used differs"):

@@ -10,14 +10,14 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import MEASURED, NodeChange, Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node, a_task, racks
 from tests.support.simulations import a_job, a_trace, broken_promises, lifetimes, record_of, story
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())
 TWO_NODES = (a_node("n0", 4), a_node("n1", 4))
-VERIFIED = Conduct(verifies=True)
+VERIFIED = SimulationConfig(verifies=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,20 @@ class Fated(Physics):
 
 
 def ended(outcome: Outcome, name: str) -> list[tuple[float, float, str]]:
-    return [(s.began, s.ended, s.ended_by) for s in record_of(outcome, name).spans]
+    return [(s.began, s.ended, s.ended_by) for s in record_of(outcome, name).segments]
 
 
 def preempted(physics: Physics) -> Outcome:
     """A job of 1000 s is stopped at 400 for one of 50 s."""
     jobs = (a_job("low", 1000, gpus=4), a_job("high", 50, at=400, gpus=4, priority=1000))
     nodes = (a_node("n0", 4),)
-    return simulate(a_trace(*jobs), nodes, COMBINED, physics=physics, conduct=VERIFIED)
+    return simulate(a_trace(*jobs), nodes, COMBINED, physics=physics, config=VERIFIED)
 
 
 def test_gang_on_a_lost_node_starts_again_elsewhere() -> None:
     fate = (NodeChange(5, "n0", is_up=False),)
     jobs = (a_job("a", 20, gpus=4), a_job("b", 30, gpus=4), a_job("c", 10, at=1, gpus=4))
-    outcome = simulate(a_trace(*jobs), TWO_NODES, FIFO, physics=Fated(fate=fate), conduct=VERIFIED)
+    outcome = simulate(a_trace(*jobs), TWO_NODES, FIFO, physics=Fated(fate=fate), config=VERIFIED)
     assert ended(outcome, "a") == [(0, 5, "node lost"), (30, 45, "finished")]
     assert lifetimes(outcome)["c"] == (45, 55)
     assert record_of(outcome, "a").preemptions == 0
@@ -123,7 +123,7 @@ def test_gang_runs_slower_while_it_has_a_neighbour() -> None:
         (a_node("n0", 4),),
         FIFO,
         physics=Physics(per_neighbour=0.5),
-        conduct=VERIFIED,
+        config=VERIFIED,
     )
     assert lifetimes(outcome) == {"a": (0, 50), "b": (10, 30)}
 
@@ -146,7 +146,7 @@ def test_chance_follows_the_seed_and_the_names_and_nothing_else() -> None:
     def told(seed: int, backwards: bool = False) -> dict[str, object]:
         trace = a_trace(*(reversed(jobs) if backwards else jobs))
         machines = nodes[::-1] if backwards else nodes
-        outcome = simulate(trace, machines, FIFO, physics=physics, seed=seed, conduct=VERIFIED)
+        outcome = simulate(trace, machines, FIFO, physics=physics, seed=seed, config=VERIFIED)
         assert list(broken_promises(outcome, nodes)) == []
         return story(outcome)
 

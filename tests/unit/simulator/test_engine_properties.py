@@ -1,4 +1,4 @@
-"""Promises of every simulation, on random small workloads: recomputed from the spans alone."""
+"""Promises of every simulation, on random small workloads: recomputed from the segments alone."""
 
 import random
 
@@ -14,7 +14,7 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace
 from tests.support.simulations import (
     broken_promises,
@@ -46,9 +46,9 @@ def simulated(
     case: Case, physics: Physics | None = None, *, takes_shortcuts: bool = True
 ) -> Outcome:
     trace, nodes, orderer = case
-    conduct = Conduct(heartbeat_seconds=3, takes_shortcuts=takes_shortcuts, verifies=True)
+    config = SimulationConfig(heartbeat_seconds=3, takes_shortcuts=takes_shortcuts, verifies=True)
     policy = Policy(orderer, Packing())
-    return simulate(trace, nodes, policy, HURRIED, physics=physics or Physics(), conduct=conduct)
+    return simulate(trace, nodes, policy, HURRIED, physics=physics or Physics(), config=config)
 
 
 @pytest.mark.parametrize("physics", [Physics(), DISTURBED], ids=["undisturbed", "disturbed"])
@@ -79,7 +79,7 @@ def test_every_job_that_fits_the_empty_cluster_finishes(case: Case, physics: Phy
 def test_undisturbed_job_that_is_never_resized_runs_for_its_duration_in_all(case: Case) -> None:
     for record in simulated(case).jobs:
         if record.finished is not None and not record.job.is_elastic:
-            ran = sum(span.ended - span.began for span in record.spans)
+            ran = sum(span.ended - span.began for span in record.segments)
             assert ran == pytest.approx(record.job.duration_seconds, abs=1e-9)
 
 

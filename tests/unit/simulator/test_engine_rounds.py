@@ -6,18 +6,18 @@ from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace, lifetimes
 
 FIFO = Policy(Fifo(), Packing())
 NODES = (a_node("n0", 4),)
-MINUTES = Conduct(round_seconds=60.0, verifies=True)
+MINUTES = SimulationConfig(round_seconds=60.0, verifies=True)
 
 
 def test_a_job_starts_at_the_first_round_after_it_came() -> None:
     outcome = simulate(
-        a_trace(a_job("a", 10, at=1), a_job("b", 10, at=120)), NODES, FIFO, conduct=MINUTES
+        a_trace(a_job("a", 10, at=1), a_job("b", 10, at=120)), NODES, FIFO, config=MINUTES
     )
     assert lifetimes(outcome) == {"a": (60, 70), "b": (120, 130)}
 
@@ -28,7 +28,7 @@ def test_what_a_finish_frees_is_given_away_at_the_next_round() -> None:
         a_trace(a_job("a", 10, at=1, gpus=4), a_job("b", 5, at=2, gpus=4)),
         NODES,
         FIFO,
-        conduct=MINUTES,
+        config=MINUTES,
     )
     assert lifetimes(outcome) == {"a": (60, 70), "b": (120, 125)}
 
@@ -41,7 +41,7 @@ def test_every_round_looks_while_time_alone_may_change_the_decision() -> None:
         NODES,
         Policy(TiresiasLas(4000.0), Packing()),
         settings,
-        conduct=MINUTES,
+        config=MINUTES,
     )
     assert lifetimes(outcome)["high"] == (1020, 1070)
 

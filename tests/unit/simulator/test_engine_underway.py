@@ -10,8 +10,8 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Conduct, simulate
-from bireme.simulator.workload import Trace, Underway
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.workload import RunningAtStart, Trace
 from bireme.testing import a_gang, a_node, a_task
 from tests.support.simulations import a_job, a_trace, lifetimes, record_of
 
@@ -21,20 +21,22 @@ EAGER = SchedulingSettings(min_runtime_seconds=0)
 
 def run(trace: Trace, policy: Policy | None = None) -> Outcome:
     policy = policy or Policy(Fifo(), Packing())
-    return simulate(trace, NODES, policy, EAGER, conduct=Conduct(verifies=True))
+    return simulate(trace, NODES, policy, EAGER, config=SimulationConfig(verifies=True))
 
 
 def with_one_underway(*places: tuple[str, int], priority: int = 0) -> Trace:
     """``old`` runs 30 s more on ``places``; ``new`` comes at 1 and needs all of two nodes."""
     old = a_job("old", 30.0, a_task(sum(n for _, n in places)), priority=priority)
     new = a_job("new", 10.0, a_task(16), at=1.0, priority=1000)
-    return replace(a_trace(old, new), underway=(Underway("old", {"worker": dict(places)}, -500.0),))
+    return replace(
+        a_trace(old, new), underway=(RunningAtStart("old", {"worker": dict(places)}, -500.0),)
+    )
 
 
 def test_gang_underway_holds_its_places_until_its_rest_is_done() -> None:
     outcome = run(with_one_underway(("n1", 8)))
     assert lifetimes(outcome) == {"old": (0.0, 30.0), "new": (30.0, 40.0)}
-    assert record_of(outcome, "old").spans[0].places == (("worker", "n1", 8),)
+    assert record_of(outcome, "old").segments[0].places == (("worker", "n1", 8),)
 
 
 def test_gang_underway_can_be_stopped_for_others_and_does_its_rest_later() -> None:

@@ -22,8 +22,8 @@ from bireme.simulator.node_floors import (
     ORACLE,
     REACTIVE,
     check_floor,
-    foreseeing,
-    learning,
+    nightly_forecast,
+    oracle_forecast,
     with_floor,
 )
 from bireme.simulator.node_pools import NodePool
@@ -65,23 +65,23 @@ def test_oracle_expects_of_every_hour_the_most_that_was_asked_for_in_it() -> Non
     times = np.array([0.0, 0.5, 0.9, 3.1]) * HOUR
     demand = np.array([1.0, 5.0, 2.0, 0.0])
     seen = PoolSeries("pool-0", 4, 8, times, demand, demand, demand)
-    hours = foreseeing(seen)(0.0, NO_HISTORY)
+    hours = oracle_forecast(seen)(0.0, NO_HISTORY)
     assert [hour.upper for hour in hours[:5]] == [5.0, 2.0, 2.0, 2.0, 0.0]
     assert hours[1].start == HOUR
     assert len(hours) == HORIZON_HOURS
-    assert [hour.upper for hour in foreseeing(seen)(2.2 * HOUR, NO_HISTORY)[:2]] == [2.0, 2.0]
+    assert [hour.upper for hour in oracle_forecast(seen)(2.2 * HOUR, NO_HISTORY)[:2]] == [2.0, 2.0]
 
 
 def test_forecaster_forecasts_as_the_nightly_job_does() -> None:
     day = np.where(np.arange(24) == 8, 3.0, 1.0)
     history = PoolHistory(-28 * 24 * HOUR, np.tile(day, 28), np.full(28 * 24, np.nan))
-    hours = learning([SeasonalNaive()], POOL)(0.5 * HOUR, history)
+    hours = nightly_forecast([SeasonalNaive()], POOL)(0.5 * HOUR, history)
     assert [hour.start for hour in hours[:2]] == [0.0, HOUR]
     assert [round(hour.upper, 6) for hour in hours[6:10]] == [1.0, 1.0, 3.0, 1.0]
 
 
 def test_nothing_is_expected_where_too_little_was_recorded() -> None:
-    assert learning([SeasonalNaive()], POOL)(0.5 * HOUR, NO_HISTORY) == ()
+    assert nightly_forecast([SeasonalNaive()], POOL)(0.5 * HOUR, NO_HISTORY) == ()
 
 
 def test_unknown_floor_is_answered_with_the_nearest() -> None:

@@ -69,8 +69,8 @@ def outcomes_of(*policies: str, seeds: Sequence[int] = (0,)) -> list[Outcome]:
 
 def rendered(outcomes: Sequence[Outcome], **more: object) -> str:
     comparison = compare([measure(outcome) for outcome in outcomes])
-    shown = outcomes[: len(comparison.lines)]
-    return page.render(page.Report(comparison, shown, NODES, **more))  # type: ignore[arg-type]
+    shown = outcomes[: len(comparison.results)]
+    return page.render(page.PageContent(comparison, shown, NODES, **more))  # type: ignore[arg-type]
 
 
 def test_page_is_well_formed() -> None:
@@ -242,24 +242,24 @@ def test_map_leaves_out_the_nodes_that_did_least_and_those_without_gpus() -> Non
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.integers(1, 4)), max_size=12))
 def test_bars_of_a_node_never_cover_each_other(wanted: list[tuple[int, int, int]]) -> None:
     """Whatever fits the node when it begins is drawn with as many lanes as it has GPUs."""
-    spans: list[tuple[int, int, int]] = []
+    segments: list[tuple[int, int, int]] = []
     for began, lasts, gpus in sorted(wanted):
-        held = sum(g for b, e, g in spans if b <= began < e)
+        held = sum(g for b, e, g in segments if b <= began < e)
         if held + gpus <= 4:
-            spans.append((began, began + lasts, gpus))
+            segments.append((began, began + lasts, gpus))
     records = []
-    for number, (began, ended, gpus) in enumerate(spans):
+    for number, (began, ended, gpus) in enumerate(segments):
         job = a_job(f"j{number}", ended - began, at=began, gpus=gpus)
         records.append(a_record(job, a_run(job, began, ended)))
     outcome = an_outcome(*records, series=a_series((0, 1, 0, 0)))
-    drawing = svg.panel(outcome, svg.Window(0.0, 100.0, {"n0": 4}), "fifo")
+    drawing = svg.panel(outcome, svg.GanttWindow(0.0, 100.0, {"n0": 4}), "fifo")
     boxes = [
         [float(a[name] or "") for name in ("x", "y", "width", "height")]
         for a in Page(drawing).all("rect")
         if a.get("class") is None
     ]
     area = sum(width * height for _, _, width, height in boxes)
-    assert area == pytest.approx(sum((e - b) * 10 * g * 11 for b, e, g in spans), rel=0.02)
+    assert area == pytest.approx(sum((e - b) * 10 * g * 11 for b, e, g in segments), rel=0.02)
     for at, (x, y, width, height) in enumerate(boxes):
         for left, top, wide, high in boxes[at + 1 :]:
             apart = x + width <= left + 0.11 or left + wide <= x + 0.11
@@ -268,7 +268,7 @@ def test_bars_of_a_node_never_cover_each_other(wanted: list[tuple[int, int, int]
 
 def test_preempted_run_has_a_red_edge_and_a_finished_one_has_none() -> None:
     job = a_job("a", 10, gpus=4)
-    window = svg.Window(0.0, 100.0, {"n0": 4})
+    window = svg.GanttWindow(0.0, 100.0, {"n0": 4})
     stopped = an_outcome(a_record(job, a_run(job, 0, 10, end="preempted")))
     finished = an_outcome(a_record(job, a_run(job, 0, 10)))
     assert 'class="cut"' in svg.panel(stopped, window, "fifo")

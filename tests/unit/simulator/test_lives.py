@@ -6,8 +6,8 @@ import pytest
 
 from bireme.core.nodes import NodeTable
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.arrivals import gang_of
-from bireme.simulator.job_state import Life
+from bireme.simulator.job_state import SimulatedJob
+from bireme.simulator.workload import gang_of
 from bireme.testing import a_node, a_running_gang
 from tests.support.simulations import a_job
 
@@ -15,16 +15,18 @@ NODES = NodeTable([a_node("n0", 8)], SchedulingSettings().topology_levels)
 RUNS, START_UP = 100.0, 30.0
 
 
-def started() -> Life:
+def started() -> SimulatedJob:
     """A job that holds places from 0 and works from 30 s on, and is known to run 100 s."""
     job = a_job("job", RUNS, estimated_seconds=RUNS)
-    life = Life(job, gang_of(job, None), 1e6)
+    life = SimulatedJob(job, gang_of(job, None), 1e6)
     life.start(a_running_gang(life.gang, NODES), 0.0, START_UP)
     life.finish_at(1.0)
     return life
 
 
-def resized(life: Life, now: float, restart_seconds: float, checkpoint_seconds: float) -> None:
+def resized(
+    life: SimulatedJob, now: float, restart_seconds: float, checkpoint_seconds: float
+) -> None:
     life.advance(now, checkpoint_seconds)
     life.resize(life.running_now, now, NODES, restart_seconds)
 

@@ -10,7 +10,7 @@ from bireme.core.reasons import Reason
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.simulator import metrics
-from bireme.simulator.metrics import KEYS, Distribution, measure
+from bireme.simulator.metrics import KEYS, Statistics, measure
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme.testing import a_node
@@ -155,7 +155,7 @@ def test_what_was_counted_is_passed_on() -> None:
 
 def test_nothing_simulated_gives_no_numbers_instead_of_wrong_ones() -> None:
     found = measure(an_outcome())
-    assert found.jct_seconds == Distribution()
+    assert found.jct_seconds == Statistics()
     assert found.gpu_utilisation is None
     assert found.mean_fragmentation is None
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["mean_jct_seconds"] is None

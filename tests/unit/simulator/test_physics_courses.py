@@ -12,7 +12,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.simulator.physics.model import Course
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node, a_task
 from tests.support.simulations import a_job, a_trace, lifetimes
 
@@ -66,7 +66,7 @@ def test_a_job_that_is_resized_keeps_what_it_has_done_and_no_more() -> None:
         trace,
         (a_node("n0", 4),),
         Policy(CombinedPriority(), Packing()),
-        conduct=Conduct(verifies=True),
+        config=SimulationConfig(verifies=True),
     )
     assert lifetimes(outcome)["elastic"] == pytest.approx((0, 200))
 

@@ -9,7 +9,7 @@ from bireme.heuristics.fits import FirstFit
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import MachineLaw
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace, lifetimes
@@ -20,7 +20,9 @@ NODES = (a_node("n0", 4), a_node("n1", 4))
 def run(law: MachineLaw, *jobs: TraceJob) -> Outcome:
     policy = Policy(Fifo(), FirstFit())
     physics = Physics(machines=law)
-    return simulate(a_trace(*jobs), NODES, policy, physics=physics, conduct=Conduct(verifies=True))
+    return simulate(
+        a_trace(*jobs), NODES, policy, physics=physics, config=SimulationConfig(verifies=True)
+    )
 
 
 def test_a_gang_goes_as_fast_as_the_slowest_of_its_machines() -> None:

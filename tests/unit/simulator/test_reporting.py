@@ -15,8 +15,8 @@ from bireme.core.speed import InverseQuadratic, LinearSpeed, MeasuredCurve
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
-from bireme.simulator.workload import Reporting, TraceJob
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.workload import ProgressReporting, TraceJob
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace, story
 
@@ -44,14 +44,14 @@ class Seen:
 def told(jobs: Sequence[TraceJob], physics: Physics = UNDISTURBED) -> dict[float, Gang]:
     """What cycles saw of the job called ``job``, by time."""
     seen = Seen("job")
-    conduct = Conduct(decide=seen, takes_shortcuts=False)
-    simulate(a_trace(*jobs), NODES, COMBINED, physics=physics, conduct=conduct)
+    config = SimulationConfig(decide=seen, takes_shortcuts=False)
+    simulate(a_trace(*jobs), NODES, COMBINED, physics=physics, config=config)
     return seen.gangs
 
 
 def trained(honesty: float = 1.0, every_seconds: float = 0.0) -> TraceJob:
     """A hundred steps in 50 s."""
-    reporting = Reporting(LOSS, ACCURACY, every_seconds, honesty)
+    reporting = ProgressReporting(LOSS, ACCURACY, every_seconds, honesty)
     return a_job("job", 50.0, speed=LinearSpeed(2.0), steps=100.0, reporting=reporting)
 
 
@@ -83,7 +83,7 @@ def test_loss_curve_is_known_from_the_start() -> None:
 
 
 def test_job_without_steps_tells_its_share_alone() -> None:
-    said = told([a_job("job", 50.0, reporting=Reporting()), *others(10.0)])[10.0].progress
+    said = told([a_job("job", 50.0, reporting=ProgressReporting()), *others(10.0)])[10.0].progress
     assert said is not None
     assert said.fraction == pytest.approx(0.2)
     assert (said.remaining_seconds, said.steps) == (40.0, None)
@@ -115,7 +115,7 @@ def test_slow_start_shows_in_what_is_left() -> None:
 
 
 def test_stopped_job_keeps_what_it_told_last() -> None:
-    slow = a_job("job", 1000.0, gpus=4, reporting=Reporting())
+    slow = a_job("job", 1000.0, gpus=4, reporting=ProgressReporting())
     high = a_job("high", 100.0, at=400.0, gpus=4, priority=1000)
     waits = told([slow, high])[400.0]
     assert waits.interrupted
@@ -132,7 +132,7 @@ def test_liar_says_that_it_is_nearly_done() -> None:
 
 
 def test_honest_reports_of_jobs_whose_run_time_is_known_change_nothing() -> None:
-    def run(reporting: Reporting | None) -> dict[str, object]:
+    def run(reporting: ProgressReporting | None) -> dict[str, object]:
         jobs = [
             a_job(f"j{n}", 10.0 + n, at=float(n), gpus=1 + n % 4, estimated_seconds=10.0 + n)
             for n in range(20)
@@ -141,10 +141,10 @@ def test_honest_reports_of_jobs_whose_run_time_is_known_change_nothing() -> None
         found = story(simulate(a_trace(*loud), NODES, COMBINED))
         return {k: v[:2] if isinstance(v, tuple) else v for k, v in found.items()}
 
-    assert run(Reporting(every_seconds=0.0)) == run(None)
+    assert run(ProgressReporting(every_seconds=0.0)) == run(None)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
 def test_honesty_is_a_number_above_zero(bad: float) -> None:
     with pytest.raises(SettingError, match="honesty is"):
-        Reporting(honesty=bad)
+        ProgressReporting(honesty=bad)

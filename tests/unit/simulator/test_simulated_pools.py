@@ -21,7 +21,7 @@ from bireme.simulator.machines import parse_nodes
 from bireme.simulator.metrics import measure
 from bireme.simulator.node_pools import Forecast, NodePool
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 from tests.support.simulations import (
@@ -52,14 +52,14 @@ def run(
     pool: NodePool,
     policy: Policy = FIFO,
     trace: Trace | None = None,
-    conduct: Conduct | None = None,
+    config: SimulationConfig | None = None,
 ) -> Outcome:
     return simulate(
         trace or a_trace(*jobs),
         nodes_of(pool),
         policy,
         SchedulingSettings(),
-        conduct=conduct or Conduct(verifies=True),
+        config=config or SimulationConfig(verifies=True),
         pools=[pool],
     )
 
@@ -232,6 +232,8 @@ def test_no_promise_breaks_and_nothing_is_missed_whatever_comes(
 def test_shortcuts_change_nothing_where_pools_grow(trace: Trace, policy: Policy) -> None:
     pool = a_pool(most=3, cool_down=7)
     short = run(trace=trace, pool=pool, policy=policy)
-    long = run(trace=trace, pool=pool, policy=policy, conduct=Conduct(takes_shortcuts=False))
+    long = run(
+        trace=trace, pool=pool, policy=policy, config=SimulationConfig(takes_shortcuts=False)
+    )
     assert story(short) == story(long)
     assert asked(short) == asked(long)

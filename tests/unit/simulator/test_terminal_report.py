@@ -49,7 +49,7 @@ def test_policy_without_a_finished_job_has_none_instead_of_a_number() -> None:
 
 def test_progress_writes_over_its_own_line() -> None:
     stream, clock = Terminal(), ManualClock()
-    progress = terminal.Progress(stream, clock)
+    progress = terminal.ProgressLine(stream, clock)
     progress.show("fifo, seed 0", 1, 4)
     assert stream.getvalue() == "\r\x1b[K[" + "=" * 6 + " " * 18 + "]  25 %  fifo, seed 0"
     progress.clear()
@@ -58,7 +58,7 @@ def test_progress_writes_over_its_own_line() -> None:
 
 def test_progress_is_written_no_faster_than_an_eye_follows() -> None:
     stream, clock = Terminal(), ManualClock()
-    progress = terminal.Progress(stream, clock)
+    progress = terminal.ProgressLine(stream, clock)
     for done in range(1000):
         progress.show("fifo", done, 1000)
         clock.advance(0.001)
@@ -67,7 +67,7 @@ def test_progress_is_written_no_faster_than_an_eye_follows() -> None:
 
 def test_progress_is_silent_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
-    progress = terminal.Progress(stream, ManualClock())
+    progress = terminal.ProgressLine(stream, ManualClock())
     progress.show("fifo", 1, 2)
     progress.clear()
     assert stream.getvalue() == ""

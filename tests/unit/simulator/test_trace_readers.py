@@ -10,9 +10,9 @@ from bireme.core.gangs import Task
 from bireme.core.gpus import GPU
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.acme import read_acme
-from bireme.simulator.traces.columns import CPU_MILLIS_PER_GPU, MEMORY_BYTES_PER_GPU, gang_of
 from bireme.simulator.traces.helios import read_helios
 from bireme.simulator.traces.philly import read_philly
+from bireme.simulator.traces.tables import CPU_MILLIS_PER_GPU, MEMORY_BYTES_PER_GPU, tasks_of_gpus
 from bireme.simulator.traces.tiresias import read_muri, read_tiresias
 from bireme.simulator.workload import Trace, TraceJob
 
@@ -67,21 +67,21 @@ def gpus(tasks: tuple[Task, ...]) -> tuple[int, int]:
 def test_a_job_is_cut_into_equal_replicas_that_fit_a_node(
     job_gpus: int, gpus_per_node: int, shape: tuple[int, int]
 ) -> None:
-    assert gpus(gang_of(job_gpus, gpus_per_node)) == shape
+    assert gpus(tasks_of_gpus(job_gpus, gpus_per_node)) == shape
 
 
 @given(job_gpus=st.integers(1, 500), gpus_per_node=st.integers(1, 16))
 def test_a_gang_has_all_its_gpus_in_the_fewest_equal_replicas_that_fit(
     job_gpus: int, gpus_per_node: int
 ) -> None:
-    replicas, each = gpus(gang_of(job_gpus, gpus_per_node))
+    replicas, each = gpus(tasks_of_gpus(job_gpus, gpus_per_node))
     assert replicas * each == job_gpus
     assert each <= gpus_per_node
     assert not any(job_gpus % size == 0 for size in range(each + 1, gpus_per_node + 1))
 
 
 def test_a_silent_trace_asks_for_cpu_and_memory_in_proportion_to_gpus() -> None:
-    (task,) = gang_of(16, 8)
+    (task,) = tasks_of_gpus(16, 8)
     request = dict(task.request)
     assert request["cpu"] == 8 * CPU_MILLIS_PER_GPU
     assert request["memory"] == 8 * MEMORY_BYTES_PER_GPU
@@ -89,13 +89,13 @@ def test_a_silent_trace_asks_for_cpu_and_memory_in_proportion_to_gpus() -> None:
 
 
 def test_what_a_trace_states_for_the_job_is_split_over_its_replicas_and_rounded_up() -> None:
-    (task,) = gang_of(24, 8, cpu_millis=10_000, memory_bytes=100)
+    (task,) = tasks_of_gpus(24, 8, cpu_millis=10_000, memory_bytes=100)
     assert (dict(task.request)["cpu"], dict(task.request)["memory"]) == (3334, 34)
 
 
 def test_nodes_without_gpus_are_refused() -> None:
     with pytest.raises(TraceError, match="gpus_per_node is 0; it must be at least 1"):
-        gang_of(1, 0)
+        tasks_of_gpus(1, 0)
 
 
 def test_philly_jobs_come_in_order_of_submission_counted_from_the_first(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from time import process_time
 
 import pytest
 
-from bireme.simulator.traces.columns import NO_GPUS, NO_RUN_TIME, NOT_RUN, NOT_SUBMITTED
 from bireme.simulator.traces.pai import HEADERS
 from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.traces.tables import read_header
+from bireme.simulator.traces.tables import NO_GPUS, NO_RUN_TIME, NOT_RUN, NOT_SUBMITTED, read_header
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 POLLUX = "pollux/pollux_osdi21_traces.tar.gz"

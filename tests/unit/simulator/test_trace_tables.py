@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.tables import Table, read_table, unpacked
+from bireme.simulator.traces.tables import CsvTable, read_table, unpacked
 
 TEXT = "id,gpus,when,note\na,2,2020-01-01 00:00:10,x\nb,0,2020-01-01 00:00:00+00:00,y\n"
 
@@ -33,7 +33,7 @@ def archive(folder: Path, **members: str) -> Path:
     return path
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> CsvTable:
     return read_table(path, ("id", "gpus"), optional=("when", "missing"))
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bireme.core.queues import Queue
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.windows import window
+from bireme.simulator.traces.sources import window
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 

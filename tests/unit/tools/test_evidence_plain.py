@@ -5,7 +5,7 @@ from bireme.core.policy import Policy
 from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Conduct, Decide, simulate
+from bireme.simulator.simulation import Decide, SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace, lifetimes, record_of
@@ -20,8 +20,10 @@ BLOCKED = (
 
 
 def run(decide: Decide, *jobs: TraceJob, policy: Policy = FIFO, seconds: float = 0.0) -> Outcome:
-    conduct = Conduct(decide=decide, takes_shortcuts=False, verifies=True, round_seconds=seconds)
-    return simulate(a_trace(*jobs), (a_node("n0", 4),), policy, conduct=conduct)
+    config = SimulationConfig(
+        decide=decide, takes_shortcuts=False, verifies=True, round_seconds=seconds
+    )
+    return simulate(a_trace(*jobs), (a_node("n0", 4),), policy, config=config)
 
 
 def test_strictly_nobody_passes_a_blocked_gang() -> None:

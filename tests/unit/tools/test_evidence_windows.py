@@ -8,7 +8,7 @@ import pytest
 from benchmarks.simulations import windows
 from bireme.simulator.errors import TraceError
 from bireme.simulator.loads import gpus, made, offered_gpus, stretch
-from bireme.simulator.workload import knowing
+from bireme.simulator.workload import with_true_estimates
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace
 
@@ -56,7 +56,7 @@ def test_a_trace_that_brings_nodes_is_run_on_the_first_of_them() -> None:
 
 
 def test_known_run_times_are_the_truth() -> None:
-    jobs = knowing(TRACE).jobs
+    jobs = with_true_estimates(TRACE).jobs
     assert [job.estimated_seconds for job in jobs] == [50, 1000, 9]
 
 

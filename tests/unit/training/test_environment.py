@@ -56,7 +56,7 @@ def a_trace(*jobs: TraceJob) -> Trace:
 
 
 def times(records: Sequence[JobRecord]) -> list[tuple[object, ...]]:
-    return [(r.job.name, r.started, r.finished, r.spans, r.reserved_start) for r in records]
+    return [(r.job.name, r.started, r.finished, r.segments, r.reserved_start) for r in records]
 
 
 def simulated(trace: Trace, orderer: Orderer) -> Sequence[JobRecord]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-from bireme.simulator.comparison import Comparison, Estimate, Line
+from bireme.simulator.comparison import Comparison, Estimate, PolicyResult
 from bireme.simulator.metrics import KEYS, STATISTICS
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports import svg, terminal
@@ -240,18 +240,18 @@ def bars(comparison: Comparison, names: Sequence[str]) -> str:
     return "".join(
         _card(comparison, names, key, title)
         for key, title in MAIN.items()
-        if any(line.means[key].mean for line in comparison.lines if key in line.means)
+        if any(line.means[key].mean for line in comparison.results if key in line.means)
     )
 
 
 def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) -> str:
-    shown = [line.means[key] for line in comparison.lines if key in line.means]
+    shown = [line.means[key] for line in comparison.results if key in line.means]
     most = max(max(one.mean, one.high or 0.0) for one in shown)
     lead = terminal.best(comparison, key)
     better = "higher is better" if key in terminal.HIGHER_IS_BETTER else ""
     rows = [
         _bar(number, name, line, key, most, line.policy in lead)
-        for number, (name, line) in enumerate(zip(names, comparison.lines, strict=True))
+        for number, (name, line) in enumerate(zip(names, comparison.results, strict=True))
     ]
     return (
         f'<div class="card"><h3 title="{escape(KEYS[key])}">{escape(title)}'
@@ -259,7 +259,7 @@ def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) ->
     )
 
 
-def _bar(number: int, name: str, line: Line, key: str, most: float, is_best: bool) -> str:
+def _bar(number: int, name: str, line: PolicyResult, key: str, most: float, is_best: bool) -> str:
     label = f'<span class="name" title="{escape(line.policy)}">{escape(name)}</span>'
     classes = f"bar p{number}{' best' if is_best else ''}"
     mean = line.means.get(key)
@@ -286,7 +286,7 @@ def table(comparison: Comparison, names: Sequence[str]) -> str:
     """All numbers, a row per key and a column per policy."""
     heads = [
         f'<th scope="col" class="p{number}" title="{escape(line.policy)}">{escape(name)}</th>'
-        for number, (name, line) in enumerate(zip(names, comparison.lines, strict=True))
+        for number, (name, line) in enumerate(zip(names, comparison.results, strict=True))
     ]
     bodies = []
     for title, keys in _GROUPS.items():
@@ -300,7 +300,7 @@ def table(comparison: Comparison, names: Sequence[str]) -> str:
 def _row(comparison: Comparison, key: str, label: str) -> str:
     lead = terminal.best(comparison, key)
     cells = []
-    for number, line in enumerate(comparison.lines):
+    for number, line in enumerate(comparison.results):
         classes = f"p{number}{' best' if line.policy in lead else ''}"
         cells.append(f'<td class="{classes}">{_cell(line.means.get(key), key)}</td>')
     says = escape(f"{key}: {KEYS[key]}")
@@ -325,7 +325,7 @@ def interval(mean: Estimate, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PageContent:
     """What the page is about.
 
     Attributes:
@@ -344,10 +344,10 @@ class Report:
     @property
     def names(self) -> list[str]:
         """The policies without the parts they share."""
-        return terminal.short_names([line.policy for line in self.comparison.lines])
+        return terminal.short_names([line.policy for line in self.comparison.results])
 
 
-def render(report: Report) -> str:
+def render(report: PageContent) -> str:
     """The page, as text of UTF-8."""
     title = escape(report.comparison.trace)
     return (
@@ -360,7 +360,7 @@ def render(report: Report) -> str:
     )
 
 
-def _opening(report: Report) -> str:
+def _opening(report: PageContent) -> str:
     comparison = report.comparison
     jobs = len(report.outcomes[0].jobs)
     seeds = comparison.seeds
@@ -368,7 +368,8 @@ def _opening(report: Report) -> str:
         f"{terminal.plural(jobs, 'job')} on "
         f"{terminal.plural(len(report.gpus_by_node), 'node')} with "
         f"{terminal.plural(report.outcomes[0].total_gpus, 'GPU')}, "
-        f"{terminal.plural(len(comparison.lines), 'policy')}, {terminal.plural(len(seeds), 'seed')}"
+        f"{terminal.plural(len(comparison.results), 'policy')}, "
+        f"{terminal.plural(len(seeds), 'seed')}"
     )
     notes = [f'<p class="caveat">{escape(text)}</p>' for text in terminal.caveats(comparison)]
     return (
@@ -378,9 +379,9 @@ def _opening(report: Report) -> str:
     )
 
 
-def _finding(report: Report) -> str:
+def _finding(report: PageContent) -> str:
     """The policy with the lowest mean completion time, and its ratio to the first."""
-    lines = dict(zip(report.names, report.comparison.lines, strict=True))
+    lines = dict(zip(report.names, report.comparison.results, strict=True))
     key = "mean_jct_seconds"
     known = {name: line for name, line in lines.items() if key in line.means}
     if not known:
@@ -393,7 +394,7 @@ def _finding(report: Report) -> str:
     return f"{found}, {terminal.ratio(line.ratios[key].mean)} that of {first}."
 
 
-def _numbers(report: Report) -> str:
+def _numbers(report: PageContent) -> str:
     comparison, names = report.comparison, report.names
     seeds = comparison.seeds
     shown = f"Seed {seeds[0]}, and the ratio to {escape(names[0])}."
@@ -413,7 +414,7 @@ def _numbers(report: Report) -> str:
     )
 
 
-def _over_time(report: Report) -> str:
+def _over_time(report: PageContent) -> str:
     outcomes, names = report.outcomes, report.names
     legend = _legend(names)
     note = (
@@ -434,7 +435,7 @@ def _over_time(report: Report) -> str:
     )
 
 
-def _map(report: Report) -> str:
+def _map(report: PageContent) -> str:
     if not any(report.gpus_by_node.values()):
         return ""
     window = svg.choose(report.outcomes, report.gpus_by_node)
@@ -461,7 +462,7 @@ def _map(report: Report) -> str:
     )
 
 
-def _closing(report: Report) -> str:
+def _closing(report: PageContent) -> str:
     treated = [
         f"<dt>{count:,}</dt><dd>{escape(what)}</dd>" for what, count in report.treatments.items()
     ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from bireme.core.resources import FloatArray
 from bireme.simulator import metrics
-from bireme.simulator.outcome import JobRecord, Outcome, Span
+from bireme.simulator.outcome import JobRecord, Outcome, RunSegment
 from bireme.simulator.reports import terminal
 
 # Axes: from values to a place between 0 and 1, with ticks at round values.
@@ -133,7 +133,7 @@ def plot(across: Axis, up: Axis, layers: Iterable[str], *, height: int, says: st
 def labels(axis: Axis, side: str) -> str:
     """The ticks of an axis as text along ``side``, "left" or "bottom"."""
     return "".join(
-        f'<span style="{side}:{100 * place:.2f}%">{escape(label)}</span>'
+        f'<segment style="{side}:{100 * place:.2f}%">{escape(label)}</segment>'
         for place, (_, label) in zip(axis.share(_places(axis)), axis.ticks, strict=True)
         if label
     )
@@ -284,7 +284,7 @@ _SHADES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class GanttWindow:
     """What is shown: seconds after the start of the trace, and GPUs by node, in order."""
 
     began: float
@@ -294,17 +294,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """One span on one node."""
+    """One segment on one node."""
 
     job: int
     record: JobRecord
-    span: Span
+    segment: RunSegment
     gpus: int
 
 
-def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> Window:
+def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> GanttWindow:
     """The busiest hours and the nodes that worked most in them; all nodes when they are few."""
-    whole = Window(
+    whole = GanttWindow(
         earliest(outcomes),
         max(metrics.last_end(one) for one in outcomes),
         {name: gpus for name, gpus in gpus_by_node.items() if gpus},
@@ -322,54 +322,54 @@ def earliest(outcomes: Sequence[Outcome]) -> float:
     return min(metrics.first_submission(one) for one in outcomes)
 
 
-def _busiest(outcome: Outcome, whole: Window, seconds: float) -> Window:
+def _busiest(outcome: Outcome, whole: GanttWindow, seconds: float) -> GanttWindow:
     starts = np.linspace(whole.began, max(whole.began, whole.ended - seconds), 500)
     series = outcome.series
     busy = series.waiting if series.waiting.any() else series.used_gpus
     area = metrics.integral(series.times, busy, starts + seconds)
     began = float(starts[np.argmax(area - metrics.integral(series.times, busy, starts))])
-    window = Window(began, began + seconds, whole.gpus_by_node)
-    return Window(began, began + seconds, _hardest_working(outcome, window))
+    window = GanttWindow(began, began + seconds, whole.gpus_by_node)
+    return GanttWindow(began, began + seconds, _hardest_working(outcome, window))
 
 
-def _hardest_working(outcome: Outcome, window: Window) -> dict[str, int]:
+def _hardest_working(outcome: Outcome, window: GanttWindow) -> dict[str, int]:
     worked = dict.fromkeys(window.gpus_by_node, 0.0)
     for node, stays in _stays(outcome, window).items():
         for stay in stays:
-            held = min(stay.span.ended, window.ended) - max(stay.span.began, window.began)
+            held = min(stay.segment.ended, window.ended) - max(stay.segment.began, window.began)
             worked[node] += held * stay.gpus
     most = sorted(worked, key=lambda node: -worked[node])[:MOST_NODES]
     return {node: gpus for node, gpus in window.gpus_by_node.items() if node in most}
 
 
-def _is_crowded(outcomes: Sequence[Outcome], window: Window) -> bool:
+def _is_crowded(outcomes: Sequence[Outcome], window: GanttWindow) -> bool:
     bars = max(sum(map(len, _stays(one, window).values())) for one in outcomes)
     return bars > MOST_SPANS_PER_NODE * len(window.gpus_by_node)
 
 
-def _stays(outcome: Outcome, window: Window) -> dict[str, list[_Stay]]:
+def _stays(outcome: Outcome, window: GanttWindow) -> dict[str, list[_Stay]]:
     """What is seen of each node of the window, in order of begin; stays without a GPU are not."""
     found: dict[str, list[_Stay]] = {node: [] for node in window.gpus_by_node}
     for job, record in enumerate(outcome.jobs):
-        for span in record.spans:
-            if span.began < window.ended and span.ended > window.began:
-                for node, gpus in _gpus_by_node(record, span).items():
+        for segment in record.segments:
+            if segment.began < window.ended and segment.ended > window.began:
+                for node, gpus in _gpus_by_node(record, segment).items():
                     if gpus and node in found:
-                        found[node].append(_Stay(job, record, span, gpus))
+                        found[node].append(_Stay(job, record, segment, gpus))
     for stays in found.values():
-        stays.sort(key=lambda stay: (stay.span.began, stay.job))
+        stays.sort(key=lambda stay: (stay.segment.began, stay.job))
     return found
 
 
-def _gpus_by_node(record: JobRecord, span: Span) -> dict[str, int]:
+def _gpus_by_node(record: JobRecord, segment: RunSegment) -> dict[str, int]:
     gpus = metrics.gpus_by_task(record.job)
     held: dict[str, int] = {}
-    for task, node, count in span.places:
+    for task, node, count in segment.places:
         held[node] = held.get(node, 0) + gpus[task] * count
     return held
 
 
-def panel(outcome: Outcome, window: Window, name: str) -> str:
+def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
     """The map of one policy."""
     rows = len(window.gpus_by_node)
     least, most = _ROW_PIXELS
@@ -380,7 +380,7 @@ def panel(outcome: Outcome, window: Window, name: str) -> str:
     for row, (node, gpus) in enumerate(window.gpus_by_node.items()):
         top = row * (high + _GAP_PIXELS)
         drawing.append(box(0, top, SIDE, high, "idle"))
-        node_labels.append(f'<span style="top:{top + high / 2:.0f}px">{escape(node)}</span>')
+        node_labels.append(f'<segment style="top:{top + high / 2:.0f}px">{escape(node)}</segment>')
         for stay, lanes in _in_lanes(stays[node], gpus):
             drawing.append(_bar(stay, lanes, top, high / gpus, window))
     across = seconds(0.0, window.ended - window.began)
@@ -399,26 +399,26 @@ def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[i
     """Each stay with the lanes it takes, the lowest that are free at its begin."""
     free_from = [-np.inf] * gpus
     for stay in stays:
-        free = [lane for lane in range(gpus) if free_from[lane] <= stay.span.began]
+        free = [lane for lane in range(gpus) if free_from[lane] <= stay.segment.began]
         lanes = free[: stay.gpus]
         for lane in lanes:
-            free_from[lane] = stay.span.ended
+            free_from[lane] = stay.segment.ended
         yield stay, lanes
 
 
-def _bar(stay: _Stay, lanes: Sequence[int], top: float, lane: float, window: Window) -> str:
+def _bar(stay: _Stay, lanes: Sequence[int], top: float, lane: float, window: GanttWindow) -> str:
     across = Axis(window.began, window.ended, ())
-    left, right = SIDE * across.share(np.array([stay.span.began, stay.span.ended]))
+    left, right = SIDE * across.share(np.array([stay.segment.began, stay.segment.ended]))
     runs = [
         box(left, top + first * lane, right - left, count * lane)
         for first, count in _neighbours(lanes)
     ]
-    if stay.span.ended_by in ("preempted", "node lost") and stay.span.ended <= window.ended:
+    if stay.segment.ended_by in ("preempted", "node lost") and stay.segment.ended <= window.ended:
         runs += [
             box(right - 2, top + first * lane, 2, count * lane, "cut")
             for first, count in _neighbours(lanes)
         ]
-    nodes = len(_gpus_by_node(stay.record, stay.span))
+    nodes = len(_gpus_by_node(stay.record, stay.segment))
     kind = f"gang g{stay.job % _COLOURS}" if nodes > 1 else f"solo s{stay.job % _SHADES}"
     return f'<g class="{kind}"><title>{escape(_told(stay, nodes))}</title>{"".join(runs)}</g>'
 
@@ -435,10 +435,10 @@ def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _told(stay: _Stay, nodes: int) -> str:
-    span, job = stay.span, stay.record.job
-    gpus = sum(_gpus_by_node(stay.record, span).values())
+    segment, job = stay.segment, stay.record.job
+    gpus = sum(_gpus_by_node(stay.record, segment).values())
     return (
         f"{job.name}: {terminal.plural(gpus, 'GPU')} on {terminal.plural(nodes, 'node')}, "
-        f"{terminal.duration(span.ended - span.began)}, {span.ended_by}; "
-        f"began {terminal.duration(span.began - job.submitted)} after submission"
+        f"{terminal.duration(segment.ended - segment.began)}, {segment.ended_by}; "
+        f"began {terminal.duration(segment.began - job.submitted)} after submission"
     )

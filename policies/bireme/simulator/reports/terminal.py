@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TextIO, TypeAlias
 
-from bireme.simulator.comparison import Comparison, Line
+from bireme.simulator.comparison import Comparison, PolicyResult
 from bireme.simulator.metrics import KEYS
 from bireme.tables import aligned
 
@@ -98,7 +98,7 @@ LOWER_IS_BETTER: Final = frozenset(
 
 def best(comparison: Comparison, key: str) -> frozenset[str]:
     """The policies with the best mean of ``key``; none where none is better or all are equal."""
-    means = {line.policy: line.means[key].mean for line in comparison.lines if key in line.means}
+    means = {line.policy: line.means[key].mean for line in comparison.results if key in line.means}
     if key not in HIGHER_IS_BETTER | LOWER_IS_BETTER or len(set(means.values())) < 2:
         return frozenset()
     lead = (max if key in HIGHER_IS_BETTER else min)(means.values())
@@ -108,15 +108,15 @@ def best(comparison: Comparison, key: str) -> frozenset[str]:
 def caveats(comparison: Comparison) -> Sequence[str]:
     """What a reader must know before trusting the numbers, in sentences."""
     found = []
-    finished = {line.means["finished"].mean for line in comparison.lines}
+    finished = {line.means["finished"].mean for line in comparison.results}
     if len(finished) > 1:
         found.append(
             "The policies did not finish the same number of jobs: waits, completion times, "
             "slowdowns and fairness are over those that each did start or finish."
         )
-    elif any(line.means["finished"].mean < line.means["jobs"].mean for line in comparison.lines):
+    elif any(line.means["finished"].mean < line.means["jobs"].mean for line in comparison.results):
         found.append("Some jobs did not finish; they count in no completion time.")
-    for line in comparison.lines:
+    for line in comparison.results:
         if line.means["fallbacks"].mean:
             cycles = count(line.means["fallbacks"].mean)
             found.append(
@@ -167,11 +167,11 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
 
     ``columns`` are the keys of metrics to show, with their headings.
     """
-    names = short_names([line.policy for line in comparison.lines])
+    names = short_names([line.policy for line in comparison.results])
     header = ["policy", *columns.values(), "JCT ratio"]
     rows = [
         [name, *(_cell(line, key) for key in columns), _ratio(line)]
-        for name, line in zip(names, comparison.lines, strict=True)
+        for name, line in zip(names, comparison.results, strict=True)
     ]
     notes = ["", f"JCT: job completion time; its ratio is that of the means, to {names[0]}'s."]
     if len(comparison.seeds) > 1:
@@ -180,7 +180,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
 
 
-class Progress:
+class ProgressLine:
     """One line of ``stream`` that is written over and over; silent where it is no terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
@@ -206,11 +206,11 @@ class Progress:
             self._stream.flush()
 
 
-def _cell(line: Line, key: str) -> str:
+def _cell(line: PolicyResult, key: str) -> str:
     return worded(key)(line.means[key].mean) if key in line.means else "none"
 
 
-def _ratio(line: Line) -> str:
+def _ratio(line: PolicyResult) -> str:
     estimate = line.ratios.get(_RATIO)
     if estimate is None:
         return "none"

@@ -11,8 +11,14 @@ is ``end_time - start_time``: the README says ``duration`` is that, but in its o
 from math import isnan
 from pathlib import Path
 
-from bireme.simulator.traces.columns import MEMORY_BYTES_PER_GPU, JobColumns, gang_of, trace_of
-from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.traces.tables import (
+    MEMORY_BYTES_PER_GPU,
+    CsvTable,
+    JobColumns,
+    read_table,
+    tasks_of_gpus,
+    trace_of,
+)
 from bireme.simulator.workload import Trace
 
 COLUMNS = (
@@ -39,11 +45,11 @@ def read_acme(path: Path, *, gpus_per_node: int = 8) -> Trace:
         path.name,
         table,
         columns,
-        lambda row: gang_of(gpus[row], gpus_per_node, 1000 * cores[row], memory_bytes[row]),
+        lambda row: tasks_of_gpus(gpus[row], gpus_per_node, 1000 * cores[row], memory_bytes[row]),
     )
 
 
-def _memory_bytes(table: Table, gpus: list[int]) -> list[int]:
+def _memory_bytes(table: CsvTable, gpus: list[int]) -> list[int]:
     """Of the whole job: what its pods were given (Kalos), or the amount per GPU (Seren, blank)."""
     if "mem_per_pod_GB" not in table.columns:
         return [count * MEMORY_BYTES_PER_GPU for count in gpus]

@@ -21,13 +21,12 @@ from bireme.core.times import HOUR
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.simulator.physics.tables import ElasticFlowTable, GavelTable
-from bireme.simulator.traces.columns import gang_of
 from bireme.simulator.traces.generators import (
     draw_sizes,
     in_order,
     require_positive,
 )
-from bireme.simulator.traces.tables import Table, shown
+from bireme.simulator.traces.tables import CsvTable, shown, tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 
 _SIZES: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
@@ -77,7 +76,7 @@ def _job(
     """One job, of a replica for each GPU; it does its steps in ``seconds`` on the fewest nodes."""
     law = table.speed(kind, gpu, gpus_per_node)
     steps = seconds * law.steps_per_second({"worker": gpus}, ceil(gpus / gpus_per_node))
-    tasks = gang_of(gpus, 1)
+    tasks = tasks_of_gpus(gpus, 1)
     return TraceJob(name, submitted, tasks, seconds, speed=law, steps=steps, application=kind)
 
 
@@ -92,7 +91,7 @@ def _job(
 # on the GPUs it asks for.
 
 
-def laws_of(table: Table, folder: Path) -> list[MeasuredSpeed]:
+def laws_of(table: CsvTable, folder: Path) -> list[MeasuredSpeed]:
     """The law of every row, from its ``model_name`` and ``batch_size`` and the files in ``folder``.
 
     Raises TraceError naming the row where its model, or its batch size, was not measured.

@@ -17,7 +17,7 @@ from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import DAY, HOUR
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import gang_of
+from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 
 _SIZES: Final = "1:0.7,2:0.1,4:0.1,8:0.05,16:0.05"
@@ -103,12 +103,12 @@ def adversarial(
         small_seconds=small_seconds, large_gpus=large_gpus, large_seconds=large_seconds
     )
     gap_seconds = small_seconds * small_gpus / (cluster_gpus * load)
-    small = gang_of(small_gpus, gpus_per_node)
+    small = tasks_of_gpus(small_gpus, gpus_per_node)
     crowd = [
         TraceJob(f"small-{i + 1}", i * gap_seconds, small, small_seconds, user="crowd")
         for i in range(jobs)
     ]
-    gang = gang_of(large_gpus, gpus_per_node)
+    gang = tasks_of_gpus(large_gpus, gpus_per_node)
     large = TraceJob("large", small_seconds, gang, large_seconds, user="patient")
     return in_order("adversarial", [*crowd, large])
 
@@ -176,7 +176,7 @@ def gpu_trace(
     """Jobs ``job-1, job-2, ...`` from arrays of shape (jobs,), ``times`` ascending."""
     rows = zip(times.tolist(), gpus.tolist(), run_seconds.tolist(), users.tolist(), strict=True)
     jobs = [
-        TraceJob(f"job-{i}", time, gang_of(size, gpus_per_node), run, user=f"user-{user + 1}")
+        TraceJob(f"job-{i}", time, tasks_of_gpus(size, gpus_per_node), run, user=f"user-{user + 1}")
         for i, (time, size, run, user) in enumerate(rows, start=1)
     ]
     return in_order(name, jobs, nodes)

@@ -9,8 +9,7 @@ Jobs without GPUs are left out, as HeliosArtifact does (``framework/QSSF Service
 
 from pathlib import Path
 
-from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
-from bireme.simulator.traces.tables import read_table
+from bireme.simulator.traces.tables import JobColumns, read_table, tasks_of_gpus, trace_of
 from bireme.simulator.workload import Trace
 
 COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
@@ -32,5 +31,5 @@ def read_helios(path: Path, *, gpus_per_node: int = 8) -> Trace:
         path.name,
         table,
         columns,
-        lambda row: gang_of(gpus[row], gpus_per_node, 1000 * cores[row]),
+        lambda row: tasks_of_gpus(gpus[row], gpus_per_node, 1000 * cores[row]),
     )

@@ -18,8 +18,7 @@ from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import PODS_PER_NODE, JobColumns, trace_of
-from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.traces.tables import PODS_PER_NODE, CsvTable, JobColumns, read_table, trace_of
 from bireme.simulator.workload import Trace
 
 SHARED: Final = "share of a GPU, rounded up to a whole one"
@@ -66,7 +65,7 @@ def read_openb(
 
 
 def _times(
-    table: Table, interval_seconds: float, run_seconds: float
+    table: CsvTable, interval_seconds: float, run_seconds: float
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Submission and run time of every pod, in seconds."""
     if run_seconds > 0 and interval_seconds >= 0:

@@ -19,8 +19,16 @@ from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, Request, request_of
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import PODS_PER_NODE, JobColumns, trace_of
-from bireme.simulator.traces.tables import count, each_row, number, read_header, read_table
+from bireme.simulator.traces.tables import (
+    PODS_PER_NODE,
+    JobColumns,
+    count,
+    each_row,
+    number,
+    read_header,
+    read_table,
+    trace_of,
+)
 from bireme.simulator.workload import Trace
 
 HEADERS: Final = {

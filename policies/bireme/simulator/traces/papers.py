@@ -15,7 +15,6 @@ from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import POOL_LABEL, parse_nodes, pools
-from bireme.simulator.traces.columns import PODS_PER_NODE
 from bireme.simulator.traces.generators import (
     draw_durations,
     draw_sizes,
@@ -25,6 +24,7 @@ from bireme.simulator.traces.generators import (
     require_positive,
     require_share,
 )
+from bireme.simulator.traces.tables import PODS_PER_NODE
 from bireme.simulator.workload import Trace, TraceJob
 
 _GIB: Final = 2**30

@@ -12,8 +12,14 @@ from pathlib import Path
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces import gavel
-from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
-from bireme.simulator.traces.tables import Table, read_header, read_table
+from bireme.simulator.traces.tables import (
+    CsvTable,
+    JobColumns,
+    read_header,
+    read_table,
+    tasks_of_gpus,
+    trace_of,
+)
 from bireme.simulator.workload import Trace
 
 WHOLE = ("timestamp", "duration", "num_gpus", "cluster")
@@ -32,7 +38,7 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trac
     table = read_table(path, ONE_CLUSTER if is_one else WHOLE)
     columns = _one_cluster(table) if is_one else _whole(table)
     gpus = columns.gpus or ()
-    return trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], gpus_per_node))
+    return trace_of(path.name, table, columns, lambda row: tasks_of_gpus(gpus[row], gpus_per_node))
 
 
 def _elastic(path: Path, speeds: Path, is_one: bool) -> Trace:
@@ -45,12 +51,12 @@ def _elastic(path: Path, speeds: Path, is_one: bool) -> Trace:
     columns = _one_cluster(table)
     gpus = columns.gpus or ()
     law_of = dict(zip(columns.names, gavel.laws_of(table, speeds), strict=True))
-    trace = trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], 1))
+    trace = trace_of(path.name, table, columns, lambda row: tasks_of_gpus(gpus[row], 1))
     jobs = (gavel.elastic(job, law_of[job.name]) for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 
 
-def _whole(table: Table) -> JobColumns:
+def _whole(table: CsvTable) -> JobColumns:
     return JobColumns(
         names=[f"job-{line - 1}" for line in table.lines],
         submitted=table.times("timestamp"),
@@ -60,7 +66,7 @@ def _whole(table: Table) -> JobColumns:
     )
 
 
-def _one_cluster(table: Table) -> JobColumns:
+def _one_cluster(table: CsvTable) -> JobColumns:
     return JobColumns(
         names=[f"job-{name}" for name in table.texts("job_id")],
         submitted=table.numbers("submit_time"),

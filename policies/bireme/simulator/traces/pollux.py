@@ -17,8 +17,15 @@ from typing import Final, cast
 
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.goodput import PolluxSpeed
-from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
-from bireme.simulator.traces.tables import Table, read_table, shown, unpacked
+from bireme.simulator.traces.tables import (
+    CsvTable,
+    JobColumns,
+    read_table,
+    shown,
+    tasks_of_gpus,
+    trace_of,
+    unpacked,
+)
 from bireme.simulator.workload import Trace, TraceJob
 
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -55,13 +62,13 @@ def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
         applications=table.texts("application"),
     )
     name = f"{path.parent.name}/{path.name}"  # the folder tells the load
-    trace = trace_of(name, table, columns, lambda row: gang_of(sizes[row], 1))
+    trace = trace_of(name, table, columns, lambda row: tasks_of_gpus(sizes[row], 1))
     law_of = dict(zip(columns.names, laws, strict=True))
     jobs = [replace(j, speed=law_of[j.name], steps=law_of[j.name].steps) for j in trace.jobs]
     return replace(trace, jobs=tuple(jobs if mode == "rigid" else map(_elastic, jobs)))
 
 
-def _laws(table: Table, folder: Path, mode: str) -> list[PolluxSpeed]:
+def _laws(table: CsvTable, folder: Path, mode: str) -> list[PolluxSpeed]:
     """The law of every row; equal applications and batch sizes share one object."""
     application = cache(lambda name: PolluxSpeed.load(folder / name))
     law = cache(lambda name, batch: replace(application(name), batch=batch))
@@ -81,7 +88,7 @@ def _laws(table: Table, folder: Path, mode: str) -> list[PolluxSpeed]:
     return laws
 
 
-def _run_seconds(table: Table, row: int, law: PolluxSpeed, replicas: int) -> float:
+def _run_seconds(table: CsvTable, row: int, law: PolluxSpeed, replicas: int) -> float:
     """Seconds of the whole training on the fewest nodes; NaN for a job without replicas."""
     if replicas == 0:
         return nan

@@ -19,7 +19,7 @@ from bireme.core.times import DAY
 from bireme.forecasting.series import Series, filled, gaps
 from bireme.simulator.errors import TraceError
 from bireme.simulator.reports.terminal import duration, plural
-from bireme.simulator.traces.tables import MOST, Table, read_header, read_table, shown
+from bireme.simulator.traces.tables import MOST, CsvTable, read_header, read_table, shown
 
 REDUCTIONS: Final = ("mean", "sum", "max", "count")
 """How the rows of an interval become its value; ``count`` needs no column."""
@@ -114,7 +114,7 @@ def read_series(
     return ReadSeries(series, name, (*found.notes, *notes))
 
 
-def _table(path: Path) -> Table:
+def _table(path: Path) -> CsvTable:
     """All columns; those of a file without a header are called column 1, column 2 and so on."""
     first = read_header(path)
     header = [f"column {at + 1}" for at in range(len(first))] if all(map(_is_value, first)) else ()
@@ -148,12 +148,12 @@ def _is_time(cell: str) -> bool:
     return True
 
 
-def _times(table: Table) -> str | None:
+def _times(table: CsvTable) -> str | None:
     """The first column that holds times; None where no column does."""
     return next((name for name in table.header if _is_time(table.columns[name][0])), None)
 
 
-def _column(table: Table, asked: str | None, times: str | None) -> str:
+def _column(table: CsvTable, asked: str | None, times: str | None) -> str:
     """The name of the column that ``asked`` names, or of the only one there is to choose."""
     names = table.header
     if asked in names:
@@ -167,7 +167,7 @@ def _column(table: Table, asked: str | None, times: str | None) -> str:
     raise TraceError(f"{table.file}: {told} name one of {shown(', '.join(rest))}, or its number")
 
 
-def _moments(table: Table, name: str) -> FloatArray:
+def _moments(table: CsvTable, name: str) -> FloatArray:
     times = np.array(table.times(name))
     missing = np.flatnonzero(np.isnan(times))
     if missing.size:
@@ -179,7 +179,7 @@ def _moments(table: Table, name: str) -> FloatArray:
 
 
 def _as_listed(
-    table: Table, values: FloatArray, step_seconds: int | None, reduce: str
+    table: CsvTable, values: FloatArray, step_seconds: int | None, reduce: str
 ) -> _Intervals:
     if reduce == "count":
         raise TraceError(f"{table.file}: no column holds times, so rows cannot be counted by them")

@@ -1,4 +1,8 @@
-"""Tables of published traces: CSV text, plain, gzipped or a member of a tar archive.
+"""Tables of published traces, and how their rows become jobs: what every reader shares.
+
+:func:`read_table` reads CSV text, plain, gzipped or a member of a tar archive; :func:`trace_of`
+puts its rows in order of submission, counted from the first one. Rows that cannot be simulated are
+left out and counted, each under the first treatment that fits it.
 
 A path may lead into an archive as if it were a folder: ``traces.tar.gz/workloads/one.csv``. What
 a file is, is seen from its content, never from its name. Cells are read by column, because then a
@@ -10,19 +14,27 @@ import difflib
 import gzip
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import TextIOWrapper
-from itertools import chain
-from math import inf, isfinite, nan
+from itertools import chain, pairwise
+from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Final, cast
 
+from bireme.core.gangs import Task
+from bireme.core.gpus import GPU
+from bireme.core.nodes import Node
+from bireme.core.queues import Queue
+from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.simulator.errors import TraceError
+from bireme.simulator.workload import Trace, TraceJob
 
 MOST: Final = 1_000_000
 """A count above it is a damaged row, not a job."""
@@ -32,7 +44,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CsvTable:
     """The columns of a file that a reader asked for, as text, in the order of the file.
 
     Attributes:
@@ -93,7 +105,7 @@ def read_header(path: Path) -> tuple[str, ...]:
 
 def read_table(
     path: Path, required: Sequence[str], optional: Sequence[str] = (), header: Sequence[str] = ()
-) -> Table:
+) -> CsvTable:
     """The columns ``required`` and, where the file has them, ``optional``.
 
     ``header`` names the columns of a file that comes without a header line. Raises
@@ -104,7 +116,7 @@ def read_table(
     rows = list(each_row(path, wanted, header))
     columns = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(wanted)
     lines = [line for line, _ in rows]
-    return Table(str(path), names, lines, dict(zip(wanted, columns, strict=True)))
+    return CsvTable(str(path), names, lines, dict(zip(wanted, columns, strict=True)))
 
 
 def each_row(
@@ -285,3 +297,146 @@ def _member(tar: tarfile.TarFile, archive: Path, path: Path) -> IO[bytes]:
             f"as in {archive}/{near[0]}"
         )
     return cast(IO[bytes], tar.extractfile(files[wanted]))
+
+
+# --- From columns to a trace --------------------------------------------------------------------
+
+NOT_SUBMITTED: Final = "no submission time, left out"
+NOT_RUN: Final = "no start or no end, left out"
+NO_RUN_TIME: Final = "run time not above zero, left out"
+NO_GPUS: Final = "zero GPUs, left out"
+UNSORTED: Final = "submitted before the row above, sorted in"
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumns:
+    """The jobs of a table: one entry a row, in the order of the file.
+
+    Attributes:
+        names: Unique in the table.
+        submitted: Seconds from any origin; NaN where the table does not say.
+        run_seconds: NaN where the job never started or never ended.
+        gpus: Of the whole job; None keeps jobs without GPUs.
+        users, queues, applications, priorities: None where the table has none.
+    """
+
+    names: Sequence[str]
+    submitted: Sequence[float]
+    run_seconds: Sequence[float]
+    gpus: Sequence[int] | None = None
+    users: Sequence[str] | None = None
+    queues: Sequence[str] | None = None
+    applications: Sequence[str] | None = None
+    priorities: Sequence[int] | None = None
+
+
+def trace_of(
+    name: str,
+    table: CsvTable,
+    columns: JobColumns,
+    tasks_of: Callable[[int], tuple[Task, ...]],
+    *,
+    nodes: Sequence[Node] = (),
+    treatments: Counter[str] | None = None,
+) -> Trace:
+    """Return the trace of ``columns``; ``tasks_of(row)`` gives the tasks of a row.
+
+    Raises TraceError when two rows share a name or none is left.
+    """
+    counts = Counter(treatments or {})
+    kept = _kept(table, columns, counts)
+    start = columns.submitted[kept[0]]
+    jobs = tuple(_job(columns, row, start, tasks_of(row)) for row in kept)
+    queues = tuple(Queue(queue) for queue in sorted({job.queue for job in jobs}))
+    return Trace(name, jobs, dict(sorted(counts.items())), tuple(nodes), queues)
+
+
+def _kept(table: CsvTable, columns: JobColumns, counts: Counter[str]) -> list[int]:
+    """Return the rows that can be simulated, by submission; count the others in ``counts``."""
+    _check_names(table, columns.names)
+    gpus = columns.gpus if columns.gpus is not None else [1] * len(table)
+    flaws = list(map(_flaw, columns.submitted, columns.run_seconds, gpus))
+    counts.update(flaw for flaw in flaws if flaw)
+    kept = [row for row, flaw in enumerate(flaws) if not flaw]
+    if not kept:
+        reasons = ", ".join(f"{count} rows: {what}" for what, count in sorted(counts.items()))
+        raise TraceError(
+            f"{table.file}: no job is left of {len(table)} rows ({reasons}); name a file with a "
+            "job that ran on GPUs"
+        )
+    submitted = columns.submitted
+    late = sum(submitted[after] < submitted[before] for before, after in pairwise(kept))
+    counts.update({UNSORTED: late} if late else {})
+    return sorted(kept, key=submitted.__getitem__)
+
+
+def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
+    if gpus == 0:
+        return NO_GPUS
+    if isnan(run_seconds):
+        return NOT_RUN
+    if run_seconds <= 0:
+        return NO_RUN_TIME
+    return NOT_SUBMITTED if isnan(submitted) else ""
+
+
+def _check_names(table: CsvTable, names: Sequence[str]) -> None:
+    if len(set(names)) == len(names):
+        return
+    seen: dict[str, int] = {}
+    for line, name in zip(table.lines, names, strict=True):
+        if seen.setdefault(name, line) != line:
+            raise TraceError(
+                f"{table.file}, line {line}: job {shown(name)} is on line {seen[name]} already; "
+                "take one of them out"
+            )
+
+
+def _job(columns: JobColumns, row: int, start: float, tasks: tuple[Task, ...]) -> TraceJob:
+    return TraceJob(
+        name=columns.names[row],
+        submitted=columns.submitted[row] - start,
+        tasks=tasks,
+        duration_seconds=columns.run_seconds[row],
+        user=columns.users[row] if columns.users else "",
+        queue=columns.queues[row] if columns.queues else "default",
+        priority=columns.priorities[row] if columns.priorities else 0,
+        application=columns.applications[row] if columns.applications else "",
+    )
+
+
+# --- From GPU counts to tasks -------------------------------------------------------------------
+
+CPU_MILLIS_PER_GPU: Final = 4_000
+MEMORY_BYTES_PER_GPU: Final = 16 * 2**30
+"""What a job asks per GPU where its trace does not say: about half of what the machines of the
+published traces have (8 to 32 cores and 32 to 128 GiB a GPU), so that GPUs stay what is scarce."""
+
+PODS_PER_NODE: Final = 110
+"""The kubelet's own default, for machines that a trace describes."""
+
+
+@lru_cache(maxsize=65_536)  # a trace repeats a few hundred shapes; equal gangs share one object
+def tasks_of_gpus(
+    gpus: int,
+    gpus_per_node: int,
+    cpu_millis: int | None = None,
+    memory_bytes: int | None = None,
+) -> tuple[Task, ...]:
+    """Return one task of equal workers with ``gpus`` in all.
+
+    Most traces say how many GPUs a job had, not how it was divided. It becomes equal replicas, each
+    of the largest divisor of ``gpus`` that fits a node of ``gpus_per_node``: 4 on nodes of 8 is one
+    replica, 16 is two of 8, 12 is two of 6.
+
+    ``cpu_millis`` and ``memory_bytes`` are of the whole job, split over the replicas and rounded
+    up; None takes the amounts per GPU above. Raises TraceError when ``gpus_per_node`` is below 1.
+    """
+    if gpus_per_node < 1:
+        raise TraceError(f"gpus_per_node is {gpus_per_node}; it must be at least 1")
+    size = next((s for s in range(min(gpus, gpus_per_node), 0, -1) if gpus % s == 0), 0)
+    replicas = gpus // size if size else 1
+    cpu = gpus * CPU_MILLIS_PER_GPU if cpu_millis is None else cpu_millis
+    memory = gpus * MEMORY_BYTES_PER_GPU if memory_bytes is None else memory_bytes
+    request = {GPU: size, CPU: -(-cpu // replicas), MEMORY: -(-memory // replicas), PODS: 1}
+    return (Task("worker", replicas, request_of(request)),)

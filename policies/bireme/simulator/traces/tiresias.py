@@ -10,8 +10,7 @@ wrong by a thousand, so each reader refuses the other's file.
 from pathlib import Path
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.columns import JobColumns, gang_of, trace_of
-from bireme.simulator.traces.tables import Table, read_table
+from bireme.simulator.traces.tables import CsvTable, JobColumns, read_table, tasks_of_gpus, trace_of
 from bireme.simulator.workload import Trace
 
 TIRESIAS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
@@ -36,7 +35,7 @@ def read_muri(path: Path, *, gpus_per_node: int = 8) -> Trace:
 
 
 def _read(
-    path: Path, table: Table, per_second: float, priorities: list[int] | None, gpus_per_node: int
+    path: Path, table: CsvTable, per_second: float, priorities: list[int] | None, gpus_per_node: int
 ) -> Trace:
     gpus = table.counts("num_gpu")
     columns = JobColumns(
@@ -47,4 +46,4 @@ def _read(
         applications=table.texts("model_name"),
         priorities=priorities,
     )
-    return trace_of(path.name, table, columns, lambda row: gang_of(gpus[row], gpus_per_node))
+    return trace_of(path.name, table, columns, lambda row: tasks_of_gpus(gpus[row], gpus_per_node))

@@ -26,8 +26,8 @@ from bireme.rl.encoders import das_inputs
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import OVER_NODES, OVER_RACKS, MachineLaw, interference
-from bireme.simulator.traces.columns import gang_of
 from bireme.simulator.traces.generators import draw_durations, draw_sizes, parse_sizes
+from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.training.worlds import Actions, Array, Observation, Step
 
@@ -152,7 +152,7 @@ def trace_of(sample: Sample) -> Trace:
         TraceJob(
             name=f"job-{index:05d}",
             submitted=submitted,
-            tasks=gang_of(gpus, 1),
+            tasks=tasks_of_gpus(gpus, 1),
             duration_seconds=run_seconds,
             user=f"user-{user + 1}",
             estimated_seconds=estimated_seconds,
@@ -171,7 +171,7 @@ def physics_of(sample: Sample) -> Physics:
 
 # Many clouds at once: jobs that run on machines, events that move each cloud's clock.
 #
-# The physics of the simulator as arrays: what :class:`~bireme.simulator.job_state.Life` and
+# The physics of the simulator as arrays: what :class:`~bireme.simulator.job_state.SimulatedJob` and
 # :class:`~bireme.simulator.physics.Physics` do for one job, in the same order of operations, so
 # that
 # both agree to the last bit (tests/parity). Nothing here decides. Shapes: worlds W, jobs J in order

@@ -32,7 +32,7 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer, LearnedPlacer
 from bireme.simulator import metrics
 from bireme.simulator.metrics import fee_dollars
-from bireme.simulator.simulation import CYCLE, Conduct, Decide, simulate
+from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
 from bireme.training.das.baselines import BestSite
 from bireme.training.das.environment import (
     Sample,
@@ -75,7 +75,7 @@ def _fits(gang: Gang, free_gpus: IntArray) -> bool:
     return gang.demand.get(GPU, 0) <= int(free_gpus.sum())
 
 
-START_NOW: Final = Conduct(decide=start_now, takes_shortcuts=False)
+START_NOW: Final = SimulationConfig(decide=start_now, takes_shortcuts=False)
 """Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""
 
 
@@ -262,9 +262,9 @@ def judged(sample: Sample, contender: Contender, cycle: Decide) -> dict[str, flo
     """
     finished = FinishedRuns()
     policy, nodes = contender(finished), nodes_of(sample)
-    conduct = replace(START_NOW, decide=finished.watching(cycle))
+    config = replace(START_NOW, decide=finished.watching(cycle))
     physics = physics_of(sample)
-    outcome = simulate(trace_of(sample), nodes, policy, physics=physics, conduct=conduct)
+    outcome = simulate(trace_of(sample), nodes, policy, physics=physics, config=config)
     jct = metrics.completion_seconds(outcome)
     check_ended(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {

@@ -14,7 +14,7 @@ from bireme import registry
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
-from bireme.simulator.metrics import Metrics
+from bireme.simulator.metrics import SimulationMetrics
 from bireme.training.export import Trained, export_run
 from bireme.training.index.network import START, IndexNetwork
 from bireme.training.index.search import CASE_LOADS, IndexSearch, Plan, judged_case
@@ -111,7 +111,7 @@ def rivals() -> list[str]:
     ]
 
 
-def _numbers(metrics: Metrics, alone_seconds: float) -> dict[str, float]:
+def _numbers(metrics: SimulationMetrics, alone_seconds: float) -> dict[str, float]:
     waits, mean = metrics.wait_seconds, metrics.jct_seconds.mean or 0.0
     return {
         "mean_jct_minutes": mean / 60,

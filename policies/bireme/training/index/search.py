@@ -30,13 +30,12 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
-from bireme.simulator.arrivals import template_of
 from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
-from bireme.simulator.metrics import Metrics, measure
+from bireme.simulator.metrics import SimulationMetrics, measure
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import Conduct, simulate
+from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, knowing
+from bireme.simulator.workload import Trace, template_of, with_true_estimates
 from bireme.training.algorithm import Callback, Progress
 from bireme.training.evolution import Evolution
 from bireme.training.index.network import IndexNetwork
@@ -68,7 +67,7 @@ _MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
 _FEWEST_JOBS: Final = 360
 _REMEMBERED: Final = 3000
 """More runs than these before a case are not worth the time to learn them."""
-_CONDUCT: Final = Conduct(heartbeat_seconds=3600.0)
+_CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,17 +84,17 @@ class Case:
         """What the mean completion time would be if nobody ever waited."""
         return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
 
-    def play(self, orderer: Orderer, knows_run_times: bool = False) -> Metrics:
+    def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
         """All numbers of ``orderer``, with the default placement and all rails."""
         policy = replace(_rules(), orderer=orderer)
         trace = self.window.at(self.load)
         outcome = simulate(
-            knowing(trace) if knows_run_times else trace,
+            with_true_estimates(trace) if knows_run_times else trace,
             self.window.nodes(self.load),
             policy,
             physics=self.physics,
             estimator=copy.deepcopy(self.history),
-            conduct=_CONDUCT,
+            config=_CONFIG,
         )
         return measure(outcome)
 
@@ -303,7 +302,7 @@ def mean_loss(network: IndexNetwork, cases: Sequence[Case]) -> float:
     return float(np.mean([_loss(each.play(orderer)) for each in cases]))
 
 
-def _loss(metrics: Metrics) -> float:
+def _loss(metrics: SimulationMetrics) -> float:
     mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
     if mean is None or tail is None:
         return math.inf

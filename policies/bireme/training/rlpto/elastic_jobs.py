@@ -28,9 +28,9 @@ from bireme.rl.components import LearnedSizer
 from bireme.simulator import metrics
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
-from bireme.simulator.simulation import CYCLE, Conduct, simulate
+from bireme.simulator.simulation import CYCLE, SimulationConfig, simulate
 from bireme.simulator.traces.papers import RLPTO_IMAGES
-from bireme.simulator.workload import Reporting, Trace, TraceJob
+from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
 from bireme.training.judgement import check_ended
 from bireme.training.rlpto import settings
 
@@ -102,7 +102,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
         is_elastic=True,
         speed=settings.LAW,
         steps=per_iteration * iterations,
-        reporting=Reporting(loss, accuracy, every_seconds=per_iteration / speed),
+        reporting=ProgressReporting(loss, accuracy, every_seconds=per_iteration / speed),
     )
 
 
@@ -129,9 +129,9 @@ def judged(trace: Trace, sizer: Sizer) -> dict[str, float]:
         EvaluationError: a job did not finish, or a cycle fell back on the rules.
     """
     watcher = _Watcher({job.name: _target(job) for job in trace.jobs})
-    conduct = Conduct(round_seconds=60.0, decide=watcher, takes_shortcuts=False)
+    config = SimulationConfig(round_seconds=60.0, decide=watcher, takes_shortcuts=False)
     policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
-    outcome = simulate(trace, parse_nodes(NODES), policy, physics=_PHYSICS, conduct=conduct)
+    outcome = simulate(trace, parse_nodes(NODES), policy, physics=_PHYSICS, config=config)
     seconds = metrics.completion_seconds(outcome)
     unfinished = len(trace.jobs) - len(seconds)
     check_ended(type(sizer).__name__, unfinished, outcome.counts["fallbacks"])

@@ -115,9 +115,9 @@ def test_finished_runs_tell_what_the_world_remembers() -> None:
     for _ in range(JOBS):
         step = world.step({"ordering": -np.arange(float(JOBS))[None]})
     policy = rivals()["fifo/first-fit"](finished)
-    conduct = replace(START_NOW, decide=finished.watching(start_now))
+    config = replace(START_NOW, decide=finished.watching(start_now))
     physics = physics_of(sample)
-    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, conduct=conduct)
+    simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)
     shares, speeds = finished()
     np.testing.assert_allclose(shares, step.observation["past_shares"][0])
     np.testing.assert_allclose(speeds, step.observation["past_speeds"][0], rtol=1e-5)
