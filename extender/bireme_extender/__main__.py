@@ -1,7 +1,6 @@
-"""``bireme-extender``: settings from the environment, then run until told to stop.
+"""The program ``bireme-extender``: read the settings, then serve until SIGTERM or SIGINT.
 
-Exit status 0 after SIGTERM or SIGINT, 2 when settings, credentials or ports are unusable, 1 after
-a fault.
+Exit status: 0 after a signal, 2 if settings, credentials or ports are unusable, 1 after a bug.
 """
 
 import os
@@ -21,7 +20,7 @@ with importing():
 
 
 def main() -> int:
-    """Run the extender; the exit status."""
+    """Run the extender and return its exit status."""
     return logs.exit_status(_run, SettingError, CredentialsError)
 
 

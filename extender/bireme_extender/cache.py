@@ -1,14 +1,15 @@
-"""The extender's own view of the cluster: watches that feed one ClusterState.
+"""The extender's own cache of the cluster: watches that feed one ClusterState.
 
-Plans are all that pinned pods need, so PodGroups are followed from the start. Nodes and pods are
-only asked about by pods in score mode: they are mirrored from the first plan in that mode on,
-member pods and all others as two streams, split by the API server. SchedulingPolicies say who
-scores; readiness does not wait for them. The cache is only ever read by the verbs; it starts empty
-and may be behind.
+PodGroups are watched from the start: their plans are all that pinned pods need. Nodes and pods
+matter to score mode alone, so they are watched from the first plan in that mode on, members of
+gangs and all other pods as two streams that the API server separates. SchedulingPolicies choose the
+scorer; readiness does not wait for them. The verbs only read the cache, which starts empty and may
+lag behind the API server; :class:`PlanWaits` bridges that lag.
 """
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,16 @@ from bireme.kube.client import ApiClient, Params
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.watch import Reflector, Timing
 
+_REMEMBERED_PODS = 8192
+"""Pods whose one wait is remembered; older ones may wait again."""
+_CREDIT_PER_SECOND = 0.1
+"""Seconds of waiting earned per second."""
+_MOST_CREDITED_WAITS = 10
+"""Capacity of the bucket, in waits of full length."""
+
 
 class ClusterCache:
-    """Watches and their state. ``on_group(key)`` follows every change of a PodGroup."""
+    """The watches and the state they fill; ``on_group(key)`` is called when a PodGroup changes."""
 
     def __init__(
         self,
@@ -30,31 +38,55 @@ class ClusterCache:
         contact_limit_seconds: float,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_group: Callable[[Key], None] = lambda _: None,
     ) -> None:
         self.state = ClusterState(settings)
-        self.on_group: Callable[[Key], None] = _ignore
+        self._on_group = on_group
         self._contact_limit_seconds = contact_limit_seconds
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._for_scores: dict[str, Reflector[Any]] = {}
         self._apart: dict[str, Reflector[Any]] = {}
         self._has_scores = asyncio.Event()
         self._client, self._timing, self._clock = client, timing or Timing(), clock
-        state, scores = self.state, self._for_scores
-        pod, groups = wire.V1Pod, names.path("podgroups")
-        mirror, bsp, policies = self._mirror, "schedulingpolicies", state.policies
-        mirror(self._apart, bsp, names.path(bsp), wire.CustomObject, policies.put, policies.delete)
-        mirror(scores, "nodes", "/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
-        put, delete = state.put_member, state.delete_member
-        mirror(scores, "members", pods.PATH, pod, put, delete, pods.MEMBERS)
-        put, delete = state.put_other_pod, state.delete_other_pod
-        mirror(scores, "others", pods.PATH, pod, put, delete, pods.OTHERS)
-        mirror(
+        self._watch_groups_and_policies()
+        self._watch_nodes_and_pods()
+
+    def _watch_groups_and_policies(self) -> None:
+        name, policies = "schedulingpolicies", self.state.policies
+        self._mirror(
+            self._apart, name, names.path(name), wire.CustomObject, policies.put, policies.delete
+        )
+        self._mirror(
             self.reflectors,
             "podgroups",
-            groups,
+            names.path("podgroups"),
             wire.CustomObject,
             self._put_group,
             self._delete_group,
+        )
+
+    def _watch_nodes_and_pods(self) -> None:
+        state, scores = self.state, self._for_scores
+        self._mirror(
+            scores, "nodes", "/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node
+        )
+        self._mirror(
+            scores,
+            "members",
+            pods.PATH,
+            wire.V1Pod,
+            state.put_member,
+            state.delete_member,
+            pods.MEMBERS,
+        )
+        self._mirror(
+            scores,
+            "others",
+            pods.PATH,
+            wire.V1Pod,
+            state.put_other_pod,
+            state.delete_other_pod,
+            pods.OTHERS,
         )
 
     def _mirror(
@@ -81,7 +113,7 @@ class ClusterCache:
         )
 
     async def run(self) -> None:
-        """Mirror until cancelled; the end of any one watch is the end of all."""
+        """Watch until cancelled; if one watch ends, all end."""
         async with asyncio.TaskGroup() as group:
             for reflector in (*self.reflectors.values(), *self._apart.values()):
                 group.create_task(reflector.run())
@@ -91,17 +123,17 @@ class ClusterCache:
                 group.create_task(reflector.run())
 
     async def synced(self) -> None:
-        """Return once everything that is followed has been listed."""
+        """Return once everything that is watched has been listed."""
         await asyncio.gather(*(r.synced.wait() for r in self.reflectors.values()))
 
     @property
     def is_live(self) -> bool:
-        """Whether all plans have been listed and are being followed."""
+        """Whether all plans have been listed and their watch is open."""
         plans = self.reflectors["podgroups"]
         return plans.synced.is_set() and plans.is_live
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Follow nodes and pods from now on; whether all have been listed, in time or before."""
+        """Start to watch nodes and pods, and return whether all are listed within the time."""
         self._has_scores.set()
         listed = [reflector.synced for reflector in self._for_scores.values()]
         if all(event.is_set() for event in listed):
@@ -114,12 +146,12 @@ class ClusterCache:
         return True
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each watch was last heard."""
+        """Return the seconds since each watch last heard from the API server."""
         now = self._clock()
         return {name: now - r.last_contact_seconds for name, r in self.reflectors.items()}
 
     def troubles(self) -> list[str]:
-        """What keeps the cache from being ready, in words; nothing when it is."""
+        """Return what keeps the cache from being ready; empty when it is ready."""
         unread = [n for n, r in self.reflectors.items() if not r.synced.is_set()]
         silent = [n for n, age in self.ages().items() if age > self._contact_limit_seconds]
         limit = f"{self._contact_limit_seconds:g} s"
@@ -132,12 +164,77 @@ class ClusterCache:
         plan = self.state.groups[key].plan
         if plan is not None and plan.mode == "Score":
             self._has_scores.set()
-        self.on_group(key)
+        self._on_group(key)
 
     def _delete_group(self, key: Key, group: wire.CustomObject) -> None:
         self.state.delete_group(key, group)
-        self.on_group(key)
+        self._on_group(key)
 
 
-def _ignore(key: Key) -> None:
-    """Nobody waits for PodGroups yet."""
+class PlanWaits:
+    """Short, bounded waits of filter calls for a plan that the watch has not delivered yet.
+
+    The watch may lag the pod by milliseconds. The scheduler asks about one pod at a time, so every
+    wait delays all others: a pod waits once in its life, and all waits together draw on a token
+    bucket that refills at a tenth of the time. Pods made to stall the scheduler empty the bucket
+    and are then refused at once.
+
+    ``limit_seconds`` bounds one wait; 0 turns waiting off.
+    """
+
+    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_seconds = limit_seconds
+        self._clock = clock
+        self._credit_seconds = _MOST_CREDITED_WAITS * limit_seconds
+        self._credited_at = clock()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
+
+    def may_wait(self, uid: str) -> bool:
+        """Return whether the pod may wait now; asking uses up its one chance."""
+        if not uid or uid in self._seen or self._limit_seconds <= 0:
+            return False
+        self._seen[uid] = None
+        if len(self._seen) > _REMEMBERED_PODS:
+            self._seen.popitem(last=False)
+        return self._credit() >= self._limit_seconds
+
+    async def until(self, is_there: Callable[[], bool], key: Key) -> bool:
+        """Wait until ``is_there()`` holds; return False if it does not in time.
+
+        It is asked once now and after each change of PodGroup ``key``; nothing polls.
+        """
+        began = self._clock()
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                while not is_there():
+                    await self._next_change(key)
+        except TimeoutError:
+            return False
+        finally:
+            self._credit_seconds -= self._clock() - began
+        return True
+
+    def notify(self, key: Key) -> None:
+        """Wake those that wait for PodGroup ``key``."""
+        for waiting in self._waiting.get(key, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _next_change(self, key: Key) -> None:
+        changed = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(key, set())
+        waiting.add(changed)
+        try:
+            await changed
+        finally:
+            waiting.discard(changed)
+            if not waiting and self._waiting.get(key) is waiting:
+                del self._waiting[key]
+
+    def _credit(self) -> float:
+        now = self._clock()
+        earned = self._credit_seconds + _CREDIT_PER_SECOND * (now - self._credited_at)
+        self._credit_seconds = min(_MOST_CREDITED_WAITS * self._limit_seconds, earned)
+        self._credited_at = now
+        return self._credit_seconds

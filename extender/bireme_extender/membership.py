@@ -1,15 +1,11 @@
-"""Whether a pod is what it says: the member of a gang that the operator's plan names.
+"""Verify that a pod is the member of a gang that it claims to be.
 
-Everything a pod carries is a claim. The plan in ``PodGroup.status`` is the truth: replicas of a
-TrainingJob are known by owner, plan label, task, index and name, pods of other controllers by UID,
-and neither may ask for more than was planned. The operator plans, the extender verifies, and a pod
-that cannot be verified gets no node.
+A tenant can write anything into a pod, so its labels are only claims. They are checked against the
+plan that the operator wrote into ``PodGroup.status``: replicas of a TrainingJob by owner, plan
+label, task, index and name; pods of other controllers by UID. Neither may ask for more than was
+planned. A pod that cannot be verified gets no node.
 """
 
-import asyncio
-import time
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,10 +19,11 @@ from bireme.kube.pod_groups import GroupFacts
 
 _REMEMBERED_TASKS = 4096
 _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
+"""Cache of :func:`_request`: (group, task) to the parts of the spec it was read from, and it."""
 
 
 class RefusalReason(StrEnum):
-    """Why a pod gets no node, and what helps; also a metric label."""
+    """Why a pod gets no node. The values are a metric label; the docstrings say what helps."""
 
     NODES_NOT_NAMES = "NodesNotNames"
     """The scheduler sends whole nodes. Set nodeCacheCapable: true for this extender in its
@@ -64,7 +61,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No node for this pod, and why; ``may_heal`` when a newer cache could say otherwise."""
+    """A verdict that the pod gets no node; ``may_heal`` if a newer cache could change it."""
 
     reason: RefusalReason
     detail: str
@@ -72,7 +69,7 @@ class Refusal:
 
     @property
     def message(self) -> str:
-        """One short line for the pod's event."""
+        """One line for the pod's event, at most 256 characters."""
         return f"{self.reason}: {self.detail}"[:256]
 
 
@@ -87,13 +84,13 @@ class Membership:
 
 
 def group_of(pod: wire.V1Pod) -> Key | None:
-    """The PodGroup a pod says it belongs to, always in its own namespace."""
+    """Return the PodGroup that the pod's label names, always in the pod's own namespace."""
     name = (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
     return (pod.metadata.namespace, name) if name else None
 
 
 def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
-    """The member that ``pod`` is, or why it is none."""
+    """Return the planned member that ``pod`` is, or the refusal if it is none."""
     key = group_of(pod)
     if key is None:
         return Refusal(
@@ -118,7 +115,7 @@ def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
 
 
 def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
-    """What the pod asks for; replicas of one task are alike, so the last answer is kept."""
+    """Return what the pod asks for; cached, because replicas of one task are alike."""
     parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     known = _requests.get((group, task))
     if known is not None and known[0] == parts:
@@ -131,12 +128,12 @@ def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
 
 
 def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member | Refusal:
-    """The replica of a TrainingJob that the pod is."""
+    """Verify the pod as a replica of a TrainingJob."""
     if all(owner.uid != group.job_uid for owner in pod.metadata.owner_references or ()):
         return Refusal(
             RefusalReason.FOREIGN_POD,
             f"the pod is not owned by the TrainingJob of PodGroup {group.key[1]}",
-            may_heal=True,  # a job made anew under the same name, whose PodGroup is still coming
+            may_heal=True,  # the job may be a new one of the same name, its PodGroup not yet seen
         )
     labels = pod.metadata.labels or {}
     carried = labels.get(names.PLAN_LABEL, "")
@@ -153,7 +150,7 @@ def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member |
         detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
     name = pod_name(group.key[1], task, number)
-    if pod.metadata.name != name:  # the place would be given out twice
+    if pod.metadata.name != name:  # else two pods could take one place
         detail = (
             f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"
         )
@@ -162,7 +159,7 @@ def _own_member(pod: wire.V1Pod, group: GroupFacts, plan: PlanFacts) -> Member |
 
 
 def _foreign_member(pod: wire.V1Pod, plan: PlanFacts) -> Member | Refusal:
-    """The planned pod of another controller that the pod is."""
+    """Verify the pod as a planned pod of another controller."""
     member = plan.member_by_uid.get(pod.metadata.uid)
     if member is None:
         detail = f"plan {plan.label} does not name pod UID {pod.metadata.uid or '(none)'}"
@@ -171,7 +168,7 @@ def _foreign_member(pod: wire.V1Pod, plan: PlanFacts) -> Member | Refusal:
 
 
 def _is_newer(label: str, plan: PlanFacts) -> bool:
-    """Whether ``label`` is that of a later plan, which the watch then still has to deliver."""
+    """Return whether ``label`` names a later plan, which the watch has yet to deliver."""
     epoch, _, attempt = label.partition(".")
     if not (label.isascii() and epoch.isdigit() and attempt.isdigit() and len(label) < 40):
         return False
@@ -179,7 +176,7 @@ def _is_newer(label: str, plan: PlanFacts) -> bool:
 
 
 def _excess(request: Request, plan: PlanFacts, member: Member) -> Refusal | None:
-    """A refusal when the pod asks for more of anything than its place was planned for."""
+    """Return a refusal if the pod asks for more of anything than was planned for its place."""
     planned = dict(plan.requests.get(member.task, ()))
     for name, amount in request:
         if amount > planned.get(name, 0):
@@ -189,80 +186,3 @@ def _excess(request: Request, plan: PlanFacts, member: Member) -> Refusal | None
                 f" {planned.get(name, 0)}",
             )
     return None
-
-
-# Short waits for a plan that is on its way: the watch may lag the pod by milliseconds.
-#
-# The scheduler asks about one pod at a time, so every wait delays all others. A pod waits once in
-# its life, and all waits together may take a tenth of the time (after a burst): pods that were made
-# to stall the scheduler run out of this credit, and then are refused at once.
-
-_REMEMBERED_PODS = 8192
-_SHARE = 0.1
-"""Seconds of credit earned per second."""
-_BURST = 10
-"""Full waits that fit into the credit at most."""
-
-
-class PlanWaits:
-    """Who may wait, for how long, and what wakes them.
-
-    ``limit_seconds`` bounds one wait; 0 means that nobody waits.
-    """
-
-    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit_seconds = limit_seconds
-        self._clock = clock
-        self._credit_seconds = _BURST * limit_seconds
-        self._credited_at = clock()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
-
-    def may_wait(self, uid: str) -> bool:
-        """Whether the pod may wait now; asking uses up its one chance."""
-        if not uid or uid in self._seen or self._limit_seconds <= 0:
-            return False
-        self._seen[uid] = None
-        if len(self._seen) > _REMEMBERED_PODS:
-            self._seen.popitem(last=False)
-        return self._credit() >= self._limit_seconds
-
-    async def until(self, is_there: Callable[[], bool], key: Key) -> bool:
-        """Wait until ``is_there()`` holds, asked after each change of ``key``; False if too late.
-
-        Event-driven: nothing polls.
-        """
-        began = self._clock()
-        try:
-            async with asyncio.timeout(self._limit_seconds):
-                while not is_there():
-                    await self._next_change(key)
-        except TimeoutError:
-            return False
-        finally:
-            self._credit_seconds -= self._clock() - began
-        return True
-
-    def notify(self, key: Key) -> None:
-        """Something about PodGroup ``key`` has changed."""
-        for waiting in self._waiting.get(key, ()):
-            if not waiting.done():
-                waiting.set_result(None)
-
-    async def _next_change(self, key: Key) -> None:
-        changed = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(key, set())
-        waiting.add(changed)
-        try:
-            await changed
-        finally:
-            waiting.discard(changed)
-            if not waiting and self._waiting.get(key) is waiting:
-                del self._waiting[key]
-
-    def _credit(self) -> float:
-        now = self._clock()
-        earned = self._credit_seconds + _SHARE * (now - self._credited_at)
-        self._credit_seconds = min(_BURST * self._limit_seconds, earned)
-        self._credited_at = now
-        return self._credit_seconds

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the extender. No label a tenant can choose, so series stay few."""
+"""Prometheus metrics of the extender. Tenants can choose no label, so the series stay few."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -81,9 +81,9 @@ class Metrics:
         )
 
     def count(self, verb: str, outcome: str) -> None:
-        """One more call of ``verb`` ended in ``outcome``; both from short fixed lists."""
+        """Count a call of ``verb`` that ended in ``outcome``; both come from short fixed lists."""
         counter = self._outcomes.get((verb, outcome))
-        if counter is None:  # finding a child by its labels costs more than the rest of a call
+        if counter is None:  # to find a child by its labels costs more than the rest of a call
             counter = self._outcomes[verb, outcome] = self._requests.labels(verb, outcome)
         counter.inc()
 

@@ -1,9 +1,9 @@
-"""The extender protocol on the wire: what kube-scheduler asks and how it wants to be answered.
+"""The extender protocol of kube-scheduler: decode its requests, encode the replies.
 
-The Go types carry no JSON tags, so keys are PascalCase. Traps that shaped this module: a list may
-be null; whole nodes instead of names come from a scheduler without ``nodeCacheCapable``; a reply
-may only name nodes that were asked about; a score must be a JSON integer, because ``7.0`` makes
-the scheduler drop the whole reply without a word.
+The Go types carry no JSON tags, so keys are PascalCase. Four properties of the protocol shape this
+module: a list may be null; a scheduler without ``nodeCacheCapable`` sends whole nodes instead of
+names; a reply may name only nodes that were asked about; a score must be a JSON integer, because
+``7.0`` makes the scheduler drop the whole reply silently.
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ MALFORMED: Final = UNDECODABLE
 """What :func:`decode` raises."""
 
 REASONED_NODES: Final = 16
-"""Up to so many nodes each get the reason of a refusal; beyond, only the first does. Nodes that a
-reply leaves out count as unresolvable all the same, and texts are what costs the scheduler."""
+"""Up to this many nodes each get the reason of a refusal; of more, only the first does. A node that
+the reply leaves out is unresolvable all the same, and long texts slow the scheduler down."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -53,16 +53,16 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
 
     @property
     def has_names(self) -> bool:
-        """Whether names came at all; null counts as none."""
+        """Whether the request has names; null counts as none."""
         return bytes(self.node_names) != b"null"
 
     @property
     def has_only_nodes(self) -> bool:
-        """Whether whole nodes came instead of names: the scheduler will read no names back."""
+        """Whether whole nodes came instead of names: the scheduler would ignore names."""
         return self.nodes is not None and not self.has_names
 
     def asks_about(self, node: str) -> bool:
-        """Whether ``node`` is among the names; node names need no escaping in JSON."""
+        """Return whether ``node`` is among the names; node names need no escaping in JSON."""
         if self.has_names:
             return _encode(node) in bytes(self.node_names)
         return node in self.asked
@@ -88,7 +88,7 @@ _REPLY: Final = (
 
 
 def decode(body: bytes) -> ExtenderArgs:
-    """The request in ``body``.
+    """Return the request in ``body``.
 
     Raises:
         one of MALFORMED: it is no JSON, or a field has a type that no request has.
@@ -97,19 +97,19 @@ def decode(body: bytes) -> ExtenderArgs:
 
 
 def encode_names(names: list[str]) -> bytes:
-    """A filter reply that lets ``names`` pass."""
+    """Encode a filter reply that passes ``names``."""
     return _REPLY % (_encode(names), b"{}")
 
 
 def encode_refusal(asked: list[str], reason: str) -> bytes:
-    """A filter reply that lets nothing pass.
+    """Encode a filter reply that passes no node.
 
     The nodes are "unresolvable": evicting pods would not help, so the scheduler must not try.
     """
-    told = asked if len(asked) <= REASONED_NODES else asked[:1]
-    return _REPLY % (b"[]", _encode(dict.fromkeys(told, reason)))
+    with_reason = asked if len(asked) <= REASONED_NODES else asked[:1]
+    return _REPLY % (b"[]", _encode(dict.fromkeys(with_reason, reason)))
 
 
 def encode_scores(scores: list[tuple[str, int]]) -> bytes:
-    """A prioritize reply: a bare array of host and integer score; absent hosts get nothing."""
+    """Encode a prioritize reply: an array of host and integer score; absent hosts get nothing."""
     return _encode([{"Host": host, "Score": score} for host, score in scores])

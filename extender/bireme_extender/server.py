@@ -1,9 +1,9 @@
-"""The extender as a running process: one event loop, one server, its watches.
+"""The extender as a running process: one event loop, one HTTP server, its watches.
 
-It serves from its first second, API server or not: a filter call that cannot be decided yet is
-refused, and readiness says why. The end of a watch (a fault of ours, API errors are outlived) ends
-the process, because one that misses events must not go on. SIGTERM finishes what is being
-answered.
+It serves from its first second, whether or not the API server answers: a filter call that cannot
+be decided yet is refused, and ``/readyz`` says why. API errors never end a watch; a bug does, and
+then the process ends too, because an extender that misses events must not go on. SIGTERM lets
+requests in progress finish.
 """
 
 import asyncio
@@ -26,16 +26,15 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme_extender.app import VERSION, BodyReader, make_app
-from bireme_extender.cache import ClusterCache
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics
-from bireme_extender.scoring import Scorers
+from bireme_extender.scoring import ScorerLoader
 from bireme_extender.settings import ExtenderSettings
 from bireme_extender.verbs import Verbs
 
 KEEP_ALIVE_SECONDS: Final = 180
-"""Longer than the scheduler keeps idle connections (90 s): were it shorter, a call would now and
-then meet the closing of its connection, and kube-scheduler does not try again."""
+"""Longer than kube-scheduler keeps idle connections (90 s). With a shorter time a call could meet
+the closing of its connection, and the scheduler does not try again."""
 
 _SHUTDOWN_SECONDS: Final = 5
 _BACKLOG: Final = 128
@@ -43,29 +42,29 @@ _log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, and beside its ports one that bounds how many connections stand open."""
+    """uvicorn's server, with a second port on which the number of open connections is bounded."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.door = ConnectionLimiter(self._connection)
 
     def _connection(self) -> asyncio.Protocol:
-        """What answers a connection, as at uvicorn's own ports."""
+        """Make the protocol of one connection, as uvicorn does for its own port."""
         return HttpToolsProtocol(self.config, self.server_state, {})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nobody any more, then answer what is being answered."""
+        """Stop accepting connections, then finish the requests in progress."""
         await self.door.close()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program; uvicorn would die of SIGTERM a second time at the end."""
+        """Leave signals to :func:`run`; uvicorn would raise SIGTERM again at its end."""
         yield
 
 
 class Program:
-    """One extender: its cache, its verbs and its server, not yet running."""
+    """Composition root of the extender: cache, verbs, scorer, HTTP server; not yet running."""
 
     def __init__(
         self,
@@ -76,12 +75,13 @@ class Program:
         timing: Timing | None = None,
     ) -> None:
         self._settings = settings
-        self.cache = ClusterCache(client, scheduling, settings.contact_limit_seconds, timing)
         waits = PlanWaits(settings.plan_wait_seconds)
-        self.cache.on_group = waits.notify
+        self.cache = ClusterCache(
+            client, scheduling, settings.contact_limit_seconds, timing, on_group=waits.notify
+        )
         metrics = Metrics(self.cache.ages, self.cache.troubles)
         self.verbs = Verbs(self.cache.state, waits, metrics, self.cache)
-        self._scorers = Scorers(
+        self._scorer_loader = ScorerLoader(
             self.cache.state.policies, settings.checkpoint_directory, metrics, self._score_by
         )
         bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
@@ -114,11 +114,11 @@ class Program:
             try:
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(self.cache.run())
-                    settling = group.create_task(self._settle())
+                    freezing = group.create_task(self._freeze_when_synced())
                     await self._server.serve([verbs])
-                    settling.cancel()
+                    freezing.cancel()
                     watching.cancel()
-                    await self._scorers.close()
+                    await self._scorer_loader.close()
             finally:
                 await self._server.door.close()
 
@@ -138,11 +138,11 @@ class Program:
         self.verbs.scorer = scorer
 
     def stop(self) -> None:
-        """Answer what is being answered, then end :meth:`run`."""
+        """Finish the requests in progress, then end :meth:`run`."""
         self._server.should_exit = True
 
-    async def _settle(self) -> None:
-        """Once the cache is complete, spare the collector from walking through it ever again."""
+    async def _freeze_when_synced(self) -> None:
+        """Once the cache is complete, exempt it from garbage collection: it would cost pauses."""
         await self.cache.synced()
         gc.collect()
         gc.freeze()

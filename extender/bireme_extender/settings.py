@@ -1,4 +1,4 @@
-"""Everything about the extender that a person may change, with its default and its consequence."""
+"""Settings of the extender, each with its default and its consequence."""
 
 from dataclasses import dataclass
 

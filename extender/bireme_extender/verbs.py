@@ -1,11 +1,12 @@
-"""Filter and prioritize: bytes of a request in, bytes of a reply out.
+"""The two verbs, filter and prioritize: bytes of a request in, bytes of a reply out.
 
-Both are pure reads of the cache: nothing is reserved, the same request gets the same answer, and
-a pod that is asked about and never bound leaves no trace. Filter decides for planned pods: one
-node passes, or none. What goes wrong inside is a refusal, not a failed call: the scheduler takes a
-failed call as leave to go on without the extender. Only an extender that cannot know the plan yet,
-because its watches are not open, fails the call: the pod's pin then says where it belongs, while a
-refusal would hold the gang until something else changes in the cluster.
+Both only read the cache: nothing is reserved, and a pod that is asked about but never bound leaves
+no trace. For a planned pod filter passes its one node, or none.
+
+An error inside is answered with a refusal, not with a failed call, because the scheduler goes on
+without the extender when a call fails. There is one exception: while the watches are not open the
+plan cannot be known, and the call does fail. The pod is then held by its pin (node affinity), while
+a refusal would make the gang wait until something else changes in the cluster.
 """
 
 import time
@@ -14,13 +15,13 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from bireme.core.policy import Scorer
-from bireme.heuristics.scoring import BestFit
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
+from bireme.registry import default_scorer
 from bireme_extender import protocol, scoring
+from bireme_extender.cache import PlanWaits
 from bireme_extender.membership import (
     Membership,
-    PlanWaits,
     Refusal,
     RefusalReason,
     group_of,
@@ -30,37 +31,37 @@ from bireme_extender.metrics import Metrics
 from bireme_extender.protocol import ExtenderArgs
 
 Answer: TypeAlias = tuple[str, bytes]
-"""What happened, as a metric label, and the reply."""
+"""The outcome, as a metric label, and the reply."""
 
 _NODES_NOT_NAMES = Refusal(
     RefusalReason.NODES_NOT_NAMES,
     "set nodeCacheCapable: true for this extender in the scheduler's configuration",
 )
 _NODES_WAIT_SECONDS = 1.0
-"""Half of what the scheduler allows a call; only ever spent after the first plan in score mode."""
-_NOBODY = wire.V1Pod(metadata=wire.V1ObjectMeta())
+"""Half of the scheduler's timeout; needed only after the first plan in score mode."""
+_NO_POD = wire.V1Pod(metadata=wire.V1ObjectMeta())
 _log = structlog.get_logger(__name__)
 
 
-class CacheBehind(Exception):  # noqa: N818  # a state, not a mistake
-    """The verdict depends on what the cache has not read."""
+class CacheBehind(Exception):  # noqa: N818  # a state, not an error
+    """The verdict depends on objects that the cache has not read yet."""
 
 
 class Freshness(Protocol):
-    """What the verbs need to know of how current their cache is."""
+    """How current the cache of the verbs is."""
 
     @property
     def is_live(self) -> bool:
-        """Whether all plans have been read and changes are being followed."""
+        """Whether all plans have been read and their watch is open."""
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Whether all nodes and pods have been read; they are, from the first question on."""
+        """Return whether all nodes and pods are read in time; the first call starts reading."""
 
 
 class Verbs:
-    """The two verbs over one cache, ``state``, which is as current as ``freshness`` says.
+    """Answers both verbs from ``state``; ``freshness`` says how current that is.
 
-    ``scorer`` may be another one from any call on.
+    ``scorer`` may be replaced between two calls.
     """
 
     def __init__(
@@ -75,14 +76,14 @@ class Verbs:
         self._waits = waits
         self._metrics = metrics
         self._freshness = freshness
-        self.scorer = scorer or BestFit()
+        self.scorer = scorer or default_scorer()
 
     async def filter(self, body: bytes) -> bytes:
-        """The reply to a filter request.
+        """Return the reply to a filter request.
 
         Raises:
             CacheBehind: no verdict before the cache has caught up.
-            one of exchange.MALFORMED: ``body`` is no such request.
+            one of protocol.MALFORMED: ``body`` is no such request.
         """
         began = time.perf_counter()
         args = protocol.decode(body)
@@ -97,10 +98,10 @@ class Verbs:
         return self._counted("filter", answer, began)
 
     async def prioritize(self, body: bytes) -> bytes:
-        """The reply to a prioritize request.
+        """Return the reply to a prioritize request.
 
         Raises:
-            one of exchange.MALFORMED: ``body`` is no such request.
+            one of protocol.MALFORMED: ``body`` is no such request.
         """
         began = time.perf_counter()
         args = protocol.decode(body)
@@ -114,7 +115,8 @@ class Verbs:
         return self._counted("prioritize", answer, began)
 
     async def _filter(self, args: ExtenderArgs) -> Answer:
-        pod = args.pod or _NOBODY
+        pod = args.pod or _NO_POD
+        # 1. Which planned member is the pod?
         found = _NODES_NOT_NAMES if args.has_only_nodes else membership(pod, self._state)
         if isinstance(found, Refusal) and found.may_heal and self._freshness.is_live:
             found = await self._after_wait(pod, found)
@@ -122,22 +124,24 @@ class Verbs:
             if found.may_heal and not self._freshness.is_live:
                 raise CacheBehind(f"{found.message}; but the watches are not open")
             return self._refused(args.asked, found)
+        # 2. Pinned: the planned node passes, if the scheduler asks about it.
         if found.plan.mode == "Pinned":
             node = found.member.node
             if args.asks_about(node):
                 return "pinned", protocol.encode_names([node])
             return self._refused(args.asked, _not_offered(node))
+        # 3. Score mode: every feasible node passes.
         if not await self._freshness.has_nodes(_NODES_WAIT_SECONDS):
             raise CacheBehind("nodes and pods have not been read yet")
-        options, asked = scoring.choice_for(pod, found, self._state), args.asked
-        if isinstance(options, Refusal):
-            return self._refused(asked, options)
-        if names := options.among(asked):
+        feasible, asked = scoring.feasible_nodes(pod, found, self._state), args.asked
+        if isinstance(feasible, Refusal):
+            return self._refused(asked, feasible)
+        if names := feasible.among(asked):
             return "scored", protocol.encode_names(names)
         return self._refused(asked, _NO_FEASIBLE_NODE)
 
     async def _prioritize(self, args: ExtenderArgs) -> Answer:
-        pod = args.pod or _NOBODY
+        pod = args.pod or _NO_POD
         found = membership(pod, self._state)
         if isinstance(found, Refusal):
             return "refused", protocol.encode_scores([])
@@ -147,18 +151,18 @@ class Verbs:
             return "pinned", protocol.encode_scores(planned)
         if not await self._freshness.has_nodes(0):
             return "refused", protocol.encode_scores([])
-        options = scoring.choice_for(pod, found, self._state)
-        if isinstance(options, Refusal):
+        feasible = scoring.feasible_nodes(pod, found, self._state)
+        if isinstance(feasible, Refusal):
             return "refused", protocol.encode_scores([])
-        names = options.among(args.asked)
-        scores, fault = scoring.scores_for(options, names, self.scorer)
+        names = feasible.among(args.asked)
+        scores, fault = scoring.scores_for(feasible, names, self.scorer)
         if fault:
             _log.warning("the scorer failed, the rules answered", fault=fault)
             self._metrics.fallbacks.inc()
         return "scored", protocol.encode_scores(scoring.points(names, scores))
 
     async def _after_wait(self, pod: wire.V1Pod, refusal: Refusal) -> Membership | Refusal:
-        """The verdict once the cache has caught up, if the pod may wait and it does in time."""
+        """Return the verdict after a short wait for the cache, if the pod may still wait."""
         key = group_of(pod)
         if key is None or not self._waits.may_wait(pod.metadata.uid):
             return refusal

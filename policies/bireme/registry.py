@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bireme.core.errors import SettingError, nearest
-from bireme.core.policy import Orderer, Placer, Policy, Sizer
+from bireme.core.policy import Orderer, Placer, Policy, Scorer, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 
@@ -122,6 +122,36 @@ def make_placer(name: str) -> Placer:
 def make_sizer(name: str) -> Sizer:
     """The sizer called ``name``; raises as :func:`make_orderer`."""
     return cast(Sizer, _make(_SIZER, name))
+
+
+def default_scorer() -> Scorer:
+    """Return the rule that scores nodes; it also answers where a learned scorer fails."""
+    return cast(Scorer, import_module("bireme.heuristics.scoring").BestFit())
+
+
+def learned_scorer(
+    placer: str, checkpoint: str, directory: str = "", sha256: str | None = None
+) -> Scorer | None:
+    """Return the scorer of a SchedulingPolicy, or None where its placer is not a learned one.
+
+    A named ``placer`` counts before that of ``checkpoint``, which is looked for in ``directory``
+    and then among those that come with Bireme.
+
+    Raises:
+        SettingError: as :func:`make_orderer`.
+        CheckpointError: the checkpoint is missing, is not the one with ``sha256``, or is unusable.
+    """
+    components = import_module("bireme.rl.components")
+    found = None
+    if placer:
+        # A user's own class scores nothing: only the operator must have it installed.
+        made = None if ":" in placer else make_placer(placer)
+        found = made.checkpoint if isinstance(made, components.LearnedPlacer) else None
+    elif checkpoint:
+        found = import_module("bireme.rl.lookup").load_named(checkpoint, directory, sha256)
+    if found is None or found.placer is None:
+        return None
+    return cast(Scorer, components.LearnedScorer(found))
 
 
 def describe() -> list[tuple[str, str, str]]:

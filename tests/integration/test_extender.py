@@ -161,15 +161,17 @@ async def test_bound_pods_of_others_and_of_gangs_take_room_in_score_mode(
         await until_names(caller, a_pod(), ["n0", "n2"])
 
 
-async def test_watch_that_ends_by_itself_ends_the_server(api: FakeApi, tmp_path: Path) -> None:
+async def test_watch_that_ends_by_itself_ends_the_server(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (port,) = free_ports(1)
     client = await ApiClient.connect(api.kubeconfig(tmp_path))
     program = Program(client, ExtenderSettings(extender_port=port), SchedulingSettings())
 
-    def broken(key: tuple[str, str]) -> None:
+    def broken(key: tuple[str, str], group: object) -> None:
         raise RuntimeError(f"cannot take in {key}")
 
-    program.cache.on_group = broken
+    monkeypatch.setattr(program.cache.state, "put_group", broken)
     put(api, GROUP, a_group())
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(program.run(), 10)

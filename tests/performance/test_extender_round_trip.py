@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 
 from bireme_extender.app import BodyReader, ExtenderApp
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import (
     FixedFreshness,

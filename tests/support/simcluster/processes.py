@@ -16,10 +16,9 @@ from typing import Any
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from bireme_extender.cache import ClusterCache
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
-from bireme_extender.scoring import Scorers
+from bireme_extender.scoring import ScorerLoader
 from bireme_extender.verbs import CacheBehind, Verbs
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
@@ -191,12 +190,13 @@ class ExtenderProcess(Process):
 
     async def _live(self) -> None:
         clock = self.clock.monotonic
-        cache = ClusterCache(self.client(), self._scheduling, 90.0, clock=clock)
         waits = PlanWaits(0.2, clock)
-        cache.on_group = waits.notify
+        cache = ClusterCache(
+            self.client(), self._scheduling, 90.0, clock=clock, on_group=waits.notify
+        )
         metrics = ExtenderMetrics(cache.ages, cache.troubles)
         self._verbs = verbs = Verbs(cache.state, waits, metrics, cache)
-        scorers = Scorers(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
+        scorers = ScorerLoader(cache.state.policies, "", metrics, partial(setattr, verbs, "scorer"))
         try:
             await cache.run()
         except asyncio.CancelledError:

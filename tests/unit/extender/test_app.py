@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from bireme_extender.app import VERSION, BodyReader, ExtenderApp
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import (
     FixedFreshness,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
 from tests.support.extender_calls import (
     FixedFreshness,

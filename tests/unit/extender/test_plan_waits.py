@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from bireme.testing import ManualClock
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import PlanWaits
 
 KEY = ("team", "job")
 

@@ -10,7 +10,7 @@ from bireme.core.policy import Scorer
 from bireme.heuristics.scoring import BestFit
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.rl.components import LearnedScorer
-from bireme_extender.scoring import Scorers, scorer_of
+from bireme_extender.scoring import ScorerLoader, scorer_of
 from tests.support.extender_calls import make_metrics
 from tests.support.networks import encoders
 from tests.support.objects.policies import delete, facts_of, put, settled
@@ -46,13 +46,13 @@ def test_only_a_learned_placer_scores_nodes(
     assert type(scorer_of(facts_of("policy", **spec), str(trained))) is kind
 
 
-class Desk:
-    """What the verbs would be told to score by."""
+class Loader:
+    """A ScorerLoader, and the scorers it passed on."""
 
     def __init__(self, trained: Path) -> None:
         self.used: list[Scorer] = []
         self.known, self.metrics = SchedulingPolicies(), make_metrics()
-        self.scorers = Scorers(self.known, str(trained), self.metrics, self.used.append)
+        self.scorers = ScorerLoader(self.known, str(trained), self.metrics, self.used.append)
 
     def sample(self, name: str, **labels: str) -> float:
         found = self.metrics.registry.get_sample_value(f"bireme_extender_{name}", labels)
@@ -62,30 +62,30 @@ class Desk:
 async def test_a_scorer_takes_over_once_it_is_loaded_and_until_the_policy_is_gone(
     trained: Path,
 ) -> None:
-    desk = Desk(trained)
-    put(desk.known, "shadow", stage="Shadow", checkpoint={"name": "first"})
-    put(desk.known, "policy", checkpoint={"name": "last"})
-    await settled(lambda: desk.sample("learned_scorer"))
-    assert isinstance(desk.used[-1], LearnedScorer)
-    delete(desk.known, "policy")
-    assert isinstance(desk.used[-1], BestFit)
-    assert desk.sample("learned_scorer") == 0.0
-    assert desk.sample("policy_loads_total", outcome="loaded") == 1.0
+    loader = Loader(trained)
+    put(loader.known, "shadow", stage="Shadow", checkpoint={"name": "first"})
+    put(loader.known, "policy", checkpoint={"name": "last"})
+    await settled(lambda: loader.sample("learned_scorer"))
+    assert isinstance(loader.used[-1], LearnedScorer)
+    delete(loader.known, "policy")
+    assert isinstance(loader.used[-1], BestFit)
+    assert loader.sample("learned_scorer") == 0.0
+    assert loader.sample("policy_loads_total", outcome="loaded") == 1.0
 
 
 async def test_what_cannot_be_loaded_takes_over_nothing(trained: Path) -> None:
-    desk = Desk(trained)
-    put(desk.known, "policy", checkpoint={"name": "last"})
-    await settled(lambda: desk.used and isinstance(desk.used[-1], LearnedScorer))
-    before = list(desk.used)
-    put(desk.known, "policy", generation=2, checkpoint={"name": "missing"})
-    await settled(lambda: desk.sample("policy_loads_total", outcome="failed"))
-    assert desk.used == before
-    await desk.scorers.close()
+    loader = Loader(trained)
+    put(loader.known, "policy", checkpoint={"name": "last"})
+    await settled(lambda: loader.used and isinstance(loader.used[-1], LearnedScorer))
+    before = list(loader.used)
+    put(loader.known, "policy", generation=2, checkpoint={"name": "missing"})
+    await settled(lambda: loader.sample("policy_loads_total", outcome="failed"))
+    assert loader.used == before
+    await loader.scorers.close()
 
 
 async def test_a_status_written_while_it_is_loaded_does_not_keep_it_out(trained: Path) -> None:
-    desk = Desk(trained)
-    put(desk.known, "policy", checkpoint={"name": "last"})
-    put(desk.known, "policy", checkpoint={"name": "last"}, status={"decisions": 1})
-    await settled(lambda: desk.sample("learned_scorer"))
+    loader = Loader(trained)
+    put(loader.known, "policy", checkpoint={"name": "last"})
+    put(loader.known, "policy", checkpoint={"name": "last"}, status={"decisions": 1})
+    await settled(lambda: loader.sample("learned_scorer"))

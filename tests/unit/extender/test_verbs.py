@@ -13,7 +13,7 @@ from bireme.core.resources import FloatArray
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender import protocol
-from bireme_extender.membership import PlanWaits
+from bireme_extender.cache import PlanWaits
 from bireme_extender.metrics import Metrics
 from bireme_extender.verbs import CacheBehind, Verbs
 from tests.support.extender_calls import (

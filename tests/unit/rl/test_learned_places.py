@@ -19,7 +19,7 @@ from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme_extender.scoring import Choice, scores_for
+from bireme_extender.scoring import FeasibleNodes, scores_for
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import NodeFacts
 
@@ -171,7 +171,7 @@ def test_without_valid_judgement_the_rules_score_in_the_same_call(
     asked = question([0, 1, 2])
     with pytest.raises(AnswerError, match="5 of 5 answers are not finite"):
         LearnedScorer(last_first).score(asked)
-    choice = Choice(np.ones(5, dtype=np.bool_), question([]))
-    scores, fault = scores_for(choice, ["n0", "n1", "n2"], LearnedScorer(last_first))
+    feasible = FeasibleNodes(np.ones(5, dtype=np.bool_), question([]))
+    scores, fault = scores_for(feasible, ["n0", "n1", "n2"], LearnedScorer(last_first))
     assert scores.tolist() == BestFit().score(asked).tolist()
     assert fault.startswith("small/placer.onnx")

@@ -13,7 +13,7 @@ from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender import scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
-from bireme_extender.scoring import Choice, choice_for
+from bireme_extender.scoring import FeasibleNodes, feasible_nodes
 from tests.support.extender_calls import a_group, a_node, a_pod, a_state
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
@@ -31,16 +31,16 @@ class Fixed:
         return self.answer(question)  # type: ignore[no-any-return]  # wrong answers are the point
 
 
-def chosen(state: ClusterState, pod: dict[str, Any]) -> Choice | Refusal:
+def chosen(state: ClusterState, pod: dict[str, Any]) -> FeasibleNodes | Refusal:
     decoded = msgspec.convert(pod, wire.V1Pod)
     found = membership(decoded, state)
     assert isinstance(found, Membership)
-    return choice_for(decoded, found, state)
+    return feasible_nodes(decoded, found, state)
 
 
 def feasible(state: ClusterState, pod: dict[str, Any], asked: list[str] = ALL) -> list[str]:
     found = chosen(state, pod)
-    assert isinstance(found, Choice)
+    assert isinstance(found, FeasibleNodes)
     return found.among(asked)
 
 
@@ -93,9 +93,9 @@ def test_operator_of_a_later_kubernetes_is_refused_not_ignored() -> None:
 
 def best_of(state: ClusterState, pod: dict[str, Any], scorer: Scorer | None = None) -> Any:
     found = chosen(state, pod)
-    assert isinstance(found, Choice)
+    assert isinstance(found, FeasibleNodes)
     among = found.among(ALL)
-    scores, fault = scoring.scores_for(found, among, scorer or scoring._rules)
+    scores, fault = scoring.scores_for(found, among, scorer or scoring._DEFAULT_SCORER)
     return scoring.points(among, scores), fault
 
 
@@ -130,7 +130,7 @@ def test_scores_are_whole_points_in_range_and_sixteen_at_most() -> None:
     nodes = [a_node(f"n{number}") for number in range(50)]
     state = a_state(nodes, [a_group(places=PLACES, mode="Score")])
     found = chosen(state, a_pod())
-    assert isinstance(found, Choice)
+    assert isinstance(found, FeasibleNodes)
     among = found.among([node["metadata"]["name"] for node in nodes])
     ranked = scoring.points(among, np.linspace(0, 1, 50))
     assert len(ranked) == 16
