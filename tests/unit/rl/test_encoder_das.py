@@ -2,16 +2,18 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
-from bireme.core.gpus import GPU_MODEL_LABEL
+from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
 from bireme.core.nodes import Node
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
-from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
+from bireme.rl.encoders.das_inputs import FEE_WEIGHTS, TRAINED_MODELS, within_training
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 
 ROOM, PACE, IN_FASTEST, HEALTH = 0, 2, 8, -1
@@ -96,3 +98,37 @@ def test_worth_of_the_best_site_is_the_last_that_is_seen_of_a_gang() -> None:
     seen = DasJobs().encode(gangs, a_snapshot([machine("a", "A100")], *gangs))["jobs"]
     assert seen[0, -len(FEE_WEIGHTS)] == pytest.approx(np.log(1.7))
     assert (seen[1, -len(FEE_WEIGHTS) :] == np.float32(np.log(0.05))).all()
+
+
+# --- GPU models that no training has seen -----------------------------------------------------
+
+
+def test_models_of_training_are_seen_as_they_are() -> None:
+    speed = np.array([model.speed for model in TRAINED_MODELS])
+    rent = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
+    seen = within_training(speed[1:], rent[1:])
+    np.testing.assert_array_equal(seen[0], speed[1:])
+    np.testing.assert_array_equal(seen[1], rent[1:])
+
+
+@given(st.sets(st.floats(0.05, 50.0), min_size=1, max_size=9))
+def test_other_models_are_moved_into_the_range_of_training_in_their_order(
+    speeds: set[float],
+) -> None:
+    given_speed = np.array(sorted(speeds))
+    seen, rent = within_training(given_speed, np.ones_like(given_speed))
+    assert seen.min() >= TRAINED_MODELS[0].speed
+    assert seen.max() <= TRAINED_MODELS[-1].speed
+    assert (np.diff(seen) >= 0).all()
+    assert (np.diff(seen)[np.diff(np.log(given_speed)) > 1e-6] > 0).all()
+    np.testing.assert_array_equal(rent, np.ones_like(rent))
+
+
+def test_every_model_of_the_table_is_within_the_range_beside_every_other() -> None:
+    for model in GPU_MODELS:
+        nodes = [machine("a", model.name), machine("b", "A100"), machine("c", "T4")]
+        seen = DasJobs().encode([a_gang("g")], a_snapshot(nodes))["machines"]
+        speed, rent = seen[:, 2], 4 * seen[:, 3]
+        assert speed.min() >= np.float32(TRAINED_MODELS[0].speed)
+        assert speed.max() <= np.float32(TRAINED_MODELS[-1].speed)
+        assert rent.max() <= np.float32(TRAINED_MODELS[-1].dollars_per_hour) + 1e-6

@@ -77,6 +77,10 @@ class _Facts:
     def _found(cls, nodes: NodeTable) -> "_Facts":
         label = nodes.label(GPU_MODEL_LABEL)
         models = [gpu_model(value) for value in (*label.values, "")]
+        speeds, rents = das_inputs.within_training(
+            np.array([model.speed for model in models]),
+            np.array([model.dollars_per_hour for model in models]),
+        )
         offered = nodes.allocatable.sum(axis=0).tolist()
         known = [(n, i) for i, n in enumerate(offered) if n and "/" in nodes.axis.names[i]]
         column = max(known)[1] if known else None
@@ -89,8 +93,8 @@ class _Facts:
         return cls(
             column=column,
             gpus=np.zeros_like(rack) if column is None else nodes.allocatable[:, column],
-            speed=np.array([model.speed for model in models])[label.codes],
-            dollars=np.array([model.dollars_per_hour for model in models])[label.codes],
+            speed=speeds[label.codes],
+            dollars=rents[label.codes],
             rack=rack,
             kind=label.codes.astype(np.int64),
             capacities={},

@@ -10,15 +10,49 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.gpus import UNKNOWN_MODEL
+from bireme.core.gpus import gpu_model
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 
-# What DAS sees of jobs and machines, as formulas that training and serving share.
+TRAINED_MODELS: Final = tuple(map(gpu_model, ("T4", "P100", "V100", "A100")))
+"""GPU models of the clusters that DAS is trained on, slowest and cheapest first."""
+_SLOWEST, _, _V100, _FASTEST = TRAINED_MODELS
+
+
+def within_training(
+    speed: FloatArray, dollars_per_hour: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Map speed and rent of a cluster's GPU models into the ranges of TRAINED_MODELS.
+
+    Networks extrapolate badly. Where a model is outside the range, all are moved together on a
+    logarithmic scale, so that their order stays, and their ratios too unless they span more than
+    the range: beside an H100 that counts as an A100, an A100 is slower than in training by the same
+    factor. Clusters of trained models are not changed.
+
+    Args:
+        speed, dollars_per_hour: Of each model, shape (models,).
+    """
+    return (
+        _moved_into(speed, _SLOWEST.speed, _FASTEST.speed),
+        _moved_into(dollars_per_hour, _SLOWEST.dollars_per_hour, _FASTEST.dollars_per_hour),
+    )
+
+
+def _moved_into(values: FloatArray, least: float, most: float) -> FloatArray:
+    low, high = float(values.min()), float(values.max())
+    if least <= low and high <= most:
+        return values
+    span = math.log(high / low)
+    kept = min(span, math.log(most / least))
+    top = most if high > most else max(high, least * math.exp(kept))
+    ratio = kept / span if span else 1.0
+    return np.clip(top * (values / high) ** ratio, least, most)
+
+
+# --- features of jobs and machines ------------------------------------------------------------
 #
-# Everything is a function of what an operator knows: demands, stated estimates, waits, free GPUs,
-# labels. All numbers are of the order of one on clusters of any size, so that the same weights
-# serve
-# eight machines and five hundred.
+# All are functions of what an operator knows (demands, stated estimates, waits, free GPUs, labels)
+# and of the order of one on clusters of any size, so that the same weights serve eight machines and
+# five hundred.
 
 RAW_JOB_FEATURES: Final = 6
 RAW_MACHINE_FEATURES: Final = 8
@@ -285,7 +319,7 @@ class Sites:
         is_whole = (kept >= held.sum(axis=-1, keepdims=True)) & (reached > 0)
         speed = np.where(is_whole, factors * pace, 0.0)
         weights = np.array(FEE_WEIGHTS).reshape(-1, *[1] * speed.ndim)
-        v100 = UNKNOWN_MODEL.dollars_per_hour
+        v100 = _V100.dollars_per_hour
         worth = speed * (1 + weights * v100) / (1 + weights * dollars)
         return cls(machines, pace, reached, worth)
 

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
-from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
+from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.times import HOUR
 from bireme.rl.encoders import das_inputs
+from bireme.rl.encoders.das_inputs import TRAINED_MODELS
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import OVER_NODES, OVER_RACKS, MachineLaw, interference
@@ -84,7 +85,7 @@ class Sample:
 
     Attributes:
         health: What a machine makes of its GPUs, above 0, below 1; nobody is told.
-        model: Index into :data:`~bireme.core.gpus.GPU_MODELS`.
+        model: Index into :data:`~bireme.rl.encoders.das_inputs.TRAINED_MODELS`.
     """
 
     setting: str
@@ -102,7 +103,7 @@ class Sample:
     @property
     def speed(self) -> FloatArray:
         """What each machine makes of a replica on its own, V100 being 1, shape (machines,)."""
-        return np.array([model.speed for model in GPU_MODELS])[self.model] * self.health
+        return np.array([model.speed for model in TRAINED_MODELS])[self.model] * self.health
 
 
 def draw(setting: str, jobs: int, seed: int) -> Sample:
@@ -113,7 +114,7 @@ def draw(setting: str, jobs: int, seed: int) -> Sample:
         )
     size = SETTINGS[setting]
     rng = np.random.default_rng([seed, size.machines])
-    model = rng.permutation(np.arange(size.machines) % len(GPU_MODELS))
+    model = rng.permutation(np.arange(size.machines) % len(TRAINED_MODELS))
     sickness = rng.lognormal(np.log(SICKNESS_MEDIAN), SICKNESS_SPREAD, size.machines)
     pace = GPUS_PER_MACHINE * size.machines * OBLIVIOUS_PACE
     sizes, shares = parse_sizes(SIZES)
@@ -139,7 +140,11 @@ def nodes_of(sample: Sample) -> list[Node]:
     size = SETTINGS[sample.setting]
     plain = parse_nodes(f"{size.machines}x{GPUS_PER_MACHINE}", size.racks)
     return [
-        Node(node.name, node.allocatable, {**node.labels, GPU_MODEL_LABEL: GPU_MODELS[index].name})
+        Node(
+            node.name,
+            node.allocatable,
+            {**node.labels, GPU_MODEL_LABEL: TRAINED_MODELS[index].name},
+        )
         for node, index in zip(plain, sample.model.tolist(), strict=True)
     ]
 
@@ -179,8 +184,8 @@ def physics_of(sample: Sample) -> Physics:
 
 _CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_PER_MACHINE))])
 """Factor on speed by the number of gangs on a machine, one's own included."""
-_SPEEDS: Final = np.array([model.speed for model in GPU_MODELS])
-_DOLLARS: Final = np.array([model.dollars_per_hour for model in GPU_MODELS])
+_SPEEDS: Final = np.array([model.speed for model in TRAINED_MODELS])
+_DOLLARS: Final = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
