@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.simulations.pages import Page
 from benchmarks.simulations.store import Key, Run, Store
 from benchmarks.timings.measurements import Table
-from bireme.core import progress_reports
+from bireme.core import estimates
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
@@ -58,7 +58,7 @@ class Contest:
     orderer: str
     sizer: str = ""
     lies: tuple[str, ...] = ("nearly done", "hardly begun")
-    most_shift: float = progress_reports.MOST_SHIFT
+    most_shift: float = estimates.MOST_SHIFT
 
     @property
     def settings(self) -> SchedulingSettings:
@@ -127,7 +127,7 @@ def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
     """One workload, a fifth of whose jobs tell ``lie``."""
     trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
     settings = contest.settings
-    with mock.patch.object(progress_reports, "MOST_SHIFT", contest.most_shift):
+    with mock.patch.object(estimates, "MOST_SHIFT", contest.most_shift):
         policy = make_policy(settings)
         return simulate(trace, _NODES, policy, settings, physics=_RESTART, seed=seed)
 
@@ -216,7 +216,7 @@ def _shown(means: FloatArray) -> str:
 
 
 def _summary(rows: Sequence[tuple[str, ...]]) -> str:
-    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == progress_reports.MOST_SHIFT]
+    bounded = [row for row in rows if CONTESTS[row[0]].most_shift == estimates.MOST_SHIFT]
     best = min(bounded, key=lambda row: float(row[2].split()[0]))
     worst = max(bounded, key=lambda row: float(row[3].split()[0]))
     return (

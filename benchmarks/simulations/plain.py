@@ -18,7 +18,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import Standing, device_seconds, devices, ranked
+from bireme.heuristics.ranking import SortKey, device_seconds, devices, ranked
 from bireme.simulator.simulation import Decide
 
 
@@ -71,13 +71,13 @@ class LasByArrival:
         """First queue before second; with a claim, so that the engine looks every round."""
         return ranked(gangs, lambda gang: self._standing(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> Standing:
+    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         served = device_seconds(gang, snapshot)
         if served >= self._threshold:
             self._demoted.setdefault(gang.uid, snapshot.now)
         since = self._demoted.get(gang.uid)
         key = (0.0, gang.arrived) if since is None else (1.0, since)
-        return Standing(key, -served, -key[0])
+        return SortKey(key, -served, -key[0])
 
 
 STRICT: Final[Decide] = partial(decide_in_order, may_pass=False)

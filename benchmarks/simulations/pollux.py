@@ -24,10 +24,10 @@ from benchmarks.timings.measurements import Table
 from bireme.core.policy import Policy
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.optimus import Optimus
+from bireme.heuristics.measured_sizers import Optimus
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.outcome import Outcome

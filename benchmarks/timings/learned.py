@@ -19,8 +19,7 @@ from benchmarks.timings.decision import problem
 from benchmarks.timings.extender_calls import extender_program, percentiles, port_of, timed
 from benchmarks.timings.measurements import Pairs, Result, Row, at_most
 from benchmarks.timings.populated_api import PopulatedApi
-from bireme.core.estimates import Progress
-from bireme.core.gangs import Gang, Role
+from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import PARTS, PartName, Policy
 from bireme.core.settings import SchedulingSettings
@@ -79,7 +78,7 @@ def _gang(number: int) -> Gang:
     hours = 1 + number % 7
     arrived = float(number % 97)
     gang = a_gang(f"gang-{number:04d}", *tasks, arrived=arrived, estimated_seconds=3600.0 * hours)
-    told = Progress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
+    told = TrainingProgress(0.0, fraction=0.1, accuracy=0.5, accuracy_gain=0.01)
     return replace(gang, is_elastic=True, progress=told)
 
 

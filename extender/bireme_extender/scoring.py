@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 
 from bireme import registry
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.gangs import Role, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import ScoreQuestion, Scorer, fault_of
@@ -79,7 +79,7 @@ def scores_for(
         scores = scorer.score(question)
         fault = fault_of(scores, len(rows))
     except Exception as error:  # noqa: BLE001  # a learned scorer may fail in any way
-        fault = told(error)
+        fault = error_text(error)
     if fault is None:
         return scores, ""
     return _DEFAULT_SCORER.score(question), fault

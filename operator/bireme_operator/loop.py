@@ -15,7 +15,7 @@ import structlog
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Hold
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.eta import StartRange, StartRanges
 from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
@@ -73,7 +73,7 @@ class ReconcileErrors:
         _log.error("an object was not understood", object=key, exc_info=error)
         self._metrics.reconcile_errors.inc()
         self._actuator.back_off(key, error)
-        self._say(key, cleaned(f"the operator failed on this object: {told(error)}"))
+        self._say(key, cleaned(f"the operator failed on this object: {error_text(error)}"))
 
     def _say(self, key: Key, message: str) -> None:
         job, group = self._state.jobs.get(key), self._state.groups.get(key)

@@ -470,7 +470,7 @@ class Pools:
         if not self.known:
             return
         self._measure(snapshot)
-        needed = needed_nodes(snapshot, decision.kept)
+        needed = needed_nodes(snapshot, decision.kept_nodes)
         planned = self._planned(snapshot.nodes, decision)
         ended = {pod.node for pod in self._state.members.values() if pod.is_terminal}
         for pool in self.known.values():

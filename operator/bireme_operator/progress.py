@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.estimates import LONGEST_SECONDS
 from bireme.kube.pod_builder import path
 from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
@@ -241,7 +241,9 @@ class Certificate:
             if stamp != self._refused:
                 files = [str(file) for file in self._files]
                 _log.warning(
-                    "certificate not loaded; the old one serves", files=files, error=told(error)
+                    "certificate not loaded; the old one serves",
+                    files=files,
+                    error=error_text(error),
                 )
             self._refused = stamp
 

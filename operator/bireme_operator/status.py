@@ -22,7 +22,7 @@ from bireme.core.gangs import Key
 from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
-from bireme.core.policy import Factor, Ranked
+from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
@@ -228,7 +228,7 @@ def priority(ranked: Ranked) -> dict[str, Any]:
     return {"score": round(ranked.score, 4), "factors": factors}
 
 
-def _factor(factor: Factor) -> dict[str, Any]:
+def _factor(factor: ScoreFactor) -> dict[str, Any]:
     numbers = {
         "value": round(factor.value, 4),
         "weight": round(factor.weight, 4),

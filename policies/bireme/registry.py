@@ -27,18 +27,18 @@ ORDERERS: Final[Mapping[str, str]] = {
     "das": "bireme.rl.builtin:DasOrder",
     "drf": "bireme.heuristics.fairness:DominantResourceFairness",
     "fair-share": "bireme.heuristics.fairness:FairShare",
-    "fcfs": "bireme.heuristics.fifo:Fifo",
-    "fifo": "bireme.heuristics.fifo:Fifo",
+    "fcfs": "bireme.heuristics.simple_orderers:Fifo",
+    "fifo": "bireme.heuristics.simple_orderers:Fifo",
     "learned-index": "bireme.rl.builtin:LearnedIndex",
-    "malo": "bireme.heuristics.malo:Malo",
-    "mosa": "bireme.heuristics.mosa:Mosa",
-    "random": "bireme.heuristics.lottery:RandomOrder",
-    "rifling": "bireme.heuristics.rifling:Rifling",
+    "malo": "bireme.heuristics.search_orderers:Malo",
+    "mosa": "bireme.heuristics.search_orderers:Mosa",
+    "random": "bireme.heuristics.simple_orderers:RandomOrder",
+    "rifling": "bireme.heuristics.search_orderers:Rifling",
     "rlpto": "bireme.heuristics.rlpto_queues:RlptoQueues",
-    "sjf": "bireme.heuristics.shortest:ShortestJob",
-    "smallest-first": "bireme.heuristics.shortest:SmallestFirst",
-    "srsf": "bireme.heuristics.shortest:ShortestRemainingService",
-    "srtf": "bireme.heuristics.shortest:ShortestRemainingTime",
+    "sjf": "bireme.heuristics.simple_orderers:ShortestJob",
+    "smallest-first": "bireme.heuristics.simple_orderers:SmallestFirst",
+    "srsf": "bireme.heuristics.simple_orderers:ShortestRemainingService",
+    "srtf": "bireme.heuristics.simple_orderers:ShortestRemainingTime",
     "tapfinger": "bireme.rl.builtin:TapfingerOrder",
     "tetris": "bireme.heuristics.tetris:TetrisOrder",
     "tiresias-gittins": "bireme.heuristics.tiresias:TiresiasGittins",
@@ -46,26 +46,26 @@ ORDERERS: Final[Mapping[str, str]] = {
     "tradl": "bireme.heuristics.tradl:TradlOrder",
 }
 PLACERS: Final[Mapping[str, str]] = {
-    "best-fit": "bireme.heuristics.fits:BestFit",
+    "best-fit": "bireme.heuristics.simple_placers:BestFit",
     "das": "bireme.rl.builtin:DasPlacement",
     "fgd": "bireme.heuristics.fragmentation:FragmentationGradientDescent",
-    "first-fit": "bireme.heuristics.fits:FirstFit",
-    "gandiva": "bireme.heuristics.gandiva:GandivaPlacement",
-    "load-balance": "bireme.heuristics.fits:LoadBalance",
+    "first-fit": "bireme.heuristics.simple_placers:FirstFit",
+    "gandiva": "bireme.heuristics.fragmentation:GandivaPlacement",
+    "load-balance": "bireme.heuristics.simple_placers:LoadBalance",
     "packing": "bireme.heuristics.packing:Packing",
-    "random": "bireme.heuristics.lottery:RandomPlacement",
+    "random": "bireme.heuristics.simple_placers:RandomPlacement",
     "tapfinger": "bireme.rl.builtin:TapfingerPlacement",
     "tetris": "bireme.heuristics.tetris:TetrisPlacement",
 }
 SIZERS: Final[Mapping[str, str]] = {
-    "dolphin": "bireme.heuristics.dolphin:Dolphin",
-    "fair-sharing": "bireme.heuristics.plain_sizers:FairSharing",
+    "dolphin": "bireme.heuristics.measured_sizers:Dolphin",
+    "fair-sharing": "bireme.heuristics.simple_sizers:FairSharing",
     "goodput": "bireme.heuristics.goodput:Goodput",
-    "max": "bireme.heuristics.plain_sizers:Maximum",
-    "min": "bireme.heuristics.plain_sizers:Minimum",
-    "optimus": "bireme.heuristics.optimus:Optimus",
+    "max": "bireme.heuristics.simple_sizers:Maximum",
+    "min": "bireme.heuristics.simple_sizers:Minimum",
+    "optimus": "bireme.heuristics.measured_sizers:Optimus",
     "rlpto": "bireme.rl.builtin:RlptoSizer",
-    "slaq": "bireme.heuristics.slaq:Slaq",
+    "slaq": "bireme.heuristics.measured_sizers:Slaq",
     "tapfinger": "bireme.rl.builtin:TapfingerSizer",
     "tradl": "bireme.heuristics.tradl:TradlSizer",
 }
@@ -126,7 +126,7 @@ def make_sizer(name: str) -> Sizer:
 
 def default_scorer() -> Scorer:
     """Return the rule that scores nodes; it also answers where a learned scorer fails."""
-    return cast(Scorer, import_module("bireme.heuristics.scoring").BestFit())
+    return cast(Scorer, import_module("bireme.heuristics.scoring").BestFitScorer())
 
 
 def learned_scorer(

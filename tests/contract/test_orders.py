@@ -177,7 +177,7 @@ def test_scores_are_numbers_and_claims_can_be_compared(
 ) -> None:
     for entry in make_orderer(name).order(everyone(snapshot), snapshot):
         assert math.isfinite(entry.score)
-        assert entry.claim is None or not math.isnan(entry.claim)
+        assert entry.preemption_priority is None or not math.isnan(entry.preemption_priority)
 
 
 @pytest.mark.parametrize("name", sorted(ORDERERS))
@@ -187,12 +187,12 @@ def test_a_claim_does_not_grow_by_waiting_alone(
     name: str, snapshot: ClusterSnapshot, seconds: float
 ) -> None:
     waiting = list(snapshot.waiting)
-    now = {e.gang.uid: e.claim for e in make_orderer(name).order(waiting, snapshot)}
+    now = {e.gang.uid: e.preemption_priority for e in make_orderer(name).order(waiting, snapshot)}
     later = make_orderer(name).order(waiting, replace(snapshot, now=snapshot.now + seconds))
     for entry in later:
         earlier = now[entry.gang.uid]
-        if entry.claim is not None and earlier is not None:
-            assert entry.claim <= earlier
+        if entry.preemption_priority is not None and earlier is not None:
+            assert entry.preemption_priority <= earlier
 
 
 @pytest.mark.parametrize("name", sorted(ORDERERS))

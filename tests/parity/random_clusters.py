@@ -14,10 +14,10 @@ from bireme.core.gangs import (
     Gang,
     Key,
     NodeConstraints,
-    Operator,
     Requirement,
     Role,
     RoleAffinity,
+    SelectorOperator,
     SelectorTerm,
     Taint,
     Task,
@@ -289,9 +289,9 @@ def nodes() -> st.SearchStrategy[tuple[Node, ...]]:
 def _requirements() -> st.SearchStrategy[Requirement]:
     keys = st.sampled_from(sorted(LABELS))
     values = st.lists(st.sampled_from(("ssd", "8", "r0", "z1")), min_size=1, max_size=2)
-    listed = st.sampled_from((Operator.IN, Operator.NOT_IN))
-    bare = st.sampled_from((Operator.EXISTS, Operator.DOES_NOT_EXIST))
-    bounds = st.sampled_from((Operator.GT, Operator.LT))
+    listed = st.sampled_from((SelectorOperator.IN, SelectorOperator.NOT_IN))
+    bare = st.sampled_from((SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST))
+    bounds = st.sampled_from((SelectorOperator.GT, SelectorOperator.LT))
     return st.one_of(
         st.builds(Requirement, keys, listed, values.map(tuple)),
         st.builds(Requirement, keys, bare),
@@ -300,7 +300,7 @@ def _requirements() -> st.SearchStrategy[Requirement]:
 
 
 def _names() -> st.SearchStrategy[Requirement]:
-    operators = st.sampled_from((Operator.IN, Operator.NOT_IN))
+    operators = st.sampled_from((SelectorOperator.IN, SelectorOperator.NOT_IN))
     values = st.sampled_from((("n0",), ("n1",)))
     return st.builds(Requirement, st.just("metadata.name"), operators, values)
 

@@ -14,8 +14,8 @@ from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy, Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import fill, place_by
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import DasJobs, DasMachines
 from bireme.simulator.simulation import SimulationConfig, simulate

@@ -16,9 +16,9 @@ from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Placer, Policy, Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
-from bireme.heuristics.fits import FirstFit, LoadBalance
 from bireme.heuristics.packing import fill, place_by
+from bireme.heuristics.simple_orderers import Fifo
+from bireme.heuristics.simple_placers import FirstFit, LoadBalance
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate

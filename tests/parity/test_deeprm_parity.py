@@ -16,9 +16,8 @@ from benchmarks.simulations.plain import GREEDY, STRICT
 from bireme.core.gangs import Task
 from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.shortest import ShortestJob
+from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.metrics import measure as measure_outcome
 from bireme.simulator.outcome import Outcome

@@ -98,7 +98,7 @@ class Twin:
         growable = own.growable(now)
         assert growable is None or growable.patience_seconds == pool.growable().patience_seconds
         rows = [snapshot.nodes.row[name] for name in table.names]
-        needed = needed_nodes(snapshot, decision.kept)[rows]
+        needed = needed_nodes(snapshot, decision.kept_nodes)[rows]
         own.decide(needed, decision, True, now)
         own._count_written(now)  # as the next turn, soon after, would
         self.looks += 1

@@ -18,9 +18,9 @@ from bireme.core.nodes import Node
 from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import PODS, FloatArray, request_of
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.rlpto_queues import RlptoQueues
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob

@@ -18,8 +18,8 @@ from bireme.core.placement import FreeCapacity, make_placement
 from bireme.core.policy import Policy, Ranked
 from bireme.core.resources import CPU, PODS, BoolArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node

@@ -10,8 +10,8 @@ from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_node, a_running_gang, a_snapshot, with_running
 
 
@@ -49,7 +49,7 @@ def after(nodes: Sequence[Node], *waiting: Gang, growable: Sequence[GrowablePool
 
 def asked(decision: Decision) -> list[tuple[str, str, int]]:
     """The nodes to be asked for: gang, pool, number."""
-    return [(growth.gang.uid, growth.pool, growth.nodes) for growth in decision.growth]
+    return [(growth.gang.uid, growth.pool, growth.nodes) for growth in decision.node_requests]
 
 
 RULES = Policy(Fifo(), Packing())

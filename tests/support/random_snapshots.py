@@ -15,10 +15,10 @@ from bireme.core.gangs import (
     AffinityMode,
     Gang,
     NodeConstraints,
-    Operator,
     Requirement,
     Role,
     RoleAffinity,
+    SelectorOperator,
     SelectorTerm,
     Taint,
     Task,
@@ -41,8 +41,8 @@ CONSTRAINTS = (
     NodeConstraints(tolerations=(Toleration(operator="Exists"),)),
     NodeConstraints(
         affinity_terms=(
-            SelectorTerm((Requirement("disk", Operator.NOT_IN, ("hdd",)),)),
-            SelectorTerm(names=(Requirement("metadata.name", Operator.IN, ("n0",)),)),
+            SelectorTerm((Requirement("disk", SelectorOperator.NOT_IN, ("hdd",)),)),
+            SelectorTerm(names=(Requirement("metadata.name", SelectorOperator.IN, ("n0",)),)),
         )
     ),
 )

@@ -10,8 +10,8 @@ from bireme import registry
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 
 
 def test_the_default_settings_name_the_combined_priority_and_packing() -> None:

@@ -27,7 +27,7 @@ from bireme.cli.arguments import (
     write_text,
 )
 from bireme.cli.experiment import find_own
-from bireme.core.errors import nearest, told
+from bireme.core.errors import error_text, nearest
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
 from bireme.training.judgement import Judgement, merged
@@ -169,7 +169,7 @@ def _merged(files: Sequence[Path]) -> list[Judgement]:
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
-                f"({told(error)}); name such files"
+                f"({error_text(error)}); name such files"
             ) from error
         for each in found:
             shards.setdefault(each.setting, []).append(each)

@@ -16,7 +16,7 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
-from bireme.core.errors import BiremeError, told
+from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.node_floor import PoolBounds
@@ -223,7 +223,9 @@ def _making(argument: str, name: str) -> Iterator[None]:
     except BiremeError:
         raise
     except Exception as error:
-        raise UsageError(f"argument {argument}: {name!r} cannot be made: {told(error)}") from error
+        raise UsageError(
+            f"argument {argument}: {name!r} cannot be made: {error_text(error)}"
+        ) from error
 
 
 def _nodes(options: argparse.Namespace) -> Sequence[Node]:

@@ -1,16 +1,8 @@
 """The scheduling cycle: order, size, place and admit whole gangs against one snapshot.
 
-    1. Set aside gangs with a configuration fault: waiting longer cannot help them.
-    2. Order the rest by the policy; a policy that fails, loses or invents a gang is overruled by
-       its rules, in the same cycle.
-    3. Put gangs that lost a node first, then those that have waited past their bound, the longest
-       overdue first; among the others, queues within their guarantee go before queues that borrow.
-    4. Ask the sizer, if there is one, how large elastic gangs should be.
-    5. Walk down the order: admit, keep places, make room, or say why not.
-    6. Let elastic gangs shrink to what the sizer wants, or grow into what is left.
-    7. Say which nodes pools should get for gangs that only lack room (:mod:`bireme.core.scale_up`).
-
-Pure: equal snapshots give equal decisions, in the cluster and in the simulator.
+:func:`run_cycle` reads top to bottom. The admission pass (step 5) visits the gangs in order and
+admits each, makes room for it, reserves places for it, or says why it waits. Pure: equal snapshots
+give equal decisions, in the cluster and in the simulator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,92 +17,221 @@ from bireme.core.gangs import Gang
 from bireme.core.guardrails import CheckedPlacer, CheckedSizer, OrderError, orderers
 from bireme.core.placement import Placement
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, TotalOrder
-from bireme.core.preemption import Preemption, Step
+from bireme.core.preemption import Candidate, Preemptor
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
-from bireme.core.reservations import Ledger, reserve
+from bireme.core.reservations import CapacityLedger, reserve
 from bireme.core.running import RunningGang
-from bireme.core.scale_up import Growing
+from bireme.core.scale_up import ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
 
-# One walk down the order: each gang is admitted, or told why not, or has room made for it.
-#
-#     1. What its queue (and every queue above) allows and what is free for it now: admit.
-#     2. It fits once gangs have left that are being stopped already: keep those places for it.
-#     3. Lower gangs can shrink or stop for it: let them, and keep their places for it.
-#     4. It is the first that capacity blocks: reserve the earliest places (EASY). Later gangs take
-#        nothing of them unless they end before the reservation starts.
-#
-# Elastic gangs grow last, into what nobody in the whole order has use for.
+
+def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
+    """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
+
+    Without ``explain`` the decision is the same, but its actions have no messages, and its
+    reservations do not say when they should come true sooner.
+    """
+    placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
+    scale_up = None
+    if snapshot.growable:
+        scale_up = ScaleUp(snapshot, CheckedPlacer(policy.rules or policy, snapshot), explain)
+    faults: list[str] = []
+    # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
+    for orderer in orderers(policy):
+        try:
+            decision = _decide(snapshot, orderer, placer, sizer, scale_up, explain)
+        except OrderError as error:
+            faults.append(str(error))
+        else:
+            break
+    faults = [fault for fault in (*faults[:1], sizer.fault, placer.fault) if fault]
+    return replace(decision, fallback="; ".join(faults))
+
+
+def _decide(
+    snapshot: ClusterSnapshot,
+    orderer: Orderer,
+    placer: CheckedPlacer,
+    sizer: CheckedSizer,
+    scale_up: ScaleUp | None,
+    explain: bool,
+) -> Decision:
+    """Return the decision with ``orderer``; raises OrderError as it does."""
+    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
+
+    # 1. Set aside gangs with a configuration fault: waiting longer cannot help them.
+    waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
+    faulty = [hold for gang in waiting if (hold := configuration_fault(gang, snapshot, queues))]
+    faulty_uids = {hold.gang.uid for hold in faulty}
+    sound = [gang for gang in waiting if gang.uid not in faulty_uids]
+
+    # 2. Order the rest by the policy.
+    ranked = orderer.order(sound, snapshot)
+    order = TotalOrder(orderer, snapshot, sound)
+
+    # 3. Ask the sizer, if there is one, how large elastic gangs should be.
+    wanted = sizer.sizes(order, snapshot)
+
+    # 4. Put first the gangs that lost a node, then those past their wait bound.
+    urgent = _urgent(ranked, snapshot)
+    urgent_uids = frozenset(entry.gang.uid for entry in urgent)
+    others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
+
+    # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
+    #    go before queues that borrow, which depends on what was admitted before.
+    admission = AdmissionPass(
+        snapshot, placer, order, queues, explain, wanted, urgent_uids, scale_up
+    )
+    actions: list[Action] = []
+    for entry in urgent:
+        actions.extend(admission.visit(entry))
+    for entry in queues.merge(others):
+        actions.extend(admission.visit(entry))
+
+    # 6. Shrink elastic gangs to what the sizer wants, or let them grow into what is left.
+    actions.extend(admission.resizes(wanted))
+
+    # 7. Ask node pools for the nodes of gangs that only lack room.
+    decision = Decision((*actions, *faulty))
+    if scale_up is None:
+        return decision
+    return scale_up.apply(decision, admission.short, admission.ledger, queues, admission.blocked)
 
 
 @dataclass(slots=True)
-class Walk:
-    """What is left to give away while the order is walked down, and for whom places are kept."""
+class AdmissionPass:
+    """One pass over the waiting gangs, in order: admit, make room, reserve, or hold.
+
+    Capacity and queues only shrink during a pass, so a shape that did not fit once is not tried
+    again. Most of a long line is held that way, without asking the placer.
+
+    Attributes:
+        wanted: The sizer's sizes by uid and task name; other gangs are sized by the rule: as asked
+            or at the minimum.
+        urgent: Uids of gangs that lost a node or are past their wait bound.
+        scale_up: What node pools may still give; None where no pool may grow.
+        short: Gangs that only lack room, at the size they asked for last.
+        blocked: The first gang that capacity blocks; it has the reservation.
+        blocked_queues: By name, the urgent gang for which a queue admits nothing else.
+        position: Gangs held so far; configuration faults do not count.
+    """
 
     snapshot: ClusterSnapshot
     placer: Placer
     order: TotalOrder
     queues: QueueTree
     explain: bool
-    sizes: dict[str, tuple[Gang, ...]]
-    """Sizes at which a waiting gang may start, most wanted first, by uid; others by the rule."""
-    overdue: frozenset[str]
-    growing: Growing | None = None
-    """What node pools may still give; None where no pool may grow."""
+    wanted: Mapping[str, Mapping[str, int]]
+    urgent: frozenset[str]
+    scale_up: ScaleUp | None = None
     short: list[Gang] = field(default_factory=list)
-    """Gangs that only lack room, at the size they asked for last."""
-    ledger: Ledger = field(init=False)
-    preemption: Preemption = field(init=False)
+    ledger: CapacityLedger = field(init=False)
+    preemptor: Preemptor = field(init=False)
     position: int = 0
     blocked: Gang | None = None
-    """The gang that holds the reservation."""
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
-    """Shapes that did not fit now, and beside the reservation: capacity only shrinks."""
+    """Shapes that did not fit now, and beside the reservation."""
     _held: set[tuple[object, str]] = field(default_factory=set)
-    """Shapes and queues without a limit, of which one waits for capacity behind the blocked."""
+    """Shape and queue of gangs that wait for capacity behind the blocked gang, without a limit."""
     _fitting: dict[object, int] = field(default_factory=dict)
-    """Shapes that fitted now, with the changes of the ledger until then."""
+    """Shapes that fitted now, with the number of ledger changes at that moment."""
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
-        self.ledger = Ledger(snapshot.nodes, snapshot.used, snapshot.now)
-        self.preemption = Preemption(snapshot, self.placer, self.queues, self.order, self.ledger)
+        self.ledger = CapacityLedger(snapshot.nodes, snapshot.used, snapshot.now)
+        self.preemptor = Preemptor(snapshot, self.placer, self.queues, self.order, self.ledger)
 
     def visit(self, entry: Ranked) -> list[Action]:
-        """What happens to one waiting gang, and what must happen to others for it."""
+        """Return the actions for one waiting gang, and for others that make room for it."""
         gang = entry.gang
-        if self._is_like_one_held(entry):
+        if self._equals_held(entry):
             self.position += 1
             return [self._wait_for_capacity(entry, gang)]
-        barrier = self._barrier(gang)
-        if barrier is not None:
-            return [self._behind(entry, barrier)]
-        sizes = self.sizes.get(gang.uid) or _rule_sizes(gang)
+        if (barrier := self._barrier(gang)) is not None:
+            return [self._wait_behind_barrier(entry, barrier)]
+
+        # 1. Its queues allow it and it fits what is free for it now: admit.
+        sizes = self._sizes(gang)
         for size in sizes:
-            if self._is_within_limits(size):
-                placement = self._place(size)
-                if placement is not None:
-                    return [self._admit(entry, size, placement)]
-        return self._blocked(entry, sizes[-1])
+            if self._is_within_limits(size) and (placement := self._place(size)) is not None:
+                return [self._admit(entry, size, placement)]
+        smallest = sizes[-1]
+        if reason := self._never_fits(smallest):
+            return [Hold(gang, Reason.NEVER_FITS, reason, ranked=entry)]
+        self.position += 1
 
-    def _is_like_one_held(self, entry: Ranked) -> bool:
-        """Whether a gang of the same shape and queue waits for capacity, and this one must too.
+        # 2. It fits once gangs have left that are being stopped already: keep those places.
+        kept = self.preemptor.waits_for_leaving(smallest)
+        if kept is not None:
+            return [self._keep(entry, smallest, kept, ())]
 
-        Capacity only shrinks, so all that could differ is whom it may stop. Most of a long line
-        ends here.
+        # 3. Lower gangs can shrink or stop for it: let them, and keep their places for it.
+        room = self.preemptor.make_room(entry, smallest)
+        if room is not None:
+            victims, kept = room
+            self._held.clear()  # what is left over may be enough for others
+            return [
+                *self._stop_or_shrink(victims, gang),
+                self._keep(entry, smallest, kept, victims),
+            ]
+
+        # 4. Hold it. The first that capacity blocks gets the earliest places reserved (EASY):
+        #    later gangs take none of them unless they end before the reservation starts.
+        return [self._hold(entry, smallest)]
+
+    def resizes(self, wanted: Mapping[str, Mapping[str, int]]) -> Iterator[Resize]:
+        """Yield changes of running elastic gangs that make room for no gang in particular.
+
+        ``wanted`` is what the sizer wants, by uid and task name. Gangs that it leaves out grow
+        towards their maximum when no gang waits.
+        """
+        table = self.snapshot.running_table
+        elastic = (table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist())
+        able = {r.gang.uid: r for r in elastic if self._may_resize(r)}
+        growing: dict[RunningGang, Mapping[str, int]] = {}
+        for entry in self.order.ranked if able else ():
+            running = able.get(entry.gang.uid)
+            if running is None:
+                continue
+            sizes = wanted.get(running.gang.uid)
+            kept = sizes and smaller(running, sizes, self.snapshot.nodes)
+            if kept:
+                message = "the sizer wants it smaller" if self.explain else ""
+                yield Resize(running, kept, message, Reason.SHRUNK)
+            elif sizes is not None or not self.position:
+                most = {task.name: task.maximum for task in running.gang.tasks}
+                growing[running] = most if sizes is None else sizes
+        # All shrink before the first grows.
+        for running, sizes in growing.items():
+            yield from self._grow(running, sizes)
+
+    # --- limits and places ---
+
+    def _sizes(self, gang: Gang) -> tuple[Gang, ...]:
+        """Sizes at which a waiting gang may start, the most wanted first."""
+        wanted = self.wanted.get(gang.uid)
+        if wanted is not None:
+            return tuple(dict.fromkeys((gang.resized(dict(wanted)), gang.at_minimum)))
+        return (gang,) if gang.at_minimum is gang else (gang, gang.at_minimum)
+
+    def _equals_held(self, entry: Ranked) -> bool:
+        """Whether a gang of this shape and queue waits for capacity, and this one must too.
+
+        Capacity only shrinks, so they could differ only in which gangs may be stopped for them.
         """
         gang = entry.gang
         return (
             (gang.shape, gang.queue) in self._held
             and not self.blocked_queues
             and gang.at_minimum is gang
-            and gang.uid not in self.sizes
-            and self.preemption.is_hopeless(entry, gang)
+            and gang.uid not in self.wanted
+            and self.preemptor.is_hopeless(entry, gang)
         )
 
     def _barrier(self, gang: Gang) -> Gang | None:
+        """Return the urgent gang for which a queue of ``gang`` admits nothing else, if any."""
         if not self.blocked_queues:
             return None
         path = self.queues.path(gang.queue)
@@ -121,8 +242,8 @@ class Walk:
     def _is_within_limits(self, gang: Gang) -> bool:
         """Whether the limits of its queues allow ``gang``, and the blocked gang beside it.
 
-        Not even a gang that ends in time may pass: while the limit is in the way of the blocked
-        gang, its places would be anybody's.
+        A gang that ends in time may not pass either: the limit would still be in the way of the
+        blocked gang, and any other gang could take the places.
         """
         return self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is None
 
@@ -136,6 +257,26 @@ class Walk:
             too_large.add(gang.shape)
         return placement
 
+    def _fits_now(self, gang: Gang) -> bool:
+        """Whether only what is reserved for the blocked gang is in the way of ``gang``."""
+        if gang.shape in self._too_large[0]:
+            return False
+        if self._fitting.get(gang.shape) != self.ledger.changes:
+            if self.placer.place(gang, self.ledger.now) is None:
+                self._too_large[0].add(gang.shape)
+                return False
+            self._fitting[gang.shape] = self.ledger.changes
+        return True
+
+    def _never_fits(self, gang: Gang) -> str | None:
+        """Return why ``gang`` would not start in an empty cluster and unused queues, or None."""
+        if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
+            return messages.beyond_limit(*beyond)
+        never = messages.never_fits(gang, self.snapshot.nodes, self.placer)
+        return self.scale_up.never_fits(gang) if never and self.scale_up else never
+
+    # --- actions ---
+
     def _admit(self, entry: Ranked, gang: Gang, placement: Placement) -> Admit:
         self.ledger.take(gang, placement)
         self.queues.take(gang.queue, gang.demand)
@@ -144,24 +285,10 @@ class Walk:
             message = messages.admitted(gang, entry.gang, placement, self.blocked)
         return Admit(gang, placement, entry, message, passed=self.blocked)
 
-    def _blocked(self, entry: Ranked, gang: Gang) -> list[Action]:
-        if reason := self._never(gang):
-            return [Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)]
-        self.position += 1
-        kept = self.preemption.waits_for_leaving(gang)
-        if kept is not None:
-            return [self._keep(entry, gang, kept, ())]
-        room = self.preemption.make_room(entry, gang)
-        if room is not None:
-            victims, kept = room
-            self._held.clear()  # what is left over may be enough for others
-            return [*self._told(victims, entry.gang), self._keep(entry, gang, kept, victims)]
-        return [self._hold(entry, gang)]
-
     def _keep(
-        self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Step]
+        self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Candidate]
     ) -> Hold:
-        """Hold ``gang`` back until its places are free, which nobody else gets."""
+        """Hold ``gang`` until its places are free, and keep them from all other gangs."""
         self.ledger.keep(gang, placement)
         self.queues.take(gang.queue, gang.demand)
         message = ""
@@ -172,9 +299,11 @@ class Walk:
             entry.gang, Reason.WAITING_FOR_PREEMPTION, message, self.position, entry, reservation
         )
 
-    def _told(self, victims: Sequence[Step], beneficiary: Gang) -> Iterator[Action]:
+    def _stop_or_shrink(
+        self, victims: Sequence[Candidate], beneficiary: Gang
+    ) -> Iterator[Preempt | Resize]:
+        name = f"{beneficiary.namespace}/{beneficiary.name}"
         for victim in victims:
-            name = f"{beneficiary.namespace}/{beneficiary.name}"
             if victim.kept is None:
                 message = f"stopped to make room for {name}" if self.explain else ""
                 yield Preempt(victim.running, beneficiary, message)
@@ -183,37 +312,46 @@ class Walk:
                 yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
-        """Say why ``gang`` waits; the first that capacity blocks gets the reservation."""
-        whole, ahead, is_overdue = entry.gang, self.position - 1, entry.gang.uid in self.overdue
+        """Hold ``gang`` with its reason; the first that capacity blocks gets the reservation."""
         over_limit = self.queues.excess(gang.queue, gang.demand)
         if over_limit is not None:
             queue, excess = over_limit
-            if is_overdue:
-                self.blocked_queues.setdefault(queue, whole)
+            if entry.gang.uid in self.urgent:
+                self.blocked_queues.setdefault(queue, entry.gang)
             message = messages.over_limit(queue, excess) if self.explain else ""
-            return Hold(whole, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
+            return Hold(entry.gang, Reason.OVER_QUEUE_LIMIT, message, self.position, entry)
         reservation = None
         if self.blocked is None:
-            reservation = reserve(
-                gang, self.ledger, self.snapshot, self.placer, is_overdue, self.explain
-            )
-            if reservation is not None:
-                self.blocked = whole
-                self.queues.reserve(gang.queue, gang.demand)
+            reservation = self._reserve(entry, gang)
         elif self._fits_now(gang):
-            message = ""
-            is_within = self._is_within_limits(gang)
-            if is_within:
-                self.short.append(gang)
-            if self.explain and is_within:
-                message = messages.would_delay(gang, self.blocked, self.ledger.reservation, ahead)
-            elif self.explain:
-                message = messages.would_pass_limit(self.blocked, ahead)
-            return Hold(whole, Reason.WAITING_BEHIND, message, self.position, entry)
+            return self._wait_behind(entry, gang, self.blocked)
         is_blocked = self.blocked is not None and gang.shape in self._too_large[0]
         if is_blocked and not self.queues.is_limited(gang.queue):
             self._held.add((gang.shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
+
+    def _reserve(self, entry: Ranked, gang: Gang) -> Reservation | None:
+        """Reserve the earliest places for ``gang``, if they can be foreseen."""
+        is_urgent = entry.gang.uid in self.urgent
+        reservation = reserve(
+            gang, self.ledger, self.snapshot, self.placer, is_urgent, self.explain
+        )
+        if reservation is not None:
+            self.blocked = entry.gang
+            self.queues.reserve(gang.queue, gang.demand)
+        return reservation
+
+    def _wait_behind(self, entry: Ranked, gang: Gang, blocked: Gang) -> Hold:
+        """Hold ``gang``, which would delay the blocked gang."""
+        is_within = self._is_within_limits(gang)
+        if is_within:
+            self.short.append(gang)
+        message, ahead = "", self.position - 1
+        if self.explain and is_within:
+            message = messages.would_delay(gang, blocked, self.ledger.reservation, ahead)
+        elif self.explain:
+            message = messages.would_pass_limit(blocked, ahead)
+        return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _wait_for_capacity(
         self, entry: Ranked, gang: Gang, reservation: Reservation | None = None
@@ -227,26 +365,9 @@ class Walk:
         reason = Reason.WAITING_FOR_CAPACITY
         return Hold(entry.gang, reason, message, self.position, entry, reservation)
 
-    def _fits_now(self, gang: Gang) -> bool:
-        """Whether only what is kept for the blocked gang is in the way of ``gang``."""
-        if gang.shape in self._too_large[0]:
-            return False
-        if self._fitting.get(gang.shape) != self.ledger.changes:
-            if self.placer.place(gang, self.ledger.now) is None:
-                self._too_large[0].add(gang.shape)
-                return False
-            self._fitting[gang.shape] = self.ledger.changes
-        return True
-
-    def _never(self, gang: Gang) -> str | None:
-        """Why neither an empty cluster nor an unused queue would ever let ``gang`` start."""
-        if (beyond := self.queues.excess_when_empty(gang.queue, gang.demand)) is not None:
-            return messages.beyond_limit(*beyond)
-        never = messages.never_fits(gang, self.snapshot.nodes, self.placer)
-        return self.growing.never_fits(gang) if never and self.growing else never
-
-    def _behind(self, entry: Ranked, barrier: Gang) -> Hold:
-        if reason := self._never(entry.gang.at_minimum):
+    def _wait_behind_barrier(self, entry: Ranked, barrier: Gang) -> Hold:
+        """Hold a gang of a queue that admits nothing else until ``barrier`` has started."""
+        if reason := self._never_fits(entry.gang.at_minimum):
             return Hold(entry.gang, Reason.NEVER_FITS, reason, ranked=entry)
         self.position += 1
         message = ""
@@ -257,41 +378,15 @@ class Walk:
             )
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
-    def resizes(self, wanted: Mapping[str, dict[str, int]]) -> Iterator[Resize]:
-        """Changes of running elastic gangs that are made for nobody in particular.
-
-        ``wanted`` is what the sizer wants, by uid and task name. Gangs it does not speak of grow
-        towards their maximum, when nobody waits.
-        """
-        table = self.snapshot.running_table
-        elastic = (table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist())
-        able = {r.gang.uid: r for r in elastic if self._may_resize(r)}
-        growing = {}
-        for entry in self.order.ranked if able else ():
-            running = able.get(entry.gang.uid)
-            if running is None:
-                continue
-            sizes = wanted.get(running.gang.uid)
-            least = sizes and smaller(running, sizes, self.snapshot.nodes)
-            if least:
-                message = "the sizer wants it smaller" if self.explain else ""
-                yield Resize(running, least, message, Reason.SHRUNK)
-            elif sizes is not None or not self.position:
-                most = {task.name: task.maximum for task in running.gang.tasks}
-                growing[running] = most if sizes is None else sizes
-        for running, sizes in growing.items():
-            yield from self._grown(running, sizes)
-
     def _may_resize(self, running: RunningGang) -> bool:
-        """Whether an elastic gang may change its size now for no one in particular."""
         settle_seconds = self.snapshot.settings.resize_settle_seconds
         return (
             not running.is_leaving
             and self.snapshot.now - running.resized >= settle_seconds
-            and running.gang.uid not in self.preemption.chosen
+            and running.gang.uid not in self.preemptor.chosen
         )
 
-    def _grown(self, running: RunningGang, sizes: Mapping[str, int]) -> Iterator[Resize]:
+    def _grow(self, running: RunningGang, sizes: Mapping[str, int]) -> Iterator[Resize]:
         gang = running.gang
         if self._barrier(gang) is not None:
             return
@@ -308,69 +403,10 @@ class Walk:
         yield Resize(running, whole, message, Reason.GROWN)
 
 
-def _rule_sizes(gang: Gang) -> tuple[Gang, ...]:
-    return (gang,) if gang.at_minimum is gang else (gang, gang.at_minimum)
-
-
-def run_cycle(snapshot: ClusterSnapshot, policy: Policy, explain: bool = True) -> Decision:
-    """Decide on every waiting gang of ``snapshot``, and on running ones that must change.
-
-    Without ``explain`` the decision is the same, but its actions carry no words, and reservations
-    not when they should come true sooner.
-    """
-    placer, sizer = CheckedPlacer(policy, snapshot), CheckedSizer(policy.sizer)
-    growing = None
-    if snapshot.growable:
-        growing = Growing(snapshot, CheckedPlacer(policy.rules or policy, snapshot), explain)
-    faults: list[str] = []
-    for orderer in orderers(policy):
-        try:
-            decision = _decided(snapshot, orderer, placer, sizer, growing, explain)
-        except OrderError as error:
-            faults.append(str(error))
-        else:
-            break
-    faults = [fault for fault in (*faults[:1], sizer.fault, placer.fault) if fault]
-    return replace(decision, fallback="; ".join(faults))
-
-
-def _decided(
-    snapshot: ClusterSnapshot,
-    orderer: Orderer,
-    placer: CheckedPlacer,
-    sizer: CheckedSizer,
-    growing: Growing | None,
-    explain: bool,
-) -> Decision:
-    """The decision with ``orderer``; raises OrderError as it does."""
-    queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
-    waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
-    faults = [h for gang in waiting if (h := configuration_fault(gang, snapshot, queues))]
-    faulty = {hold.gang.uid for hold in faults}
-    sound = [gang for gang in waiting if gang.uid not in faulty]
-    ranked = orderer.order(sound, snapshot)
-    order = TotalOrder(orderer, snapshot, sound)
-    wanted = sizer.sizes(order, snapshot)
-    first = _first(ranked, snapshot)
-    overdue = frozenset(e.gang.uid for e in first)
-    sizes = {
-        e.gang.uid: _start_sizes(e.gang, wanted[e.gang.uid]) for e in ranked if e.gang.uid in wanted
-    }
-    walk = Walk(snapshot, placer, order, queues, explain, sizes, overdue, growing)
-    actions: list[Action] = []
-    for entry in _in_turn(first, ranked, queues):
-        actions.extend(walk.visit(entry))
-    actions.extend(walk.resizes(wanted))
-    decision = Decision((*actions, *faults))
-    if growing is None:
-        return decision
-    return growing.grown(decision, walk.short, walk.ledger, queues, walk.blocked)
-
-
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
-    """A verdict that no amount of waiting changes, or None."""
+    """Return a hold that no amount of waiting ends, or None."""
     if gang.fault is not None:
-        return Hold(gang, *(_never_together(gang, snapshot, queues) or gang.fault))
+        return Hold(gang, *(_never_fits_together(gang, snapshot, queues) or gang.fault))
     if flaw := gang.flaw:
         return Hold(gang, Reason.SPEC_INVALID, flaw)
     queue = snapshot.queues.get(gang.queue)
@@ -395,33 +431,22 @@ def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
     return None
 
 
-def _never_together(
+def _never_fits_together(
     gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
 ) -> tuple[Reason, str] | None:
-    """Why the pods that ``gang`` waits for would wait in vain, where it is foretold; or None."""
+    """Return why all pods of ``gang`` would never fit, where their total is foretold; or None."""
     asked = dict(gang.foretold)
     beyond = queues.excess_when_empty(gang.queue, asked)
     why = messages.beyond_limit(*beyond) if beyond else messages.beyond_all_nodes(asked, snapshot)
     return (Reason.NEVER_FITS, f"minResources {why}") if why else None
 
 
-def _first(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
-    """Gangs that go before all others: their hole is waiting, or they have waited too long."""
+def _urgent(ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> list[Ranked]:
+    """Return gangs that lost a node, then those past their wait bound, the longest overdue first.
+
+    The hole that a lost node leaves waits for its gang, so such gangs go first.
+    """
     keyed = [(e.gang.displaced, snapshot.overdue_seconds(e.gang), e) for e in ranked]
-    first = [key for key in keyed if key[0] or key[1] > 0]
-    first.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
-    return [entry for _, _, entry in first]
-
-
-def _in_turn(
-    first: Sequence[Ranked], ranked: Sequence[Ranked], queues: QueueTree
-) -> Iterator[Ranked]:
-    """Every gang when its turn comes; whose turn it is depends on what was admitted before."""
-    yield from first
-    taken = {entry.gang.uid for entry in first}
-    yield from queues.merge([e for e in ranked if e.gang.uid not in taken] if taken else ranked)
-
-
-def _start_sizes(gang: Gang, wanted: Mapping[str, int]) -> tuple[Gang, ...]:
-    """Sizes to try for a gang that waits: the wanted one, or else the least that may start."""
-    return tuple(dict.fromkeys((gang.resized(dict(wanted)), gang.at_minimum)))
+    urgent = [key for key in keyed if key[0] or key[1] > 0]
+    urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.uid))
+    return [entry for _, _, entry in urgent]

@@ -103,10 +103,10 @@ Action: TypeAlias = Admit | Hold | Resize | Preempt
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """``nodes`` more of ``pool`` are to be asked for, for ``gang``, on top of those that come.
+class NodeRequest:
+    """Ask ``pool`` for ``nodes`` more, for ``gang``, on top of those that are coming.
 
-    0 where those that come are enough for it, and must not be given up.
+    0 where the nodes that are coming are enough for the gang, and must not be given up.
     """
 
     pool: str
@@ -120,11 +120,11 @@ class Decision:
 
     actions: tuple[Action, ...] = ()
     fallback: str = ""
-    """Why the policy's own order was not used; empty when it was."""
-    growth: tuple[Growth, ...] = ()
-    """The nodes that gangs wait for which fit nowhere now; they are held as ScalingUp."""
-    kept: frozenset[str] = frozenset()
-    """Names of nodes that waiting gangs count on, where pools may change: they should stay."""
+    """Why the policy's own answers were not used; empty when they were."""
+    node_requests: tuple[NodeRequest, ...] = ()
+    """The nodes to ask for, for gangs that fit nowhere now; they are held as ScalingUp."""
+    kept_nodes: frozenset[str] = frozenset()
+    """Where pools may change: names of nodes that waiting gangs count on and that should stay."""
 
     @property
     def admitted(self) -> tuple[Admit, ...]:

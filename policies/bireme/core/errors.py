@@ -9,6 +9,7 @@ BiremeError
 import difflib
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 
 class BiremeError(Exception):
@@ -27,11 +28,18 @@ class SnapshotError(BiremeError):
     """A snapshot contradicts itself, for example arrays of different lengths."""
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """``error`` in words: Bireme's own speak for themselves, of others the kind is named."""
     if isinstance(error, BiremeError):
         return str(error)
     return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
+def require(name: str, value: float, least: float, most: float = inf) -> None:
+    """SettingError unless ``value`` is from ``least`` to ``most``; the text names the parameter."""
+    if not least <= value <= most:
+        remedy = f"from {least} to {most}" if most < inf else f"at least {least}"
+        raise SettingError(f"{name} is {value}; it must be {remedy}")
 
 
 def installing(extra: str) -> str:

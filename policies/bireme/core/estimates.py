@@ -1,35 +1,45 @@
-"""How long a job will run, judged by how long jobs like it have run.
+"""How long a gang will run: by its history, and by its own progress reports.
 
-Three groups are alike, each part of the next: runs of the same template by the same user, all runs
-of the user, all runs of anybody. Each group remembers its latest runs only and says what nine in
-ten of them stayed within. A group of few runs says little, so it is drawn towards the wider group,
-as if that one had lent it ``PRIOR_RUNS`` runs:
+**History.** Three groups of runs are alike, each part of the next: runs of the same template by the
+same user, all runs of the user, all runs. Each group remembers its latest runs only, and its
+quantile q_k is the smallest of them that at least 90 % do not exceed (of fewer than ten, the
+longest). A group of few runs is uncertain, so its estimate e_k is drawn towards the wider group, as
+if that one had lent it ``PRIOR_RUNS`` runs:
 
     log e_k = (n_k * log q_k + PRIOR_RUNS * log e_wider) / (n_k + PRIOR_RUNS),   e_all = q_all
 
-n_k is the number of runs remembered, q_k the smallest of them that at least 90 % of them do not
-exceed (of fewer than ten, the longest). Logarithms, because run times spread over five powers of
-ten. It is the shrinkage of a group's mean by its effective sample size (Efron and Morris, JASA
-1975), of a quantile instead: an estimate that is too low breaks a reservation, one that is too
-high only misses a chance to backfill. For the same reason what is told is e_k rounded up, to two
-significant digits: more of them would be no truth, and gangs of equal estimates are equal, which
-is what makes long simulations fast (:mod:`bireme.simulator.equivalence`).
+n_k is the number of runs remembered. Logarithms, because run times spread over five powers of ten.
+This is the shrinkage of a group's mean by its effective sample size (Efron and Morris, JASA 1975),
+of a quantile instead: an estimate that is too low breaks a reservation, one that is too high only
+misses a chance to backfill. For the same reason estimates are rounded up, to two significant
+digits. Gangs of equal estimates are then equal, which makes long simulations fast
+(:mod:`bireme.simulator.equivalence`).
+
+**Progress reports.** A tenant writes them, so they may be wrong or false. They move how long a gang
+is expected to run, and how much work it is, by a factor of at most ``MOST_SHIFT`` against what is
+known without them: the owner's estimate, or the history, or where neither exists the gang's first
+report. A gang that outruns its expected end is treated like any other that does, and sizes stay
+within the bounds of the tasks, whatever a report says.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.errors import HistoryError
+from bireme.core.gangs import Gang, TrainingProgress
+from bireme.core.running import RunningGang
 
 QUANTILE = 0.9
 PRIOR_RUNS = 5
-"""How many runs of its own weigh as much as the wider group."""
+"""A group of so many runs weighs as much as the wider group."""
 FEWEST_RUNS = 5
-"""With fewer runs than this in all, nothing is said."""
+"""With fewer runs in all there is no estimate."""
 LONGEST_SECONDS = 10 * 365 * 86_400
-"""Ten years: whatever says it ran for longer is wrong."""
+"""Ten years; a longer run time is an error."""
+MOST_SHIFT = 2.0
+"""Factor by which progress reports move an expected run time at most, up or down."""
 
 _Group = tuple[str, ...]
 """``(user, template)``, ``(user,)`` or ``()``."""
@@ -37,14 +47,14 @@ _Group = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The latest runs of a group, oldest first, and what nine in ten of them stayed within."""
+    """The latest runs of a group, oldest first, and their 90 % quantile."""
 
     seconds: deque[float]
     quantile_seconds: float
 
 
 class RuntimeHistory:
-    """Finished runs, as many as are worth remembering.
+    """Finished runs by group, bounded in number.
 
     Args:
         runs_per_group: The most runs remembered of each group.
@@ -63,10 +73,10 @@ class RuntimeHistory:
         self._groups: dict[_Group, _Runs] = {}
 
     def observe(self, user: str, template: str, seconds: float) -> None:
-        """A run of ``template`` by ``user`` took ``seconds``.
+        """Record that a run of ``template`` by ``user`` took ``seconds``.
 
-        What cannot be a run time (zero, negative, above ten years, not a number) is left out:
-        clocks jump, and a history must survive that.
+        A value that cannot be a run time (zero, negative, above ten years, not a number) is
+        ignored: clocks jump, and a history must survive that.
         """
         if not _is_run_time(seconds):
             return
@@ -80,14 +90,14 @@ class RuntimeHistory:
             del self._groups[next(iter(self._groups))]
 
     def estimate(self, user: str, template: str) -> float | None:
-        """Seconds that a run of ``template`` by ``user`` should stay within; None if unknown.
+        """Return seconds that a run of ``template`` by ``user`` should stay within, or None.
 
         Of two significant digits. A template without runs is judged by those of its user.
         """
-        everybody = self._groups.get(())
-        if everybody is None or len(everybody.seconds) < FEWEST_RUNS:
+        all_runs = self._groups.get(())
+        if all_runs is None or len(all_runs.seconds) < FEWEST_RUNS:
             return None
-        estimate = everybody.quantile_seconds
+        estimate = all_runs.quantile_seconds
         for group in ((user,), (user, template)):
             runs = self._groups.get(group)
             if runs is not None:
@@ -113,34 +123,82 @@ def _rounded_up(seconds: float) -> float:
     return float(f"{digits}e{exponent}")
 
 
-# What a running job last told about its training: claims of a tenant, clipped at the edge.
+def apply_progress_report(gang: Gang, running: RunningGang | None = None) -> Gang:
+    """Return ``gang`` with run time and steps from its progress report, within the limits.
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The last report of a job, and what it adds to those before.
-
-    Attributes:
-        reported: When it arrived, POSIX seconds.
-        fraction: Of the training that is done, from 0 to 1; None where the job does not say.
-        remaining_seconds: How long it says it still runs; None where it does not say.
-        steps: Steps done since training began; None where it does not say.
-        remaining_steps: Steps it says are left; None where it does not say.
-        loss: Training loss; None where it does not say.
-        worst_loss: The largest loss it ever told; None without any.
-        accuracy: From 0 to 1; None where it does not say.
-        accuracy_gain: What the last report that told the accuracy added to the one before.
-        anchor_seconds: How long the start it first spoke of was to run in all, by that report;
-            None before one said. It bounds later ones where nobody else knows the run time.
+    Args:
+        gang: With its report, and with what is known without it.
+        running: The places it holds; None for one that waits.
     """
+    progress = gang.progress
+    if progress is None:
+        return gang
+    started = running.started if running else None
+    reported = reported_seconds(progress, gang.attained_seconds, started)
+    candidates = (gang.estimated_seconds, progress.anchor_seconds, reported)
+    known = next((seconds for seconds in candidates if seconds is not None), None)
+    gang = _with_steps(gang, progress, running, known)
+    if reported is None or known is None:
+        return gang
+    trusted = _trusted_estimate(reported, known)
+    return replace(gang, estimated_seconds=trusted, is_learned_estimate=False)
 
-    reported: float
-    fraction: float | None = None
-    remaining_seconds: float | None = None
-    steps: float | None = None
-    loss: float | None = None
-    worst_loss: float | None = None
-    accuracy: float | None = None
-    accuracy_gain: float | None = None
-    remaining_steps: float | None = None
-    anchor_seconds: float | None = None
+
+def _trusted_estimate(reported: float, known: float) -> float:
+    """Return ``reported``, moved to within ``MOST_SHIFT`` of ``known``."""
+    return min(max(reported, known / MOST_SHIFT), known * MOST_SHIFT)
+
+
+def _with_steps(
+    gang: Gang, progress: TrainingProgress, running: RunningGang | None, known_seconds: float | None
+) -> Gang:
+    """Return ``gang`` with its steps as of the start, or the last change of size.
+
+    At the size that was asked for, all steps together take ``known_seconds`` within the factor.
+    """
+    done, left = progress.steps, progress.remaining_steps
+    if done is None:
+        return gang
+    run = min(_steps_since(gang, progress, running), done)
+    if left is None:
+        return replace(gang, done_steps=done - run)
+    if known_seconds is not None and gang.speed is not None:
+        asked = {task.name: task.replicas for task in gang.tasks}
+        whole = known_seconds * gang.speed.steps_per_second(asked, 1)
+        left = min(max(left, whole / MOST_SHIFT - done), whole * MOST_SHIFT)
+    return replace(gang, done_steps=done - run, remaining_steps=left + run)
+
+
+def reported_seconds(
+    progress: TrainingProgress, attained_seconds: float, started: float | None
+) -> float | None:
+    """Return how long the start that began at ``started`` runs in all, by the gang's report.
+
+    ``started`` is None for a gang that waits: then its next start. None where the report does not
+    say, or gives no number; at most ``LONGEST_SECONDS``.
+    """
+    elapsed = 0.0 if started is None else max(0.0, progress.reported - started)
+    left = progress.remaining_seconds
+    if left is None:
+        if not progress.fraction:
+            return None
+        left = (attained_seconds + elapsed) * (1 / progress.fraction - 1)
+    seconds = elapsed + left
+    return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else None
+
+
+def with_anchor(
+    progress: TrainingProgress, attained_seconds: float, started: float | None
+) -> TrainingProgress:
+    """Return ``progress`` with its anchor, if it is the first report of how long the start runs."""
+    if progress.anchor_seconds is not None:
+        return progress
+    return replace(progress, anchor_seconds=reported_seconds(progress, attained_seconds, started))
+
+
+def _steps_since(gang: Gang, progress: TrainingProgress, running: RunningGang | None) -> float:
+    """Return the steps from the start, or the last resize, to the report, at the usual speed."""
+    if running is None or gang.speed is None or not running.sizes:
+        return 0.0
+    speed = gang.speed.steps_per_second(running.sizes, len(running.placement.node_rows()))
+    return speed * max(0.0, progress.reported - max(running.started, running.resized))

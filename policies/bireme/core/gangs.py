@@ -9,7 +9,6 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TypeAlias
 
-from bireme.core.estimates import Progress
 from bireme.core.reasons import Reason
 from bireme.core.resources import STANDARD, Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
@@ -20,7 +19,7 @@ from bireme.core.speed import LossCurve, SpeedLaw
 # are hashable, so that equal templates share one evaluation (:mod:`bireme.core.nodes`).
 
 
-class Operator(StrEnum):
+class SelectorOperator(StrEnum):
     """Operators of a node selector requirement, as the Kubernetes API spells them."""
 
     IN = "In"
@@ -36,7 +35,7 @@ class Requirement:
     """One requirement on a label (or, for a field requirement, on the node's name)."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: tuple[str, ...] = ()
 
 
@@ -174,6 +173,38 @@ class Task:
         return each * self.replicas
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """The last progress report of a job, with what must be kept of earlier ones.
+
+    A tenant writes it, so every number may be wrong; :mod:`bireme.core.estimates` limits its
+    effect. None stands for a number that the job does not report.
+
+    Attributes:
+        reported: When the report arrived, POSIX seconds.
+        fraction: Share of the training that is done, from 0 to 1.
+        remaining_seconds: How much longer the job expects to run.
+        steps: Steps done since training began.
+        worst_loss: The largest loss of all reports.
+        accuracy: From 0 to 1.
+        accuracy_gain: Accuracy of the last report that has one, less that of the one before.
+        remaining_steps: Steps that are left.
+        anchor_seconds: Run time in all of the start that the first such report spoke of. It bounds
+            later reports where no other estimate exists.
+    """
+
+    reported: float
+    fraction: float | None = None
+    remaining_seconds: float | None = None
+    steps: float | None = None
+    loss: float | None = None
+    worst_loss: float | None = None
+    accuracy: float | None = None
+    accuracy_gain: float | None = None
+    remaining_steps: float | None = None
+    anchor_seconds: float | None = None
+
+
 class Shape(tuple[object, ...]):  # noqa: SLOT001  # the hash is kept in __dict__
     """A tuple that remembers its hash: verdicts are looked up by shape all the time."""
 
@@ -244,7 +275,7 @@ class Gang:
     remaining_steps: float | None = None
     done_steps: float = 0.0
     loss: LossCurve | None = None
-    progress: Progress | None = None
+    progress: TrainingProgress | None = None
 
     @property
     def key(self) -> Key:

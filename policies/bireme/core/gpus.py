@@ -1,7 +1,26 @@
-"""What a node's GPU label tells: how fast the model trains, and what it costs to rent.
+"""GPU models: training speed and rent by the value of a node's GPU label.
 
-Both are general knowledge, not facts about one job or one contract: rough, but enough to see that
-a gang over two models waits for the slower one, and that idle expensive GPUs are expensive.
+Both are rough, general knowledge, not facts about a job or a contract. They are good enough to see
+that a gang over two models waits for the slower one, and that idle expensive GPUs are expensive.
+
+Speeds are training throughput relative to one V100:
+
+* P100: the median over the 83 jobs that Gavel measured on both models (Narayanan et al., OSDI 2020,
+  simulation_throughputs.json).
+* H100, H200, B200: rough ratios of published MLPerf Training results per GPU: H100 about 2.2 times
+  A100 (v2.1 to v3.0), H200 about 1.15 times H100 (v4.0), B200 about 2 times H100 (v4.1 and v5.0).
+  They depend much on the model that is trained. GH200 counts as an H100, GB200 as a B200.
+* All others are assumptions, interpolated from NVIDIA's data sheets (dense FP16 tensor throughput
+  and memory bandwidth). So is A100, on which the shipped DAS networks were trained.
+
+Prices are assumptions: roughly what public clouds listed on demand from 2023 to 2025, or, for
+workstation models, what smaller providers did.
+
+A value that names no model of the table:
+
+* With ``NVIDIA`` in front, as drivers since 2021 write it, and no word of an old product line: it
+  is taken for a model newer than the table, as fast and dear as the fastest here.
+* Anything else, or no label: a V100, as in a cluster of one such model.
 """
 
 import re
@@ -20,8 +39,8 @@ class GpuModel:
     """One model of GPU.
 
     Attributes:
-        name: A word of its product name.
-        speed: How fast it trains, V100 being 1.
+        name: Words of its product name, in capitals.
+        speed: Training speed of one, relative to a V100.
         dollars_per_hour: Rent of one.
     """
 
@@ -31,21 +50,74 @@ class GpuModel:
 
 
 GPU_MODELS: Final = (
+    GpuModel("A2", 0.15, 0.25),
+    GpuModel("K80", 0.2, 0.45),
+    GpuModel("P4", 0.25, 0.6),
     GpuModel("T4", 0.4, 0.35),
+    GpuModel("P40", 0.5, 0.6),
+    GpuModel("L4", 0.55, 0.7),
+    GpuModel("RTX A4000", 0.6, 0.4),
+    GpuModel("RTX 2080 TI", 0.65, 0.4),
+    GpuModel("RTX 6000", 0.7, 0.6),
+    GpuModel("RTX 8000", 0.7, 0.7),
+    GpuModel("TITAN RTX", 0.7, 0.6),
     GpuModel("P100", 0.75, 1.46),
+    GpuModel("A10", 0.8, 1.0),
+    GpuModel("RTX 3090", 0.9, 0.5),
+    GpuModel("RTX A5000", 0.9, 0.6),
+    GpuModel("A30", 1.0, 1.6),
+    GpuModel("A40", 1.0, 1.3),
     GpuModel("V100", 1.0, 2.48),
+    GpuModel("RTX A6000", 1.1, 0.8),
+    GpuModel("L40", 1.2, 1.3),
+    GpuModel("RTX 4090", 1.4, 0.7),
+    GpuModel("RTX 6000 ADA", 1.4, 1.2),
+    GpuModel("L40S", 1.5, 1.9),
+    GpuModel("H20", 1.6, 3.0),
     GpuModel("A100", 1.7, 3.67),
+    GpuModel("A800", 1.7, 3.67),
+    GpuModel("RTX 5090", 1.9, 1.0),
+    GpuModel("RTX PRO 6000", 2.1, 2.2),
+    GpuModel("H800", 3.5, 8.0),
+    GpuModel("H100", 3.7, 8.0),
+    GpuModel("GH200", 3.7, 8.0),
+    GpuModel("H200", 4.2, 8.5),
+    GpuModel("B200", 7.5, 14.0),
+    GpuModel("GB200", 7.5, 14.0),
 )
-"""Slowest first. P100: the median over the 83 jobs that Gavel measured on both (Narayanan et al.,
-OSDI 2020, simulation_throughputs.json). T4, A100 and all prices (on demand, as public clouds listed
-them around 2023) are assumptions."""
+"""Slowest first; see the module for sources."""
 
 UNKNOWN_MODEL: Final = GpuModel("", 1.0, 2.48)
-"""Stands for a label that is missing or names none of the above: a cluster of one such model."""
+"""A model without a label, or with one that says nothing: counts as a V100."""
+
+NEWER_MODEL: Final = GpuModel("", GPU_MODELS[-1].speed, GPU_MODELS[-1].dollars_per_hour)
+"""A model that is taken to be newer than the table: counts as the fastest in it."""
+
+_OLD_LINES: Final = frozenset({"GEFORCE", "GTX", "QUADRO", "TESLA", "TITAN", "NVS"})
+"""Product lines whose unknown members are old or made for screens."""
+
+# The longest name first: "L40S" is no "L40", and "RTX 6000 ADA" no "RTX 6000".
+_BY_LENGTH: Final = sorted(GPU_MODELS, key=lambda model: -len(model.name))
 
 
 def gpu_model(product: str) -> GpuModel:
-    """The model that the label's value ``product`` names: ``Tesla-V100-SXM2-16GB`` is a V100."""
+    """Return the model that the label's value names: ``Tesla-V100-SXM2-16GB`` is a V100."""
     words = re.split(r"[-_ ]", product.upper())
-    found = (model for model in GPU_MODELS for word in words if word.startswith(model.name))
-    return next(found, UNKNOWN_MODEL)
+    for model in _BY_LENGTH:
+        if _names(words, model.name.split()):
+            return model
+    is_newer = words[0] == "NVIDIA" and len(words) > 1 and _OLD_LINES.isdisjoint(words)
+    return NEWER_MODEL if is_newer else UNKNOWN_MODEL
+
+
+def _names(words: list[str], name: list[str]) -> bool:
+    """Whether ``name`` stands in ``words``; letters may follow it, as in ``V100S`` or ``A10G``.
+
+    Digits may not: an ``A100`` is no ``A10``. Nor may letters precede it: ``MIT4`` is no ``T4``.
+    """
+    size = len(name)
+    return any(
+        words[at : at + size - 1] == name[:-1]
+        and re.match(rf"{name[-1]}(?!\d)", words[at + size - 1])
+        for at in range(len(words) - size + 1)
+    )

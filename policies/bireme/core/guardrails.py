@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity, Placement, TaskPlacement, keeps_affinity
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer, TotalOrder
@@ -37,15 +37,15 @@ class CheckedOrderer:
     def __init__(self, orderer: Orderer) -> None:
         self._orderer = orderer
 
-    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """No claim of ``gangs`` is lower; -infinity where the orderer does not tell."""
-        tell = getattr(self._orderer, "lowest_claim", None)
-        if tell is None:
+    def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+        """Return a lower bound on the preemption priority of ``gangs``; -infinity if unknown."""
+        lowest = getattr(self._orderer, "lowest_preemption_priority", None)
+        if lowest is None:
             return -math.inf
         try:
-            return float(tell(gangs, snapshot))
+            return float(lowest(gangs, snapshot))
         except Exception as error:  # whatever a policy does wrong, the rules decide
-            raise OrderError(f"the orderer failed: {told(error)}") from error
+            raise OrderError(f"the orderer failed: {error_text(error)}") from error
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All ``gangs``, each once. Raises OrderError where the orderer's answer is another."""
@@ -56,11 +56,12 @@ class CheckedOrderer:
             # By identity: an orderer that hands back a gang with other tasks has invented it.
             is_whole = {id(e.gang) for e in ranked} == {id(g) for g in gangs}
             is_sound = all(
-                math.isfinite(e.score) and (e.claim is None or not math.isnan(e.claim))
+                math.isfinite(e.score)
+                and (e.preemption_priority is None or not math.isnan(e.preemption_priority))
                 for e in ranked
             )
         except Exception as error:  # whatever a policy does wrong, the rules decide
-            raise OrderError(f"the orderer failed: {told(error)}") from error
+            raise OrderError(f"the orderer failed: {error_text(error)}") from error
         if len(ranked) != len(gangs) or not is_whole:
             raise OrderError(
                 f"the orderer returned {len(ranked)} of {len(gangs)} gangs, or unknown ones"
@@ -114,7 +115,7 @@ class CheckedSizer:
         except OrderError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
-            self.fault = f"the sizer failed: {told(error)}"
+            self.fault = f"the sizer failed: {error_text(error)}"
             return {}
 
 
@@ -173,7 +174,7 @@ class CheckedPlacer:
             placement = self._placer.place(gang, capacity)
             fault = flaw(gang, placement, capacity) if placement is not None else ""
         except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
-            placement, fault = None, told(error)
+            placement, fault = None, error_text(error)
         if not fault:
             return placement
         self.fault = f"the placer failed for {gang.namespace}/{gang.name}: {fault}"

@@ -121,7 +121,7 @@ def wanted_by_gangs(pool: str, replicas: int, decision: Decision) -> int:
     That is ``replicas`` and the growth on top of it, which is 0 where those that come are enough;
     0 where no gang waits for nodes of the pool.
     """
-    grown = [growth.nodes for growth in decision.growth if growth.pool == pool]
+    grown = [growth.nodes for growth in decision.node_requests if growth.pool == pool]
     return replicas + sum(grown) if grown else 0
 
 

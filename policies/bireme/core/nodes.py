@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.errors import SnapshotError, repeated
-from bireme.core.gangs import NodeConstraints, Operator, Requirement, SelectorTerm, Taint
+from bireme.core.gangs import NodeConstraints, Requirement, SelectorOperator, SelectorTerm, Taint
 from bireme.core.resources import BoolArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -165,7 +165,7 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
         return known
     mask = nodes.is_ready & _tolerated(constraints, nodes)
     for key, value in constraints.node_selector:
-        mask &= _matches(Requirement(key, Operator.IN, (value,)), nodes)
+        mask &= _matches(Requirement(key, SelectorOperator.IN, (value,)), nodes)
     if constraints.affinity_terms is not None:
         any_term = np.zeros(len(nodes), dtype=np.bool_)
         for term in constraints.affinity_terms:
@@ -198,7 +198,7 @@ def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
 def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     column = nodes.label(requirement.key)
     verdicts = [_accepts(requirement, value) for value in column.values]
-    missing = requirement.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)
+    missing = requirement.operator in (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
     # The last entry answers for code -1: nodes without the label.
     return np.array([*verdicts, missing], dtype=np.bool_)[column.codes]
 
@@ -206,20 +206,20 @@ def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
 def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     mask = np.zeros(len(nodes), dtype=np.bool_)
     mask[[nodes.row[name] for name in requirement.values if name in nodes.row]] = True
-    return mask if requirement.operator is Operator.IN else ~mask
+    return mask if requirement.operator is SelectorOperator.IN else ~mask
 
 
 def _accepts(requirement: Requirement, value: str) -> bool:
     match requirement.operator:
-        case Operator.IN:
+        case SelectorOperator.IN:
             return value in requirement.values
-        case Operator.NOT_IN:
+        case SelectorOperator.NOT_IN:
             return value not in requirement.values
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return True
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return False
-        case Operator.GT | Operator.LT:
+        case SelectorOperator.GT | SelectorOperator.LT:
             return _compares(requirement, value)
 
 
@@ -227,7 +227,7 @@ def _compares(requirement: Requirement, value: str) -> bool:
     label, bound = _integer(value), _integer(next(iter(requirement.values), ""))
     if label is None or bound is None:
         return False  # as in the API: a label that is no integer matches neither Gt nor Lt
-    return label > bound if requirement.operator is Operator.GT else label < bound
+    return label > bound if requirement.operator is SelectorOperator.GT else label < bound
 
 
 def _integer(text: str) -> int | None:

@@ -1,7 +1,7 @@
-"""What a policy is: something that orders gangs, sizes elastic ones, and places each.
+"""Protocols of a policy: an orderer, a placer, an optional sizer; and of a node scorer.
 
-Rules and learned policies implement the same protocols; the rails around them are in
-:mod:`bireme.core.cycle` and the same for all.
+Rules and learned policies implement the same protocols. :mod:`bireme.core.guardrails` checks their
+answers, :mod:`bireme.core.cycle` asks them. :class:`TotalOrder` is the one order of a cycle.
 """
 
 import math
@@ -23,8 +23,8 @@ PARTS: Final[tuple[PartName, ...]] = ("orderer", "placer", "sizer")
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
-    """One part of a score: ``weight * value``, with the measured quantity it came from."""
+class ScoreFactor:
+    """One part of a score: ``weight * value``, with the measured quantity behind it."""
 
     name: str
     measured: str
@@ -39,39 +39,41 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A gang in its place in the order; ``why`` tells the numbers that put it there.
+    """A gang in its place in the order.
 
-    ``claim`` is what stopping others is judged by: only running gangs with a strictly lower claim
-    that also come later in the order make room. It must not grow by waiting alone, or two gangs
-    would stop each other in turn; None where the orderer never stops anybody.
+    Attributes:
+        why: Returns the factors behind the score.
+        preemption_priority: Running gangs make room only for gangs that come before them in the
+            order and have a strictly higher preemption priority. It must not grow by waiting alone,
+            or two gangs would stop each other in turn. None where the orderer never stops gangs.
     """
 
     gang: Gang
     score: float
-    why: Callable[[], tuple[Factor, ...]] = field(default=tuple, compare=False)
-    claim: float | None = None
+    why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
+    preemption_priority: float | None = None
 
     @property
-    def factors(self) -> tuple[Factor, ...]:
-        """The parts of the score, found when somebody asks: most gangs nobody asks about."""
+    def factors(self) -> tuple[ScoreFactor, ...]:
+        """The parts of the score, computed on demand: most gangs are never asked about."""
         return self.why()
 
 
 class Orderer(Protocol):
-    """Who goes first.
+    """Decides which gang goes first.
 
-    An orderer may set ``keeps_kin_in_line = True``: of gangs equal but for name and arrival, the
-    first to come then ranks first, with at least as high a claim, and how two gangs rank does not
-    depend on who else waits. The simulator shows such an orderer only the first of many equal
-    gangs, which saves most of its time.
+    An orderer may set ``keeps_equal_gangs_in_order = True``. It then guarantees that of gangs equal
+    but for name and arrival the first to come ranks first, with at least as high a preemption
+    priority, and that the ranks of two gangs do not depend on which other gangs wait. The simulator
+    shows such an orderer only the first of many equal gangs, which saves most of its time.
 
-    It may have a method ``lowest_claim(gangs, snapshot)``: the lowest claim that ``order`` gives
-    any of ``gangs``, at less cost. Running gangs are then ordered only where somebody waits with
-    a higher claim than the lowest of theirs.
+    It may have a method ``lowest_preemption_priority(gangs, snapshot)``: the lowest that ``order``
+    gives any of ``gangs``, at less cost. Running gangs are then ordered only where a waiting gang
+    has a higher preemption priority than the lowest of theirs.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """All ``gangs``, each once, first to start first. A total order: ties by arrival, uid.
+        """Return all ``gangs``, each once, first to start first; ties by arrival, then uid.
 
         The same order decides who starts and who makes room, so ``gangs`` may contain running
         ones (those in ``snapshot.running_by_uid``), and their rank must mean the same. The queue
@@ -81,47 +83,43 @@ class Orderer(Protocol):
 
 
 class Sizer(Protocol):
-    """How many replicas elastic gangs should have."""
+    """Decides how many replicas elastic gangs should have."""
 
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Wanted replicas per task name, by gang uid, for any of ``ranked``.
+        """Return wanted replicas per task name, by gang uid, for any of ``ranked``.
 
-        ``ranked`` holds waiting and running gangs, first in order first. What is wanted is clipped
-        to the gang's minimum and maximum; a gang left out is sized by the general rule.
+        ``ranked`` holds waiting and running gangs, first in order first. The answer is clipped to
+        the gang's minimum and maximum; a gang left out is sized by the general rule.
         """
         ...
 
 
 class Placer(Protocol):
-    """Where a gang goes.
+    """Decides where a gang goes.
 
-    A placer may have a method ``on(snapshot)``: the placer to be asked in its place while a cycle
-    decides on that snapshot, for one that depends on more than a gang and what is free.
+    A placer that depends on more than the gang and the free capacity may have a method
+    ``on(snapshot)``: it returns the placer to ask while a cycle decides on that snapshot.
     """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for every replica of ``gang``, or None when they do not all fit."""
+        """Return nodes for every replica of ``gang``, or None when they do not all fit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who goes first, where to, and how large; without a sizer the general rule sizes all."""
+    """An orderer, a placer and a sizer; without a sizer the general rule sizes all gangs."""
 
     orderer: Orderer
     placer: Placer
     sizer: Sizer | None = None
     rules: "Policy | None" = None
-    """What decides in the same cycle when this policy's answer is not valid."""
+    """Decides in the same cycle when an answer of this policy is not valid."""
 
 
-# What a scorer is: something that says how much better one node is for one more replica.
-#
-# Score mode places pods one at a time, after the hard rules have been applied: the question holds
-# only nodes that may take the replica. Rules and learned scorers answer the same question, and
-# whoever asks checks the answer, because a learned one may say anything.
+# --- score mode: one pod at a time, over nodes that passed the hard rules ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,15 +140,15 @@ class ScoreQuestion:
 
 
 class Scorer(Protocol):
-    """How good each candidate is."""
+    """Rates nodes for one more replica."""
 
     def score(self, question: ScoreQuestion) -> FloatArray:
-        """float64, shape (candidates,), each from 0 (worst) to 1 (best), comparable by size."""
+        """Return float64, shape (candidates,), each from 0 (worst) to 1 (best)."""
         ...
 
 
 def fault_of(scores: object, candidates: int) -> str | None:
-    """What makes ``scores`` no answer to a question with so many candidates; None if it is one."""
+    """Return what makes ``scores`` no valid answer for so many candidates, or None."""
     if not isinstance(scores, np.ndarray) or scores.dtype != np.float64:
         return f"scores are no float64 array but {type(scores).__name__}"
     if scores.shape != (candidates,):
@@ -162,14 +160,12 @@ def fault_of(scores: object, candidates: int) -> str | None:
     return None
 
 
-# The one order of a cycle: gangs that wait and gangs that run, from the first to the last.
-#
-# Who starts before whom and who makes room for whom are answered by one call of the orderer, made
-# when the first of these questions is asked.
-
-
 class TotalOrder:
-    """``waiting`` and the running gangs of ``snapshot``, in the order of ``orderer``."""
+    """The one order of a cycle: ``waiting`` and the running gangs of ``snapshot``, by ``orderer``.
+
+    It decides both who starts before whom and who makes room for whom. The orderer is asked once,
+    when the first of these questions comes up.
+    """
 
     def __init__(
         self, orderer: Orderer, snapshot: ClusterSnapshot, waiting: Sequence[Gang]
@@ -179,19 +175,19 @@ class TotalOrder:
         self._waiting = waiting
 
     @cached_property
-    def lowest_running_claim(self) -> float:
-        """No running gang has a lower claim; -infinity where the orderer does not tell."""
-        tell = getattr(self._orderer, "lowest_claim", None)
+    def lowest_running_priority(self) -> float:
+        """A lower bound on the preemption priority of running gangs; -infinity if unknown."""
+        lowest = getattr(self._orderer, "lowest_preemption_priority", None)
         running = [held.gang for held in self._snapshot.running_table.gangs]
-        return -math.inf if tell is None else tell(running, self._snapshot)
+        return -math.inf if lowest is None else lowest(running, self._snapshot)
 
     @cached_property
     def ranked(self) -> list[Ranked]:
-        """All of them, first in order first."""
+        """All gangs, first in order first."""
         running = (held.gang for held in self._snapshot.running_table.gangs)
         return self._orderer.order([*self._waiting, *running], self._snapshot)
 
     @cached_property
     def places(self) -> dict[str, tuple[int, Ranked]]:
-        """Place in the order, the first is 0, and the numbers behind it, by uid."""
+        """Place in the order, from 0, and the ranked gang, by uid."""
         return {entry.gang.uid: (place, entry) for place, entry in enumerate(self.ranked)}

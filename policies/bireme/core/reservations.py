@@ -119,7 +119,7 @@ def _of_others(table: RunningTable, order: IntArray, gang: Gang) -> IntArray:
 # places (EASY backfilling, Lifka, JSSPP 1995, on nodes instead of a node count).
 
 
-class Ledger:
+class CapacityLedger:
     """What may be given away.
 
     Attributes:
@@ -212,7 +212,7 @@ class Ledger:
 
 def reserve(
     gang: Gang,
-    ledger: Ledger,
+    ledger: CapacityLedger,
     snapshot: ClusterSnapshot,
     placer: Placer,
     is_overdue: bool,

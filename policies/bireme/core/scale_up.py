@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core import messages
-from bireme.core.decision import Action, Decision, Growth, Hold
+from bireme.core.decision import Action, Decision, Hold, NodeRequest
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool, Node, NodeTable, feasible
 from bireme.core.placement import (
@@ -34,7 +34,7 @@ from bireme.core.placement import (
 from bireme.core.policy import Placer
 from bireme.core.queue_tree import QueueTree
 from bireme.core.reasons import Reason
-from bireme.core.reservations import Ledger
+from bireme.core.reservations import CapacityLedger
 from bireme.core.resources import BoolArray, IntArray
 from bireme.core.running import summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
@@ -46,11 +46,11 @@ from bireme.core.snapshot import ClusterSnapshot
 # that of the nodes it extends: from cycle to cycle only the numbers of nodes that come or may still
 # be asked for change, and mostly not even their sum.
 
-_KEY: Final = "grown_nodes"
+_KEY: Final = "extended_nodes"
 
 
 @dataclass(frozen=True, eq=False)
-class GrownNodes:
+class ExtendedNodes:
     """A table of all nodes, those that are there and new ones.
 
     Attributes:
@@ -102,7 +102,7 @@ class GrownNodes:
         return FreeCapacity(table, table.allocatable - left)
 
 
-def grown_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> GrownNodes:
+def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> ExtendedNodes:
     """``nodes`` with the nodes that come or may be asked for, at most ``most`` of a pool.
 
     ``pools`` have different names.
@@ -110,7 +110,7 @@ def grown_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> G
     templates = tuple(pool.template for pool in pools)
     copies = {pool.name: min(pool.coming + pool.room, most) for pool in pools}
     known = nodes.memo.get(_KEY)
-    if isinstance(known, GrownNodes) and known.templates == templates and known.copies == copies:
+    if isinstance(known, ExtendedNodes) and known.templates == templates and known.copies == copies:
         return known
     fresh = _grown_nodes(nodes, pools, copies)
     nodes.remember(_KEY, fresh)
@@ -119,7 +119,7 @@ def grown_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> G
 
 def _grown_nodes(
     nodes: NodeTable, pools: Sequence[GrowablePool], copies: dict[str, int]
-) -> GrownNodes:
+) -> ExtendedNodes:
     new = {pool.name: [_copy(pool, index) for index in range(copies[pool.name])] for pool in pools}
     everything = [*nodes.nodes, *(node for of_pool in new.values() for node in of_pool)]
     table = NodeTable(everything, nodes.topology_levels)
@@ -127,7 +127,7 @@ def _grown_nodes(
     def rows(names: Sequence[str]) -> IntArray:
         return np.array([table.row[name] for name in names], dtype=np.int64)
 
-    return GrownNodes(
+    return ExtendedNodes(
         table=table,
         standing=rows(nodes.names),
         new={name: rows([node.name for node in of_pool]) for name, of_pool in new.items()},
@@ -266,7 +266,7 @@ class _Need:
 
 
 @dataclass(eq=False)
-class Growing:
+class ScaleUp:
     """The pools of one snapshot, and how far they were given out.
 
     ``placer`` is that of rules: new nodes are in no snapshot that a learned one knows.
@@ -296,21 +296,21 @@ class Growing:
         return tuple(pool for pool in self._pools if pool not in self._late)
 
     @cached_property
-    def _grown(self) -> GrownNodes:
+    def _grown(self) -> ExtendedNodes:
         """A new node for each replica that waits, rounded up: their number changes often."""
         replicas = sum(gang.at_minimum.replicas for gang in self.snapshot.waiting)
-        return grown_nodes(self.snapshot.nodes, self._pools, 1 << replicas.bit_length())
+        return extended_nodes(self.snapshot.nodes, self._pools, 1 << replicas.bit_length())
 
     def never_fits(self, gang: Gang) -> str | None:
         """Why ``gang`` would not fit with all nodes there may ever be; None if it would."""
         cluster = "the empty cluster, with its pools at their most,"
         return messages.never_fits(gang, self._grown.table, self.placer, cluster)
 
-    def grown(
+    def apply(
         self,
         decision: Decision,
         short: Iterable[Gang],
-        ledger: Ledger,
+        ledger: CapacityLedger,
         queues: QueueTree,
         blocked: Gang | None,
     ) -> Decision:
@@ -332,8 +332,15 @@ class Growing:
                 if action.gang.uid in needs:
                     action = self._told(action, needs[action.gang.uid])
             actions.append(action)
-        growth = (Growth(p, n, need.gang) for need in needs.values() for p, n in need.asked.items())
-        return replace(decision, actions=tuple(actions), growth=tuple(growth), kept=frozenset(kept))
+        requests = (
+            NodeRequest(p, n, need.gang) for need in needs.values() for p, n in need.asked.items()
+        )
+        return replace(
+            decision,
+            actions=tuple(actions),
+            node_requests=tuple(requests),
+            kept_nodes=frozenset(kept),
+        )
 
     def _told(self, hold: Hold, need: _Need) -> Hold:
         message = hold.message
@@ -344,7 +351,7 @@ class Growing:
         return replace(hold, reason=Reason.SCALING_UP, message=message)
 
     def _needs(
-        self, short: Iterable[Gang], ledger: Ledger, queues: QueueTree, blocked: Gang | None
+        self, short: Iterable[Gang], ledger: CapacityLedger, queues: QueueTree, blocked: Gang | None
     ) -> list[_Need]:
         """What ``short`` wait for; those that nothing helps, or that need no node, are left out."""
         self._open = {pool.name: pool.coming for pool in self._pools}

@@ -150,7 +150,7 @@ SERIAL_SHARE = 0.1
 """What part of a step more replicas do not shorten, for a job seen at one size: an assumption."""
 
 
-class FitError(BiremeError, ValueError):
+class CurveFitError(BiremeError, ValueError):
     """No curve can be fitted to these losses; the text says why, and the remedy."""
 
 
@@ -162,7 +162,7 @@ def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadrati
         losses: Shape (points,), at least 0.
 
     Raises:
-        FitError: Fewer than four points, or losses that do not fall.
+        CurveFitError: Fewer than four points, or losses that do not fall.
     """
     points, values = _checked(steps, losses)
     scale = points[-1]
@@ -193,13 +193,13 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
         speeds: Steps a second, ``SLOWEST`` to ``FASTEST``, by number of replicas; at least one.
 
     Raises:
-        FitError: None is given, or one that is slower or faster, or of no replicas.
+        CurveFitError: None is given, or one that is slower or faster, or of no replicas.
     """
     sizes = np.array(list(speeds), dtype=np.float64)
     paces = np.array(list(speeds.values()), dtype=np.float64)
     is_sound = (sizes >= 1).all() and (paces >= SLOWEST).all() and (paces <= FASTEST).all()
     if not (len(speeds) and is_sound):
-        raise FitError(
+        raise CurveFitError(
             f"speeds are {dict(speeds)}; give at least one, from {SLOWEST} to {FASTEST} steps a"
             " second, each by a number of replicas"
         )
@@ -248,14 +248,16 @@ def nonnegative_least_squares(
 def _checked(steps: Sequence[float], losses: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     points, values = np.array(steps, dtype=np.float64), np.array(losses, dtype=np.float64)
     if len(points) != len(values) or len(points) < _LEAST_POINTS:
-        raise FitError(
+        raise CurveFitError(
             f"there are {len(points)} steps and {len(values)} losses; "
             f"give equally many, at least {_LEAST_POINTS}"
         )
     if not (np.diff(points) > 0).all() or points[0] < 0:
-        raise FitError("steps must ascend from 0 or more; sort them, each once")
+        raise CurveFitError("steps must ascend from 0 or more; sort them, each once")
     if not (np.isfinite(values).all() and values.min() >= 0):
-        raise FitError("losses must be finite numbers from 0 on; fit 1 - accuracy for accuracies")
+        raise CurveFitError(
+            "losses must be finite numbers from 0 on; fit 1 - accuracy for accuracies"
+        )
     if values[-1] >= values[0]:
-        raise FitError("losses do not fall; fit again once they do")
+        raise CurveFitError("losses do not fall; fit again once they do")
     return points, values

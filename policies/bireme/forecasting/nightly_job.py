@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from yarl import URL
 
-from bireme.core.errors import BiremeError, told
+from bireme.core.errors import BiremeError, error_text
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory, hours_at
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray
@@ -265,7 +265,7 @@ class Night:
         except PrometheusError as error:
             return PoolForecast((), Reason.HISTORY_UNAVAILABLE, str(error))
         except Exception as error:  # noqa: BLE001  # the other pools have a right to theirs
-            return PoolForecast((), Reason.FORECAST_FAILED, told(error))
+            return PoolForecast((), Reason.FORECAST_FAILED, error_text(error))
 
     async def _history(self, pool: PoolFacts, spec: NodePoolScalerSpec) -> PoolHistory:
         recorded = history_of(pool.status)

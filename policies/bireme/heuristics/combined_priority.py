@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bireme.core.gangs import Gang
-from bireme.core.policy import Factor, Ranked
+from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -39,13 +39,13 @@ class CombinedPriority:
     Source: Du et al., EURASIP JWCN 2023:45.
     """
 
-    keeps_kin_in_line = True
+    keeps_equal_gangs_in_order = True
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """All gangs by descending P; a total order."""
         return sorted(map(_Rule(snapshot).rank, gangs), key=_sort_key)
 
-    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+    def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """The lowest claim of ``gangs``; infinite without any."""
         rule = _Rule(snapshot)
         return min((rule.claim(gang)[1] for gang in gangs), default=math.inf)
@@ -121,7 +121,7 @@ def _queue(gang: Gang, snapshot: ClusterSnapshot) -> Queue:
     return snapshot.queues.get(gang.queue) or Queue(gang.queue)
 
 
-def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[Factor, ...]:
+def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[ScoreFactor, ...]:
     queue = _queue(gang, snapshot)
     wait, bound = snapshot.wait_seconds(gang), snapshot.wait_bound_seconds(gang)
     measured = (
@@ -137,7 +137,7 @@ def _factors(gang: Gang, snapshot: ClusterSnapshot) -> tuple[Factor, ...]:
         _parallelism(gang, snapshot),
     )
     weights = _weights(snapshot.settings)
-    return tuple(map(Factor, _FACTORS, measured, values, weights))
+    return tuple(map(ScoreFactor, _FACTORS, measured, values, weights))
 
 
 def _sort_key(entry: Ranked) -> tuple[float, bool, int, float, int, str]:

@@ -15,7 +15,7 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.resources import Amounts, add
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import Standing, ranked, tie
+from bireme.heuristics.ranking import SortKey, ranked, tie
 
 
 class DominantResourceFairness:
@@ -57,8 +57,8 @@ def dominant_share(amounts: Amounts, total: Amounts) -> float:
     return max((amounts[name] / total[name] for name in amounts if total.get(name)), default=0.0)
 
 
-def _standing(share: float, *then: float) -> Standing:
-    return Standing((share, *then), -share, -share)
+def _standing(share: float, *then: float) -> SortKey:
+    return SortKey((share, *then), -share, -share)
 
 
 def _owner(gang: Gang) -> str:

@@ -20,14 +20,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bireme.core.errors import require
 from bireme.core.gangs import Gang, Task
 from bireme.core.policy import Ranked
 from bireme.core.resources import Request
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import EfficiencyLaw
-from bireme.heuristics.parameters import require
-from bireme.heuristics.plain_sizers import share_equally
-from bireme.heuristics.sizing import Allotment, Pool, Sizes, hand_out, resized, settling
+from bireme.heuristics.simple_sizers import share_equally
+from bireme.heuristics.sizing import Allotment, CapacityPool, Sizes, hand_out, resized, settling
 
 _LEAST_GAIN = 1e-9
 """Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
@@ -57,7 +57,7 @@ class Goodput:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Gangs of unknown speed get what they ask for; lately changed ones keep their size."""
-        pool = Pool(ranked, snapshot, settling(snapshot))
+        pool = CapacityPool(ranked, snapshot, settling(snapshot))
         worth = _Worth(self, pool, snapshot)
         measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
         ends = []
@@ -72,7 +72,7 @@ class Goodput:
             pool.resize(allotment, sizes)
         return pool.proposal()
 
-    def _climb(self, pool: Pool, measured: Sequence[Allotment], worth: "_Worth") -> None:
+    def _climb(self, pool: CapacityPool, measured: Sequence[Allotment], worth: "_Worth") -> None:
         hand_out(pool, measured, worth)
         for _ in range(self.moves):
             if not _move(pool, measured, worth):
@@ -85,7 +85,7 @@ class _Worth:
     """What a gang at a size adds to the fitness; computed once per gang and size."""
 
     parameters: Goodput
-    pool: Pool
+    pool: CapacityPool
     snapshot: ClusterSnapshot
     _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     _asked: dict[str, float] = field(default_factory=dict)
@@ -168,18 +168,18 @@ class _Worth:
         return -math.pow(speedup, power) if power < 0 else math.log(speedup)
 
 
-def _from_minimum(pool: Pool, measured: Sequence[Allotment]) -> None:
+def _from_minimum(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
     """Stay at the minima."""
 
 
-def _from_present(pool: Pool, measured: Sequence[Allotment]) -> None:
+def _from_present(pool: CapacityPool, measured: Sequence[Allotment]) -> None:
     """Running gangs as they are, where that is within their bounds and fits."""
     for allotment in measured:
         if present := allotment.present:
             pool.resize_if_it_fits(allotment, present)
 
 
-def _move(pool: Pool, measured: Sequence[Allotment], worth: _Worth) -> bool:
+def _move(pool: CapacityPool, measured: Sequence[Allotment], worth: _Worth) -> bool:
     """Move the replica whose move gains most; False when none gains any more."""
     givers, takers = (_best_changes(measured, worth, change) for change in (-1, +1))
     moves = [

@@ -13,19 +13,22 @@ from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
 
 
-class Standing(NamedTuple):
+class SortKey(NamedTuple):
     """Where a gang stands: the smallest ``key`` goes first; score and claim as in Ranked."""
 
     key: tuple[float, ...]
     score: float
-    claim: float | None = None
+    preemption_priority: float | None = None
 
 
-def ranked(gangs: Iterable[Gang], standing: Callable[[Gang], Standing]) -> list[Ranked]:
+def ranked(gangs: Iterable[Gang], standing: Callable[[Gang], SortKey]) -> list[Ranked]:
     """All ``gangs``, smallest key first; ties: interrupted first, then arrival, uid."""
     found = [(standing(gang), gang) for gang in gangs]
     found.sort(key=lambda pair: (pair[0].key, tie(pair[1])))
-    return [Ranked(gang, place.score, claim=place.claim) for place, gang in found]
+    return [
+        Ranked(gang, place.score, preemption_priority=place.preemption_priority)
+        for place, gang in found
+    ]
 
 
 def tie(gang: Gang) -> tuple[bool, float, str]:

@@ -27,12 +27,12 @@ from typing import Final
 
 import numpy as np
 
+from bireme.core.errors import require
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.parameters import require
-from bireme.heuristics.ranking import Standing, ranked
+from bireme.heuristics.ranking import SortKey, ranked
 
 CHANGE: Final = 0.1
 """What one request changes, mu in the paper."""
@@ -62,7 +62,7 @@ class RlptoQueues:
     Resource Scheduling Mechanism for Distributed Machine Learning", IEEE TPDS 2023, section V.
     """
 
-    keeps_kin_in_line = True
+    keeps_equal_gangs_in_order = True
 
     def __init__(self, urgent_priority: int = 500, request_seconds: float = 600.0) -> None:
         """SettingError unless both are at least 1."""
@@ -80,10 +80,10 @@ class RlptoQueues:
         rows = zip(now.tolist(), is_urgent.tolist(), is_born_urgent.tolist(), strict=True)
         found = {gang.uid: row for gang, row in zip(gangs, rows, strict=True)}
 
-        def standing(gang: Gang) -> Standing:
+        def standing(gang: Gang) -> SortKey:
             priority, urgent, has_claim = found[gang.uid]
             is_back = gang.interrupted and gang.uid in snapshot.running_by_uid
             key = (not is_back, not has_claim, not gang.interrupted, not urgent, -priority)
-            return Standing(key, priority, float(has_claim))
+            return SortKey(key, priority, float(has_claim))
 
         return ranked(gangs, standing)

@@ -22,7 +22,7 @@ _TIGHTNESS_WEIGHT = 0.2
 _COUNTERPARTS = {Role.WORKER: Role.PS, Role.PS: Role.WORKER}
 
 
-class BestFit:
+class BestFitScorer:
     """The default scorer, and what every other scorer falls back to."""
 
     def score(self, question: ScoreQuestion) -> FloatArray:

@@ -68,7 +68,7 @@ def bounds(gang: Gang) -> tuple[Sizes, Sizes]:
     return low, {name: max(low[name], size) for name, size in high.items()}
 
 
-class Pool:
+class CapacityPool:
     """Capacity of the ready nodes as one sum, in exact integers by resource name.
 
     Attributes:
@@ -209,7 +209,7 @@ def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
 
 
 def hand_out(
-    pool: Pool, allotments: Sequence[Allotment], value: Callable[[Allotment, Sizes], float]
+    pool: CapacityPool, allotments: Sequence[Allotment], value: Callable[[Allotment, Sizes], float]
 ) -> None:
     """Give one replica at a time to whom it gains most per unit of dominant share.
 

@@ -18,7 +18,7 @@ from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import descend, place_by
-from bireme.heuristics.ranking import Standing, ranked
+from bireme.heuristics.ranking import SortKey, ranked
 
 _LEAST_SECONDS = 1.0
 """Remaining time of a gang that has outrun its estimate."""
@@ -47,7 +47,7 @@ class TetrisOrder:
         weight = math.fsum(alignment) / known if known else 0.0
         scores = (alignment + weight * shortness).tolist()
         by_uid = {gang.uid: score for gang, score in zip(gangs, scores, strict=True)}
-        return ranked(gangs, lambda gang: Standing((-by_uid[gang.uid],), by_uid[gang.uid]))
+        return ranked(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
 
 
 class TetrisPlacement:

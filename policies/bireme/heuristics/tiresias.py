@@ -21,7 +21,7 @@ from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import Standing, device_seconds, devices, ranked
+from bireme.heuristics.ranking import SortKey, device_seconds, devices, ranked
 
 _YARN_COUNTS = (
     *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
@@ -69,14 +69,14 @@ class TiresiasLas:
         """First queue before second, running before waiting, then by start or arrival."""
         return ranked(gangs, lambda gang: self._standing(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> Standing:
+    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         running = snapshot.running_by_uid.get(gang.uid)
         served = device_seconds(gang, snapshot)
         is_demoted = served >= self._threshold
         queue = is_demoted
         if is_demoted and self._is_promoted(gang, running, snapshot.now):
             queue = served - gang.attained_seconds * devices(gang) >= self._threshold
-        return Standing((queue, *_since(gang, running)), -served, -float(is_demoted))
+        return SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
 
     def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
         """Whether it had waited long enough before this start, or has so far."""
@@ -121,11 +121,11 @@ class TiresiasGittins:
         """By index, running before waiting, then by start or arrival."""
         return ranked(gangs, lambda gang: self._standing(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> Standing:
+    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         served = device_seconds(gang, snapshot)
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)
-        return Standing((-index, *_since(gang, running)), index, index)
+        return SortKey((-index, *_since(gang, running)), index, index)
 
 
 def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:

@@ -13,16 +13,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bireme.core.errors import require
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
 from bireme.heuristics import ranking
-from bireme.heuristics.parameters import require
-from bireme.heuristics.ranking import Standing
+from bireme.heuristics.ranking import SortKey
 from bireme.heuristics.sizing import (
     Allotment,
-    Pool,
+    CapacityPool,
     Sizes,
     hand_out,
     seconds_for,
@@ -52,19 +52,19 @@ class TradlOrder:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Three groups: on the way to the first target, target unknown, past it."""
-        pool = Pool((), snapshot)
+        pool = CapacityPool((), snapshot)
         return ranking.ranked(gangs, lambda gang: self._standing(gang, pool, snapshot))
 
-    def _standing(self, gang: Gang, pool: Pool, snapshot: ClusterSnapshot) -> Standing:
+    def _standing(self, gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot) -> SortKey:
         """By group (0 first) and seconds to the target of the first group."""
         steps = steps_to_target(gang, self.first_target, snapshot)
         if steps is None:
-            return Standing((1,), 0.0)
+            return SortKey((1,), 0.0)
         if steps <= 0:
-            return Standing((2,), 0.0)
+            return SortKey((2,), 0.0)
         asked = {task.name: task.replicas for task in gang.tasks}
         seconds = seconds_for(steps, pool.steps_per_second(gang, asked))
-        return Standing((0, seconds), -seconds) if math.isfinite(seconds) else Standing((1,), 0.0)
+        return SortKey((0, seconds), -seconds) if math.isfinite(seconds) else SortKey((1,), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TradlSizer:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Minima to all, then gangs before their first target, then those past it."""
-        pool = Pool(ranked, snapshot)
+        pool = CapacityPool(ranked, snapshot)
         measured = pool.measured(_has_target)
         first = {
             entry.gang.uid: steps_to_target(entry.gang, self.first_target, snapshot) or 0.0
@@ -98,7 +98,9 @@ class TradlSizer:
         return pool.proposal()
 
 
-def _minus_seconds(pool: Pool, steps: Mapping[str, float]) -> Callable[[Allotment, Sizes], float]:
+def _minus_seconds(
+    pool: CapacityPool, steps: Mapping[str, float]
+) -> Callable[[Allotment, Sizes], float]:
     """The value of a size: minus the seconds that ``steps[uid]`` take."""
 
     def value(allotment: Allotment, sizes: Sizes) -> float:

@@ -13,11 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from bireme.core.estimates import RuntimeHistory
+from bireme.core.estimates import RuntimeHistory, apply_progress_report
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement, TaskPlacement, smallest_domain
-from bireme.core.progress_reports import believed
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add
 from bireme.core.running import RunningGang
@@ -382,7 +381,7 @@ def job_allocation(
     running = _running(gang, view, nodes, _is_leaving(job, view))
     if running is None or gang.progress is None:
         return running
-    return replace(running, gang=believed(running.gang, running))
+    return replace(running, gang=apply_progress_report(running.gang, running))
 
 
 def _is_leaving(job: JobFacts, view: GangView) -> bool:

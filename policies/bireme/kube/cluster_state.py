@@ -10,9 +10,9 @@ from itertools import chain
 
 import numpy as np
 
+from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key, Task
 from bireme.core.nodes import Node, NodeTable
-from bireme.core.progress_reports import believed
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray, Request, add
 from bireme.core.running import RunningGang
@@ -312,7 +312,7 @@ class ClusterState:
         fault = faults.get(job.uid) or missing
         fault = fault or allocations.in_the_way(job, group, self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
-        return believed(job.gang(priority, fault, may_preempt, learned))
+        return apply_progress_report(job.gang(priority, fault, may_preempt, learned))
 
     def _waiting_group(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
         group = self.groups[key]

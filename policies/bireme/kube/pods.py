@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from bireme.core.gangs import Key, NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
+from bireme.core.gangs import (
+    Key,
+    NodeConstraints,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+    Toleration,
+)
 from bireme.core.resources import PODS, Request, add, request_of
 from bireme.kube import names, wire
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity, parse_timestamp
@@ -190,7 +197,7 @@ def _term(term: wire.V1NodeSelectorTerm) -> SelectorTerm:
 
 def _requirement(requirement: wire.V1NodeSelectorRequirement) -> Requirement:
     return Requirement(
-        requirement.key, Operator(requirement.operator), tuple(requirement.values or ())
+        requirement.key, SelectorOperator(requirement.operator), tuple(requirement.values or ())
     )
 
 

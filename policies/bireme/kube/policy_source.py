@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.gangs import Key
 from bireme.kube import wire
 from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
@@ -188,7 +188,7 @@ class PolicyLoads(Generic[T]):
                 return LoadOutcome(policy.demand, fault=policy.fault)
             return LoadOutcome(policy.demand, self._load(policy))
         except Exception as error:  # noqa: BLE001  # code of the user's own may raise anything
-            return LoadOutcome(policy.demand, fault=told(error))
+            return LoadOutcome(policy.demand, fault=error_text(error))
 
     def _try_again_later(self) -> None:
         if self._retry is not None:

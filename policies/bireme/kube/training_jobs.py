@@ -14,15 +14,14 @@ from typing import Any, Final
 import msgspec
 from pydantic import ValidationError
 
-from bireme.core.estimates import LONGEST_SECONDS, Progress
-from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task
+from bireme.core.estimates import LONGEST_SECONDS, with_anchor
+from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task, TrainingProgress
 from bireme.core.nodes import HOSTNAME_LABEL
-from bireme.core.progress_reports import anchored
 from bireme.core.reasons import Reason
 from bireme.core.speed import (
     FASTEST,
     SLOWEST,
-    FitError,
+    CurveFitError,
     InverseQuadratic,
     LinearSpeed,
     fit_loss,
@@ -99,13 +98,13 @@ class ReportedProgress:
     status: ProgressStatus
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingProgress:
         """The last report and what it adds to those before."""
         said = self.status
         fraction = None if said.percentage is None else said.percentage / 100
         if fraction is None and said.step is not None and said.total_steps:
             fraction = min(1.0, said.step / said.total_steps)
-        return Progress(
+        return TrainingProgress(
             reported=said.reported_time.timestamp(),
             fraction=fraction,
             remaining_seconds=said.remaining_seconds,
@@ -126,7 +125,7 @@ class ReportedProgress:
         seen = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
         try:
             return fit_speed(seen) if seen else None
-        except (FitError, ArithmeticError):
+        except (CurveFitError, ArithmeticError):
             return None
 
     @cached_property
@@ -135,7 +134,7 @@ class ReportedProgress:
         seen = self.status.losses
         try:
             return fit_loss([p.step for p in seen], [p.loss for p in seen])
-        except (ValueError, ArithmeticError):  # FitError, or numbers that numpy cannot take
+        except (ValueError, ArithmeticError):  # CurveFitError, or numbers that numpy cannot take
             return None
 
 
@@ -184,7 +183,7 @@ def with_report(
             "losses": _losses(old.losses, report),
         }
     )
-    progress = anchored(ReportedProgress(new).progress, run.attained_seconds, run.started)
+    progress = with_anchor(ReportedProgress(new).progress, run.attained_seconds, run.started)
     anchor = {"first_expected_seconds": progress.anchor_seconds}
     return new.model_copy(update=anchor).to_manifest()
 
@@ -342,7 +341,7 @@ class JobFacts:
         """The job as a waiting gang; its wait counts over all its times in the queue.
 
         ``learned_seconds`` is how long it should run if its owner does not say so. What follows
-        from its progress is for :func:`bireme.core.progress_reports.believed` to say.
+        from its progress is for :func:`bireme.core.estimates.believed` to say.
         """
         gang = Gang(
             uid=self.uid,

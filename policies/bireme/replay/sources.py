@@ -6,7 +6,7 @@ only be asked again where its very checkpoint is at hand.
 
 from collections import Counter
 
-from bireme.core.errors import told
+from bireme.core.errors import error_text
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
@@ -43,4 +43,4 @@ class Sources:
             made, _ = policy_of(source, self._settings, make_policy, self._directory)
             self._policies[source] = made
         except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything
-            self.faults[source] = told(error)
+            self.faults[source] = error_text(error)

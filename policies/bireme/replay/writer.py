@@ -51,7 +51,7 @@ def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
 
 def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for growth in decision.growth:
+    for growth in decision.node_requests:
         found.setdefault(growth.gang.uid, {})[growth.pool] = growth.nodes
     return found
 

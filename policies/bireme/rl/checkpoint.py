@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.errors import installing, told
+from bireme.core.errors import error_text, installing
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Ranked
@@ -176,7 +176,7 @@ def _smoke_test(checkpoint: Checkpoint) -> None:
                 _try_sizes(checkpoint.sizer, gangs, snapshot)
         except Exception as error:
             raise CheckpointError(
-                f"the smoke test failed: {told(error)}; train or export it again"
+                f"the smoke test failed: {error_text(error)}; train or export it again"
             ) from error
 
 

@@ -18,7 +18,7 @@ from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQu
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
-from bireme.heuristics.ranking import Standing, ranked
+from bireme.heuristics.ranking import SortKey, ranked
 from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
@@ -52,11 +52,9 @@ class ScoredOrderer(ABC):
         answer = self.scores(known, snapshot)
         scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
         claims = scores if self.stops_others else {}
-        return ranked(
-            gangs, lambda g: Standing((-scores[id(g)],), scores[id(g)], claims.get(id(g)))
-        )
+        return ranked(gangs, lambda g: SortKey((-scores[id(g)],), scores[id(g)], claims.get(id(g))))
 
-    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+    def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """The lowest score of ``gangs``; infinite where nobody has a claim."""
         if not gangs or not self.stops_others:
             return math.inf
@@ -81,7 +79,9 @@ class LearnedOrderer(ScoredOrderer):
         self._part = checkpoint.orderer
         self._limit_seconds = limit_seconds
         self.stops_others = self._part.card.stops_others
-        self.keeps_kin_in_line = bool(getattr(self._part.encoder, "keeps_kin_in_line", False))
+        self.keeps_equal_gangs_in_order = bool(
+            getattr(self._part.encoder, "keeps_equal_gangs_in_order", False)
+        )
 
     def scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
         """Raises AnswerError where the network gives no valid answer."""
@@ -245,13 +245,13 @@ class ChosenOrderer:
         chosen = self.chooser.choices(gangs, snapshot).order
         scores = {uid: float(len(chosen) - place) for place, uid in enumerate(chosen)}
 
-        def standing(gang: Gang) -> Standing:
+        def standing(gang: Gang) -> SortKey:
             score = 0.0 if _runs(gang, snapshot) else scores.get(gang.uid, 0.0)
-            return Standing((-score,), score)
+            return SortKey((-score,), score)
 
         return ranked(gangs, standing)
 
-    def lowest_claim(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
+    def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Infinite: nobody has a claim."""
         return math.inf
 

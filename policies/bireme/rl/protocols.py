@@ -30,7 +30,7 @@ MOVES = "moves"
 class OrderEncoder(Protocol):
     """Shows a network gangs to be ordered.
 
-    It may set ``keeps_kin_in_line = True``, with the meaning that
+    It may set ``keeps_equal_gangs_in_order = True``, with the meaning that
     :class:`~bireme.core.policy.Orderer` gives it: what it shows of a gang depends on nobody else
     and, of kin, never puts the later one first.
     """

@@ -2,7 +2,7 @@
 
 *Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Regret* is
 what the deciding policy's order costs more than the other's: the difference of the mean job
-completion times that :mod:`bireme.heuristics.list_schedule` forecasts for the waiting gangs, by
+completion times that :mod:`bireme.heuristics.search_orderers` forecasts for the waiting gangs, by
 their estimates. It is positive where the watching policy would have been better. Stops, places and
 sizes are not in it.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from bireme.core.decision import Admit, Decision, Hold, Resize
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.list_schedule import costs, problem_of
+from bireme.heuristics.search_orderers import costs, problem_of
 
 WINDOW: Final = 256
 """So many gangs from the front of each order are forecast."""

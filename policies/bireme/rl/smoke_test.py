@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.estimates import Progress
-from bireme.core.gangs import Gang, Role, Task
+from bireme.core.gangs import Gang, Role, Task, TrainingProgress
 from bireme.core.gpus import GPU
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import make_placement
@@ -112,11 +111,11 @@ def _gang(number: int) -> Gang:
     )
 
 
-def _progress(number: int) -> Progress:
+def _progress(number: int) -> TrainingProgress:
     """Return a report with every field for even numbers, an empty one for odd numbers."""
     if number % 2:
-        return Progress(_NOW - 1.0)
-    return Progress(
+        return TrainingProgress(_NOW - 1.0)
+    return TrainingProgress(
         reported=_NOW - 5.0,
         fraction=0.1 * (number % 10),
         remaining_seconds=60.0 * number,

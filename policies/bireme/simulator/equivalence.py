@@ -1,7 +1,7 @@
 """Equivalence classes of waiting gangs, so that a cycle need not see thousands of equal ones.
 
 Two gangs are equivalent when they differ in nothing but uid, name and arrival. An orderer that sets
-``keeps_kin_in_line`` guarantees:
+``keeps_equal_gangs_in_order`` guarantees:
 
 *   of equivalent gangs, the one that came first ranks first and has at least as high a claim;
 *   how two gangs rank does not depend on which others wait.
@@ -39,7 +39,7 @@ def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
     """
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
-    keep_order = all(getattr(orderer, "keeps_kin_in_line", False) for orderer in orderers)
+    keep_order = all(getattr(orderer, "keeps_equal_gangs_in_order", False) for orderer in orderers)
     return keep_order and policy.sizer is None and is_plain
 
 

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from bireme.core.estimates import apply_progress_report, with_anchor
 from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
-from bireme.core.progress_reports import anchored, believed
 from bireme.core.running import RunningGang
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord, RunSegment
@@ -160,7 +160,7 @@ class SimulatedJob:
             estimated_seconds=self.known_seconds,
         )
         self.count_steps()
-        self.gang = believed(self.gang)
+        self.gang = apply_progress_report(self.gang)
 
     def finish(self, now: float, nodes: NodeTable) -> float:
         """End its last run; return how long it would have run in one undisturbed start, seconds."""
@@ -212,9 +212,9 @@ class SimulatedJob:
             steps=self.trace_job.steps,
         )
         report = reporting.report(before, now, work)
-        report = anchored(report, self.gang.attained_seconds, running.started)
+        report = with_anchor(report, self.gang.attained_seconds, running.started)
         reported = replace(self.gang, progress=report, estimated_seconds=self.known_seconds)
-        self.gang = believed(reported, running)
+        self.gang = apply_progress_report(reported, running)
         self.running = replace(running, gang=self.gang)
         return self.running
 

@@ -258,7 +258,7 @@ class SimulatedPools:
     def scale_all(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Give every pool the size it should have, for the cluster after ``decision``."""
         demand = pool_demand(snapshot, self._scaled)
-        needed = needed_nodes(snapshot, decision.kept)
+        needed = needed_nodes(snapshot, decision.kept_nodes)
         for name, pool in self._pools.items():
             pool.wanted = wanted_by_gangs(name, pool.replicas, decision)
             if pool.observe(needed, demand[name], snapshot.now):

@@ -356,4 +356,4 @@ class Simulation:
         """Whether gangs that wait have a claim at all; many orderers never stop a gang."""
         holds = (action for action in self._last.actions if isinstance(action, Hold))
         ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
-        return ranked is not None and ranked.claim is not None
+        return ranked is not None and ranked.preemption_priority is not None

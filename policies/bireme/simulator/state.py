@@ -209,7 +209,7 @@ class SimulationState:
         job.start(running, self.now, delay_seconds)
         job.straggler = physics.straggler(job.trace_job.name, job.starts, self._seed)
         self._occupy(running)
-        if self.settings.preemption and action.ranked.claim is not None:
+        if self.settings.preemption and action.ranked.preemption_priority is not None:
             # Once it has run so long it may be stopped, if its policy ever stops a gang.
             self._wake_after(job, self.settings.min_runtime_seconds)
         return job

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from bireme.core.errors import SettingError
-from bireme.core.estimates import Progress
-from bireme.core.gangs import Gang, RoleAffinity, Task
+from bireme.core.gangs import Gang, RoleAffinity, Task, TrainingProgress
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LossCurve, SpeedLaw
@@ -41,7 +40,7 @@ class ProgressReporting:
 
     A job reports when a decision is due, but not more often than its script would. A report reaches
     the cycle as the operator would pass it on: in ``Gang.progress``, and bounded by
-    :mod:`bireme.core.progress_reports` in all that follows from it.
+    :mod:`bireme.core.estimates` in all that follows from it.
 
     Attributes:
         loss, accuracy: After so many steps, or after such a share of the work for a job without
@@ -61,18 +60,20 @@ class ProgressReporting:
         if not 0 <= self.every_seconds < math.inf:
             raise SettingError(f"every_seconds is {self.every_seconds}; it must be 0 or more")
 
-    def is_due(self, before: Progress | None, now: float) -> bool:
+    def is_due(self, before: TrainingProgress | None, now: float) -> bool:
         """Whether it reports at ``now``, when ``before`` was its last report."""
         return before is None or now >= before.reported + max(self.every_seconds, 1e-9)
 
-    def report(self, before: Progress | None, now: float, work: WorkLeft) -> Progress:
+    def report(
+        self, before: TrainingProgress | None, now: float, work: WorkLeft
+    ) -> TrainingProgress:
         """Return the report at ``now``, which keeps what earlier reports established."""
         left = min(1.0, work.left * self.honesty)
         at = 1 - work.left if work.steps is None else (1 - work.left) * work.steps
         loss = None if self.loss is None else self.loss.loss(at)
         accuracy = None if self.accuracy is None else self.accuracy.loss(at)
         seconds = None if math.isinf(work.seconds) else work.seconds * self.honesty
-        return Progress(
+        return TrainingProgress(
             reported=now,
             fraction=1 - left,
             remaining_seconds=seconds,
@@ -90,7 +91,7 @@ def _larger(one: float | None, other: float | None) -> float | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-def _gain(before: Progress | None, accuracy: float | None) -> float | None:
+def _gain(before: TrainingProgress | None, accuracy: float | None) -> float | None:
     if before is None or before.accuracy is None or accuracy is None:
         return None
     return accuracy - before.accuracy

@@ -12,8 +12,8 @@ from bireme.core.policy import Policy, Sizer
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 NODES = [a_node("n0"), a_node("n1"), a_node("n2")]

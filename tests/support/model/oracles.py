@@ -13,9 +13,9 @@ from bireme.core.gangs import (
     AffinityMode,
     Gang,
     NodeConstraints,
-    Operator,
     Requirement,
     Role,
+    SelectorOperator,
     SelectorTerm,
     Taint,
     Task,
@@ -49,18 +49,18 @@ def _term_holds(term: SelectorTerm, node: Node) -> bool:
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
     operator, values = requirement.operator, requirement.values
-    if operator is Operator.EXISTS:
+    if operator is SelectorOperator.EXISTS:
         return value is not None
-    if operator is Operator.DOES_NOT_EXIST:
+    if operator is SelectorOperator.DOES_NOT_EXIST:
         return value is None
-    if operator is Operator.IN:
+    if operator is SelectorOperator.IN:
         return value in values
-    if operator is Operator.NOT_IN:
+    if operator is SelectorOperator.NOT_IN:
         return value not in values
     if value is None or not value.lstrip("-").isdecimal():
         return False
     above = int(value) > int(values[0])
-    return above if operator is Operator.GT else int(value) < int(values[0])
+    return above if operator is SelectorOperator.GT else int(value) < int(values[0])
 
 
 def room(node: Node, free: Mapping[str, int], task: Task) -> int:

@@ -33,7 +33,7 @@ class InOrder:
             return (self.places.index(gang.uid) if gang.uid in self.claims else 99, gang.uid)
 
         return [
-            Ranked(gang, 0.0, claim=self.claims.get(gang.uid, 0.0))
+            Ranked(gang, 0.0, preemption_priority=self.claims.get(gang.uid, 0.0))
             for gang in sorted(gangs, key=place)
         ]
 

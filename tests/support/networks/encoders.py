@@ -27,7 +27,7 @@ class GangFacts:
     """Of every gang: its devices, its estimate in hours (0 if unknown), its priority."""
 
     inputs: Mapping[str, Shape] = {"facts": ("gangs", 3)}
-    keeps_kin_in_line = True
+    keeps_equal_gangs_in_order = True
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         facts = [[devices(g), (g.estimated_seconds or 0.0) / 3600, g.priority] for g in gangs]

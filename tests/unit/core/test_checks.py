@@ -39,7 +39,9 @@ def three_for_two(policy: Policy) -> Decision:
         pytest.param(lambda _: 7, "the orderer failed: TypeError", id="returns-a-number"),
         pytest.param(lambda _: ["a", "b", "c"], "AttributeError", id="returns-names"),
         pytest.param(
-            lambda order: [replace(e, claim=math.nan) for e in order], "not a number", id="nan"
+            lambda order: [replace(e, preemption_priority=math.nan) for e in order],
+            "not a number",
+            id="nan",
         ),
         *(
             pytest.param(
@@ -50,7 +52,7 @@ def three_for_two(policy: Policy) -> Decision:
             for score in (math.nan, math.inf)
         ),
         pytest.param(
-            lambda order: [replace(e, claim="high") for e in order],
+            lambda order: [replace(e, preemption_priority="high") for e in order],
             "TypeError",
             id="claim-in-words",
         ),
@@ -83,7 +85,9 @@ class FailsOnRunning:
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         if any(gang.uid in snapshot.running_by_uid for gang in gangs):
             raise KeyError("running")
-        return [Ranked(g, 0.0, claim=1e9) for g in sorted(gangs, key=lambda g: -g.arrived)]
+        return [
+            Ranked(g, 0.0, preemption_priority=1e9) for g in sorted(gangs, key=lambda g: -g.arrived)
+        ]
 
 
 def test_one_orderer_decides_the_whole_cycle_because_claims_of_two_do_not_compare() -> None:

@@ -16,8 +16,8 @@ from bireme.core.placement import FreeCapacity, Placement, TaskPlacement
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.decisions import NODES, RULES, Wrong, admitted, fails
 

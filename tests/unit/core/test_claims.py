@@ -1,4 +1,4 @@
-"""What a gang says of itself moves what is believed about it, within a factor."""
+"""What a gang says of itself moves what is apply_progress_report about it, within a factor."""
 
 from dataclasses import replace
 
@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import LONGEST_SECONDS, Progress
-from bireme.core.gangs import Gang
+from bireme.core.estimates import (
+    LONGEST_SECONDS,
+    MOST_SHIFT,
+    apply_progress_report,
+    reported_seconds,
+    with_anchor,
+)
+from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.nodes import NodeTable
-from bireme.core.progress_reports import MOST_SHIFT, anchored, believed, told_seconds
 from bireme.core.running import RunningGang
 from bireme.core.speed import LinearSpeed
 from bireme.testing import a_gang, a_node, a_running_gang, a_task
@@ -18,7 +23,7 @@ NODES = NodeTable((a_node("n0"),), ())
 
 
 def reporting(estimate: float | None, **said: float) -> Gang:
-    told = Progress(**{"reported": 1000.0, **said})
+    told = TrainingProgress(**{"reported": 1000.0, **said})
     return replace(a_gang("job", a_task(2), estimated_seconds=estimate), progress=told)
 
 
@@ -28,27 +33,29 @@ def running(gang: Gang, **given: float) -> RunningGang:
 
 def test_silent_gang_is_as_it_was() -> None:
     gang = a_gang("job", estimated_seconds=100.0)
-    assert believed(gang) is gang
+    assert apply_progress_report(gang) is gang
 
 
 def test_what_is_left_is_added_to_what_has_passed() -> None:
     gang = reporting(1000.0, remaining_seconds=300.0)
-    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 600 + 300
+    assert apply_progress_report(gang, running(gang, started=400.0)).estimated_seconds == 600 + 300
 
 
 def test_waiting_gang_is_expected_to_run_for_what_was_left() -> None:
-    assert believed(reporting(1000.0, remaining_seconds=700.0)).estimated_seconds == 700
+    assert (
+        apply_progress_report(reporting(1000.0, remaining_seconds=700.0)).estimated_seconds == 700
+    )
 
 
 def test_a_share_of_the_whole_tells_what_is_left() -> None:
     """A quarter took 600 s, so that three quarters take 1800 s."""
     gang = reporting(2000.0, fraction=0.25)
-    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 2400
+    assert apply_progress_report(gang, running(gang, started=400.0)).estimated_seconds == 2400
 
 
 def test_a_gang_that_has_done_nothing_yet_tells_nothing_of_its_end() -> None:
     gang = reporting(1000.0, fraction=0.0)
-    assert believed(gang, running(gang, started=400.0)).estimated_seconds == 1000
+    assert apply_progress_report(gang, running(gang, started=400.0)).estimated_seconds == 1000
 
 
 @given(
@@ -61,38 +68,38 @@ def test_no_report_moves_an_estimate_by_more_than_the_factor(
     known: float, remaining: float, started: float, fraction: float | None
 ) -> None:
     gang = reporting(known)
-    said = Progress(1000.0, fraction=fraction, remaining_seconds=remaining)
+    said = TrainingProgress(1000.0, fraction=fraction, remaining_seconds=remaining)
     gang = replace(gang, progress=said)
-    seconds = believed(gang, running(gang, started=started)).estimated_seconds
+    seconds = apply_progress_report(gang, running(gang, started=started)).estimated_seconds
     assert seconds is not None
     assert known / MOST_SHIFT <= seconds <= known * MOST_SHIFT
 
 
 def test_where_nobody_knows_the_first_report_bounds_the_later_ones() -> None:
-    first = Progress(1000.0, remaining_seconds=400.0)
+    first = TrainingProgress(1000.0, remaining_seconds=400.0)
     held = running(a_gang("job"), started=900.0)
-    kept = anchored(first, 0.0, held.started).anchor_seconds
-    later = Progress(1100.0, remaining_seconds=90_000.0, anchor_seconds=kept)
-    assert anchored(later, 0.0, held.started) is later
+    kept = with_anchor(first, 0.0, held.started).anchor_seconds
+    later = TrainingProgress(1100.0, remaining_seconds=90_000.0, anchor_seconds=kept)
+    assert with_anchor(later, 0.0, held.started) is later
     gang = replace(a_gang("job"), progress=later)
-    assert believed(gang, held).estimated_seconds == MOST_SHIFT * 500
+    assert apply_progress_report(gang, held).estimated_seconds == MOST_SHIFT * 500
 
 
 def test_estimate_that_was_moved_no_longer_speaks_for_runs_like_it() -> None:
     gang = replace(reporting(1000.0, remaining_seconds=300.0), is_learned_estimate=True)
-    assert not believed(gang).is_learned_estimate
+    assert not apply_progress_report(gang).is_learned_estimate
 
 
 @pytest.mark.parametrize(("resized", "run"), [(-1.0, 2 * 600.0), (700.0, 2 * 300.0)])
 def test_steps_are_those_when_the_present_size_began(resized: float, run: float) -> None:
     """Two replicas do two steps a second; 5000 are done and 3000 left at the report."""
     gang = replace(reporting(None, steps=5000.0, remaining_steps=3000.0), speed=LinearSpeed(1.0))
-    seen = believed(gang, running(gang, started=400.0, resized=resized))
+    seen = apply_progress_report(gang, running(gang, started=400.0, resized=resized))
     assert (seen.done_steps, seen.remaining_steps) == (5000 - run, 3000 + run)
 
 
 def test_steps_of_a_gang_that_waits_are_as_told() -> None:
-    seen = believed(reporting(None, steps=5000.0, remaining_steps=3000.0))
+    seen = apply_progress_report(reporting(None, steps=5000.0, remaining_steps=3000.0))
     assert (seen.done_steps, seen.remaining_steps) == (5000, 3000)
 
 
@@ -108,7 +115,7 @@ def test_no_report_makes_more_or_less_work_of_a_gang_than_the_factor_allows(
     """Two replicas do two steps a second, so that it was known to be twice as many as seconds."""
     gang = reporting(known, steps=done, remaining_steps=left)
     gang = replace(gang, speed=LinearSpeed(1.0))
-    seen = believed(gang, running(gang, started=started))
+    seen = apply_progress_report(gang, running(gang, started=started))
     assert seen.remaining_steps is not None
     assert seen.remaining_steps <= 2 * known * MOST_SHIFT + seen.done_steps + done
     whole = seen.done_steps + seen.remaining_steps
@@ -116,8 +123,10 @@ def test_no_report_makes_more_or_less_work_of_a_gang_than_the_factor_allows(
 
 
 def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
-    gang = replace(a_gang("job", estimated_seconds=100.0), progress=Progress(1000.0, loss=0.5))
-    assert believed(gang) == gang
+    gang = replace(
+        a_gang("job", estimated_seconds=100.0), progress=TrainingProgress(1000.0, loss=0.5)
+    )
+    assert apply_progress_report(gang) == gang
 
 
 @pytest.mark.parametrize("fraction", [1e-14, 1e-300, 5e-324])
@@ -125,5 +134,5 @@ def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
 def test_a_tiny_share_tells_at_most_the_longest_run_time(
     fraction: float, started: float | None
 ) -> None:
-    seconds = told_seconds(Progress(1000.0, fraction=fraction), 3600.0, started)
+    seconds = reported_seconds(TrainingProgress(1000.0, fraction=fraction), 3600.0, started)
     assert seconds is None or seconds == LONGEST_SECONDS

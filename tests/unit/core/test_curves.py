@@ -13,7 +13,7 @@ from bireme.core.speed import (
     FASTEST,
     SERIAL_SHARE,
     SLOWEST,
-    FitError,
+    CurveFitError,
     InverseQuadratic,
     LinearSpeed,
     LossCurve,
@@ -65,7 +65,7 @@ def test_noise_leaves_the_forecast_near_the_truth() -> None:
     ],
 )
 def test_what_no_curve_fits_is_refused(steps: list[float], seen: list[float], word: str) -> None:
-    with pytest.raises(FitError, match=word):
+    with pytest.raises(CurveFitError, match=word):
         fit_loss(steps, seen)
 
 
@@ -124,7 +124,7 @@ def test_speed_that_falls_with_size_gains_nothing_by_it() -> None:
 
 @pytest.mark.parametrize("speeds", [{}, {0: 1.0}, {2: 0.0}, {2: inf}, {1: 1.0, 2: float("nan")}])
 def test_speeds_that_cannot_be_are_refused(speeds: dict[int, float]) -> None:
-    with pytest.raises(FitError, match="speeds are"):
+    with pytest.raises(CurveFitError, match="speeds are"):
         fit_speed(speeds)
 
 

@@ -13,8 +13,8 @@ from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
 from tests.support.decisions import hold_of

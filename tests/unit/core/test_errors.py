@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme.core.errors import SettingError, nearest, told
+from bireme.core.errors import SettingError, error_text, nearest
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from bireme.core.errors import SettingError, nearest, told
 def test_errors_of_others_are_named_and_our_own_speak_for_themselves(
     error: Exception, words: object
 ) -> None:
-    assert told(error) == str(words)
+    assert error_text(error) == str(words)
 
 
 def test_the_nearest_name_is_asked_for_and_where_none_is_near_all_are_listed() -> None:

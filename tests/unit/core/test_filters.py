@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import (
     NodeConstraints,
-    Operator,
     Requirement,
+    SelectorOperator,
     SelectorTerm,
     Taint,
     Toleration,
@@ -39,20 +39,22 @@ def labelled(*requirements: Requirement) -> NodeConstraints:
 @pytest.mark.parametrize(
     ("operator", "values", "expected"),
     [
-        pytest.param(Operator.IN, ("5", "v7"), {"five", "text"}, id="In"),
-        pytest.param(Operator.NOT_IN, ("5",), {"plain", "seven", "text"}, id="NotIn-and-missing"),
-        pytest.param(Operator.EXISTS, (), {"five", "seven", "text"}, id="Exists"),
-        pytest.param(Operator.DOES_NOT_EXIST, (), {"plain"}, id="DoesNotExist"),
-        pytest.param(Operator.GT, ("5",), {"seven"}, id="Gt-is-strict"),
-        pytest.param(Operator.LT, ("7",), {"five"}, id="Lt-is-strict"),
-        pytest.param(Operator.GT, ("-1",), {"five", "seven"}, id="Gt-ignores-text"),
-        pytest.param(Operator.LT, ("x",), set(), id="Lt-bound-is-no-integer"),
-        pytest.param(Operator.GT, (), set(), id="Gt-without-bound"),
-        pytest.param(Operator.IN, (), set(), id="In-nothing"),
+        pytest.param(SelectorOperator.IN, ("5", "v7"), {"five", "text"}, id="In"),
+        pytest.param(
+            SelectorOperator.NOT_IN, ("5",), {"plain", "seven", "text"}, id="NotIn-and-missing"
+        ),
+        pytest.param(SelectorOperator.EXISTS, (), {"five", "seven", "text"}, id="Exists"),
+        pytest.param(SelectorOperator.DOES_NOT_EXIST, (), {"plain"}, id="DoesNotExist"),
+        pytest.param(SelectorOperator.GT, ("5",), {"seven"}, id="Gt-is-strict"),
+        pytest.param(SelectorOperator.LT, ("7",), {"five"}, id="Lt-is-strict"),
+        pytest.param(SelectorOperator.GT, ("-1",), {"five", "seven"}, id="Gt-ignores-text"),
+        pytest.param(SelectorOperator.LT, ("x",), set(), id="Lt-bound-is-no-integer"),
+        pytest.param(SelectorOperator.GT, (), set(), id="Gt-without-bound"),
+        pytest.param(SelectorOperator.IN, (), set(), id="In-nothing"),
     ],
 )
 def test_label_operator_selects_nodes(
-    operator: Operator, values: tuple[str, ...], expected: set[str]
+    operator: SelectorOperator, values: tuple[str, ...], expected: set[str]
 ) -> None:
     assert allowed(labelled(Requirement("gen", operator, values)), *LABELLED) == expected
 
@@ -60,20 +62,21 @@ def test_label_operator_selects_nodes(
 @pytest.mark.parametrize("value", ["1_000", " 7", "7 ", "\u0667", "9" * 30, "", "+"])
 def test_a_label_that_go_does_not_read_as_an_integer_matches_no_comparison(value: str) -> None:
     node = a_node("odd", labels={"gen": value})
-    above = labelled(Requirement("gen", Operator.GT, ("1",)))
-    below = labelled(Requirement("gen", Operator.LT, (str(2**62),)))
+    above = labelled(Requirement("gen", SelectorOperator.GT, ("1",)))
+    below = labelled(Requirement("gen", SelectorOperator.LT, (str(2**62),)))
     assert allowed(above, node) == allowed(below, node) == set()
 
 
 @pytest.mark.parametrize("value", ["+7", "007", "-0"])
 def test_a_label_that_go_reads_as_an_integer_is_compared(value: str) -> None:
-    below = labelled(Requirement("gen", Operator.LT, ("8",)))
+    below = labelled(Requirement("gen", SelectorOperator.LT, ("8",)))
     assert allowed(below, a_node("odd", labels={"gen": value})) == {"odd"}
 
 
 def test_requirements_of_one_term_must_all_hold() -> None:
     both = labelled(
-        Requirement("gen", Operator.EXISTS), Requirement("gen", Operator.NOT_IN, ("7", "v7"))
+        Requirement("gen", SelectorOperator.EXISTS),
+        Requirement("gen", SelectorOperator.NOT_IN, ("7", "v7")),
     )
     assert allowed(both, *LABELLED) == {"five"}
 
@@ -81,8 +84,8 @@ def test_requirements_of_one_term_must_all_hold() -> None:
 def test_one_of_several_terms_is_enough() -> None:
     either = NodeConstraints(
         affinity_terms=(
-            SelectorTerm((Requirement("gen", Operator.IN, ("5",)),)),
-            SelectorTerm((Requirement("gen", Operator.IN, ("7",)),)),
+            SelectorTerm((Requirement("gen", SelectorOperator.IN, ("5",)),)),
+            SelectorTerm((Requirement("gen", SelectorOperator.IN, ("7",)),)),
         )
     )
     assert allowed(either, *LABELLED) == {"five", "seven"}
@@ -90,7 +93,7 @@ def test_one_of_several_terms_is_enough() -> None:
 
 def test_an_empty_term_matches_nothing_and_spoils_no_other() -> None:
     assert allowed(NodeConstraints(affinity_terms=(SelectorTerm(),)), *LABELLED) == set()
-    with_other = (SelectorTerm(), SelectorTerm((Requirement("gen", Operator.IN, ("5",)),)))
+    with_other = (SelectorTerm(), SelectorTerm((Requirement("gen", SelectorOperator.IN, ("5",)),)))
     assert allowed(NodeConstraints(affinity_terms=with_other), *LABELLED) == {"five"}
 
 
@@ -102,13 +105,13 @@ def test_affinity_without_terms_matches_nothing_but_no_affinity_matches_all() ->
 @pytest.mark.parametrize(
     ("operator", "values", "expected"),
     [
-        pytest.param(Operator.IN, ("five",), {"five"}, id="In"),
-        pytest.param(Operator.NOT_IN, ("five",), {"plain", "seven", "text"}, id="NotIn"),
-        pytest.param(Operator.IN, ("gone",), set(), id="In-unknown-node"),
+        pytest.param(SelectorOperator.IN, ("five",), {"five"}, id="In"),
+        pytest.param(SelectorOperator.NOT_IN, ("five",), {"plain", "seven", "text"}, id="NotIn"),
+        pytest.param(SelectorOperator.IN, ("gone",), set(), id="In-unknown-node"),
     ],
 )
 def test_match_fields_select_by_node_name(
-    operator: Operator, values: tuple[str, ...], expected: set[str]
+    operator: SelectorOperator, values: tuple[str, ...], expected: set[str]
 ) -> None:
     term = SelectorTerm(names=(Requirement("metadata.name", operator, values),))
     assert allowed(NodeConstraints(affinity_terms=(term,)), *LABELLED) == expected
@@ -116,8 +119,8 @@ def test_match_fields_select_by_node_name(
 
 def test_match_fields_and_labels_of_one_term_must_both_hold() -> None:
     term = SelectorTerm(
-        labels=(Requirement("gen", Operator.EXISTS),),
-        names=(Requirement("metadata.name", Operator.IN, ("plain",)),),
+        labels=(Requirement("gen", SelectorOperator.EXISTS),),
+        names=(Requirement("metadata.name", SelectorOperator.IN, ("plain",)),),
     )
     assert allowed(NodeConstraints(affinity_terms=(term,)), *LABELLED) == set()
 
@@ -130,7 +133,7 @@ def test_node_selector_needs_every_label_and_affinity_too() -> None:
     ]
     selector = (("disk", "ssd"), ("net", "ib"))
     assert allowed(NodeConstraints(selector), *nodes) == {"both"}
-    term = SelectorTerm((Requirement("net", Operator.DOES_NOT_EXIST),))
+    term = SelectorTerm((Requirement("net", SelectorOperator.DOES_NOT_EXIST),))
     assert allowed(NodeConstraints(selector[:1], (term,)), *nodes) == {"one"}
 
 
@@ -189,7 +192,7 @@ def test_the_mask_is_remembered_and_cannot_be_changed_by_its_reader() -> None:
 
 
 def test_feasibility_of_an_empty_cluster_is_empty() -> None:
-    picky = labelled(Requirement("gen", Operator.GT, ("1",)))
+    picky = labelled(Requirement("gen", SelectorOperator.GT, ("1",)))
     assert allowed(picky) == allowed(NodeConstraints()) == set()
 
 

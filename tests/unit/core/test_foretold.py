@@ -11,8 +11,8 @@ from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_pool, a_snapshot, a_task, racks
 
 

@@ -24,7 +24,7 @@ def test_a_gang_that_fits_nowhere_asks_for_the_nodes_it_lacks_and_says_so() -> N
 def test_a_gang_that_fits_asks_for_nothing() -> None:
     decision = after(racks(1, 1), a_gang("job", a_task(8)), growable=(a_pool(),))
     assert [admit.gang.uid for admit in decision.admitted] == ["job"]
-    assert decision.growth == ()
+    assert decision.node_requests == ()
 
 
 def test_without_pools_a_gang_too_large_for_the_cluster_never_fits() -> None:

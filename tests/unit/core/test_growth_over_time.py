@@ -67,7 +67,7 @@ class GrowingWorld(World):
         if _moves(decision) != _moves(plain):
             self.problems.append(f"growth moves somebody: {_moves(plain)}, {_moves(decision)}")
         seen = self.snapshot()
-        needed = needed_nodes(seen, decision.kept)
+        needed = needed_nodes(seen, decision.kept_nodes)
         mine = np.array([name in POOL for name in seen.nodes.names])
         empty = mine & seen.nodes.is_ready & ~needed
         names = [seen.nodes.names[row] for row in np.flatnonzero(empty)]

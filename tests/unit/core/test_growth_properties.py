@@ -52,12 +52,12 @@ def test_growth_starts_nobody_and_stays_within_the_room(
     assert moves(decision, growing) == moves(decide(fixed), fixed)
     assert decision.fallback == ""
     asked: Counter[str] = Counter()
-    for growth in decision.growth:
+    for growth in decision.node_requests:
         asked[growth.pool] += growth.nodes
     assert all(asked[pool.name] <= pool.room for pool in pools)
     told = {h.gang.uid for h in decision.held if h.reason is Reason.SCALING_UP}
-    assert told == {growth.gang.uid for growth in decision.growth}
-    assert decision.kept <= set(growing.nodes.names)
+    assert told == {growth.gang.uid for growth in decision.node_requests}
+    assert decision.kept_nodes <= set(growing.nodes.names)
 
 
 @thorough
@@ -73,7 +73,7 @@ def test_growth_does_not_depend_on_what_is_remembered_or_how_pools_are_listed(
 
 
 def _told(decision: Decision) -> list[object]:
-    growth = [(one.gang.uid, one.pool, one.nodes) for one in decision.growth]
+    growth = [(one.gang.uid, one.pool, one.nodes) for one in decision.node_requests]
     return [*growth, *((hold.gang.uid, hold.reason, hold.message) for hold in decision.held)]
 
 
@@ -91,7 +91,7 @@ def _one_step(snapshot: ClusterSnapshot, decision: Decision) -> ClusterSnapshot:
     nodes = list(snapshot.nodes.nodes)
     pools = []
     for pool in snapshot.growable:
-        asked = sum(growth.nodes for growth in decision.growth if growth.pool == pool.name)
+        asked = sum(growth.nodes for growth in decision.node_requests if growth.pool == pool.name)
         nodes += _new(pool, pool.coming, len(nodes))
         pools.append(replace(pool, coming=asked, room=pool.room - asked))
     return a_snapshot(nodes, *snapshot.waiting, growable=pools)
@@ -124,13 +124,13 @@ def growing(draw: st.DrawFn) -> ClusterSnapshot:
 @given(growing())
 def test_a_gang_that_waits_for_nodes_starts_once_they_are_there(snapshot: ClusterSnapshot) -> None:
     decision = decide(snapshot)
-    waits = bool(decision.growth)
+    waits = bool(decision.node_requests)
     for _ in range(12):
-        if not decision.growth:
+        if not decision.node_requests:
             break
         snapshot = _one_step(snapshot, decision)
         decision = decide(snapshot)
-    assert not decision.growth
+    assert not decision.node_requests
     if waits:
         assert [type(action) for action in decision.actions] == [Admit]
 
@@ -150,7 +150,7 @@ def test_a_gang_of_one_task_asks_for_the_least_number_of_nodes_of_one_pool(
     }
     coming = sum(pool.coming * each[pool.name] for pool in growable)
     missing = (task.min_replicas or task.replicas) - free - coming
-    asked = {growth.pool: growth.nodes for growth in decision.growth if growth.nodes}
+    asked = {growth.pool: growth.nodes for growth in decision.node_requests if growth.nodes}
     if missing <= 0:
         assert not asked
         return

@@ -22,8 +22,8 @@ from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import (
     GPU,
     a_gang,
@@ -103,12 +103,12 @@ def test_who_waits_for_preemption_grows_nothing() -> None:
     leaving = a_running_gang(low, bare.nodes, is_leaving=True)
     decision = run_cycle(with_running(bare, leaving), FIFO)
     assert hold_of(decision, "urgent").reason is Reason.WAITING_FOR_PREEMPTION
-    assert decision.growth == ()
+    assert decision.node_requests == ()
 
 
 def test_a_configuration_fault_grows_nothing() -> None:
     decision = after([], a_gang("job", a_task(8), queue="gone"), growable=(a_pool(),))
-    assert (decision.growth, hold_of(decision).reason) == ((), Reason.QUEUE_NOT_FOUND)
+    assert (decision.node_requests, hold_of(decision).reason) == ((), Reason.QUEUE_NOT_FOUND)
 
 
 def blocked_and_behind(growable: tuple[GrowablePool, ...]) -> Decision:
@@ -152,10 +152,10 @@ def test_who_comes_behind_a_blocked_gang_that_no_pool_helps_leaves_it_its_places
 
 
 def test_nodes_that_waiting_gangs_count_on_are_named_to_be_kept() -> None:
-    assert blocked_and_behind((a_pool(),)).kept == {"r0-n0", "r0-n1"}
-    assert blocked_and_behind(()).kept == frozenset()
+    assert blocked_and_behind((a_pool(),)).kept_nodes == {"r0-n0", "r0-n1"}
+    assert blocked_and_behind(()).kept_nodes == frozenset()
     free = after(racks(1, 2), a_gang("job", a_task(24)), growable=(a_pool(),))
-    assert free.kept == {"r0-n0", "r0-n1"}
+    assert free.kept_nodes == {"r0-n0", "r0-n1"}
 
 
 class OneRack:
@@ -174,7 +174,7 @@ def test_the_placer_has_the_last_word_on_what_fits() -> None:
     gang = a_gang("job", a_task(16))
     decision = run_cycle(a_snapshot(racks(2, 1), gang, growable=[pool]), Policy(Fifo(), OneRack()))
     assert asked(decision) == [("job", "pool", 1)]
-    assert decision.kept == {"r1-n0"}
+    assert decision.kept_nodes == {"r1-n0"}
 
 
 class Bound:

@@ -7,8 +7,8 @@ import pytest
 from bireme.core import times
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 
 

@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from bireme.core import cycle, elastic, messages, preemption
-from bireme.core.cycle import Walk
+from bireme.core.cycle import AdmissionPass
 from bireme.core.gangs import Gang
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
 from bireme.core.policy import Placer, Ranked
-from bireme.core.preemption import Trial
+from bireme.core.preemption import VictimSearch
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
-from bireme.core.reservations import Ledger
+from bireme.core.reservations import CapacityLedger
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from tests.support.model.machine import STEPS, Machine
@@ -68,9 +68,9 @@ def looks_at_no_parent(real: Function) -> Function:
 
 
 def stops_equals_too(real: Function) -> Function:
-    def init(self: preemption.Steps, *given: Any) -> None:
+    def init(self: preemption.Candidates, *given: Any) -> None:
         real(self, *given)
-        self.claim = np.nextafter(self.claim, -1.0)
+        self.priority = np.nextafter(self.priority, -1.0)
 
     return init
 
@@ -84,7 +84,7 @@ def forgets_the_eviction_budget(real: Function) -> Function:
 
 
 def _with_other_settings(real: Function, **changes: Any) -> Function:
-    def init(self: preemption.Steps, snapshot: ClusterSnapshot, *given: Any) -> None:
+    def init(self: preemption.Candidates, snapshot: ClusterSnapshot, *given: Any) -> None:
         changed = replace(snapshot, settings=replace(snapshot.settings, **changes))
         real(self, changed, *given)
 
@@ -92,7 +92,7 @@ def _with_other_settings(real: Function, **changes: Any) -> Function:
 
 
 def forgets_how_long_victims_waited(real: Function) -> Function:
-    def init(self: preemption.Steps, *given: Any) -> None:
+    def init(self: preemption.Candidates, *given: Any) -> None:
         real(self, *given)
         self.overdue = np.zeros_like(self.overdue)
 
@@ -100,7 +100,7 @@ def forgets_how_long_victims_waited(real: Function) -> Function:
 
 
 def takes_leaving_for_gone(real: Function) -> Function:
-    def post_init(self: Walk) -> None:
+    def post_init(self: AdmissionPass) -> None:
         real(self)
         for running in self.snapshot.running:
             if running.is_leaving:
@@ -110,7 +110,7 @@ def takes_leaving_for_gone(real: Function) -> Function:
 
 
 def spares_nobody(_: Function) -> Function:
-    def spared(self: Trial, chosen: list[int], placement: Placement, may: object) -> Any:
+    def spared(self: VictimSearch, chosen: list[int], placement: Placement, may: object) -> Any:
         return chosen, placement
 
     return spared
@@ -130,7 +130,7 @@ def places_one_replica_fewer(real: Function) -> Function:
 
 
 def lets_the_short_into_closed_places(_: Function) -> Function:
-    def ends_in_time(self: Ledger, gang: Gang) -> bool:
+    def ends_in_time(self: CapacityLedger, gang: Gang) -> bool:
         if self.reservation is None:
             return True
         estimate = gang.estimated_seconds
@@ -151,7 +151,7 @@ def empties_the_node_of_replica_0(real: Function) -> Function:
 
 
 def grows_whoever_waits(real: Function) -> Function:
-    def resizes(self: Walk, wanted: Any) -> Any:
+    def resizes(self: AdmissionPass, wanted: Any) -> Any:
         self.position = 0
         return real(self, wanted)
 
@@ -183,25 +183,32 @@ def decides_by_order_of_input(real: Function) -> Function:
 
 
 BUGS = (
-    Bug(cycle, "_first", forgets_who_is_overdue, "turns_come_in_order"),
+    Bug(cycle, "_urgent", forgets_who_is_overdue, "turns_come_in_order"),
     Bug(Queue, "excess", lets_one_more_in, "queues_stay_within_their_limits"),
     Bug(QueueTree, "excess", looks_at_no_parent, "queues_stay_within_their_limits"),
-    Bug(preemption.Steps, "__init__", stops_equals_too, "only_the_lower"),
-    Bug(preemption.Steps, "__init__", forgets_the_minimum_run_time, "only_those_stop_that_may"),
-    Bug(preemption.Steps, "__init__", forgets_the_eviction_budget, "only_those_stop_that_may"),
-    Bug(preemption.Steps, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
-    Bug(Walk, "__post_init__", takes_leaving_for_gone, "nodes_hold_what_they_offer"),
-    Bug(Trial, "_spared", spares_nobody, "every_stop_is_needed"),
-    Bug(Ledger, "take", gives_places_away_twice, "nodes_hold_what_they_offer"),
-    Bug(Ledger, "keep", gives_places_away_twice, "room_that_is_made_is_enough"),
+    Bug(preemption.Candidates, "__init__", stops_equals_too, "only_the_lower"),
+    Bug(
+        preemption.Candidates, "__init__", forgets_the_minimum_run_time, "only_those_stop_that_may"
+    ),
+    Bug(preemption.Candidates, "__init__", forgets_the_eviction_budget, "only_those_stop_that_may"),
+    Bug(preemption.Candidates, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
+    Bug(AdmissionPass, "__post_init__", takes_leaving_for_gone, "nodes_hold_what_they_offer"),
+    Bug(VictimSearch, "_spared", spares_nobody, "every_stop_is_needed"),
+    Bug(CapacityLedger, "take", gives_places_away_twice, "nodes_hold_what_they_offer"),
+    Bug(CapacityLedger, "keep", gives_places_away_twice, "room_that_is_made_is_enough"),
     Bug(CheckedPlacer, "place", places_one_replica_fewer, "gangs_start_whole"),
-    Bug(Ledger, "ends_in_time", lets_the_short_into_closed_places, "nobody_takes_reserved_places"),
+    Bug(
+        CapacityLedger,
+        "ends_in_time",
+        lets_the_short_into_closed_places,
+        "nobody_takes_reserved_places",
+    ),
     Bug(preemption, "smaller", shrinks_below_the_minimum, "sizes_stay_between_least_and_most"),
     Bug(elastic, "_without", empties_the_node_of_replica_0, "replica_0_stays"),
-    Bug(Walk, "resizes", grows_whoever_waits, "nobody_grows_while_others_wait"),
+    Bug(AdmissionPass, "resizes", grows_whoever_waits, "nobody_grows_while_others_wait"),
     Bug(messages, "never_fits", remembers_other_nodes, "a_verdict_is_true"),
     Bug(QueueTree, "may_evict", reclaims_for_anybody, "only_the_lower"),
-    Bug(cycle, "_decided", decides_by_order_of_input, "everybody_is_answered_once"),
+    Bug(cycle, "_decide", decides_by_order_of_input, "everybody_is_answered_once"),
 )
 
 

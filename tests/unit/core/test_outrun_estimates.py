@@ -14,8 +14,8 @@ from bireme.core.policy import Policy, Ranked
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.small_cluster import World
 

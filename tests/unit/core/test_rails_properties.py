@@ -13,8 +13,8 @@ from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support.small_cluster import World
 from tests.support.workloads import (

@@ -11,8 +11,8 @@ from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Task
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task, racks
 from tests.support.decisions import hold_of
 

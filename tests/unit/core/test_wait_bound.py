@@ -15,8 +15,8 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
 
 BOUND = SchedulingSettings(wait_bound_seconds=100)

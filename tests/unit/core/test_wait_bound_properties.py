@@ -49,7 +49,11 @@ class Spiteful:
         self.chance.shuffle(drawn)
         drawn.sort(key=lambda gang: gang.uid.startswith("victim"))
         return [
-            Ranked(g, 0.0, claim=-1.0 if g.uid.startswith("victim") else self.chance.random())
+            Ranked(
+                g,
+                0.0,
+                preemption_priority=-1.0 if g.uid.startswith("victim") else self.chance.random(),
+            )
             for g in drawn
         ]
 

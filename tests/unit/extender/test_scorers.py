@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bireme.core.policy import Scorer
-from bireme.heuristics.scoring import BestFit
+from bireme.heuristics.scoring import BestFitScorer
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.rl.components import LearnedScorer
 from bireme_extender.scoring import ScorerLoader, scorer_of
@@ -33,11 +33,11 @@ def trained(tmp_path: Path) -> Path:
     [
         ({"checkpoint": {"name": "last"}}, LearnedScorer),
         ({"checkpoint": {"name": "last"}, "orderer": "fifo"}, LearnedScorer),
-        ({"checkpoint": {"name": "fewest"}}, BestFit),
-        ({"checkpoint": {"name": "fewest"}, "placer": "fgd"}, BestFit),
-        ({"orderer": "fifo"}, BestFit),
-        ({"placer": "packing"}, BestFit),
-        ({"placer": "not_installed.here:Mine"}, BestFit),
+        ({"checkpoint": {"name": "fewest"}}, BestFitScorer),
+        ({"checkpoint": {"name": "fewest"}, "placer": "fgd"}, BestFitScorer),
+        ({"orderer": "fifo"}, BestFitScorer),
+        ({"placer": "packing"}, BestFitScorer),
+        ({"placer": "not_installed.here:Mine"}, BestFitScorer),
     ],
 )
 def test_only_a_learned_placer_scores_nodes(
@@ -68,7 +68,7 @@ async def test_a_scorer_takes_over_once_it_is_loaded_and_until_the_policy_is_gon
     await settled(lambda: loader.sample("learned_scorer"))
     assert isinstance(loader.used[-1], LearnedScorer)
     delete(loader.known, "policy")
-    assert isinstance(loader.used[-1], BestFit)
+    assert isinstance(loader.used[-1], BestFitScorer)
     assert loader.sample("learned_scorer") == 0.0
     assert loader.sample("policy_loads_total", outcome="loaded") == 1.0
 

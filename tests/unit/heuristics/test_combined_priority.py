@@ -202,7 +202,7 @@ def test_a_running_gang_whose_queue_was_deleted_counts_with_the_default_user_pri
     left, known = a_gang("left", queue="deleted"), a_gang("known", queue=f"q{default}")
     one, other = ranked(left, known)
     assert {one.gang.uid, other.gang.uid} == {"left", "known"}
-    assert (one.score, one.claim) == (other.score, other.claim)
+    assert (one.score, one.preemption_priority) == (other.score, other.preemption_priority)
 
 
 @given(
@@ -216,7 +216,7 @@ def test_the_lowest_claim_is_the_lowest_that_the_order_gives(
     gangs = [job(f"g{at}", user=u, priority=p) for at, (u, p) in enumerate(facts)]
     weights = weighted(user, by_class, 1.0, 1.0)
     snapshot = a_snapshot([], *gangs, queues=QUEUES, now=100_000.0, settings=weights)
-    claims = [entry.claim for entry in CombinedPriority().order(gangs, snapshot)]
-    assert CombinedPriority().lowest_claim(gangs, snapshot) == min(
+    claims = [entry.preemption_priority for entry in CombinedPriority().order(gangs, snapshot)]
+    assert CombinedPriority().lowest_preemption_priority(gangs, snapshot) == min(
         c for c in claims if c is not None
     )

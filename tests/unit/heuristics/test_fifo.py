@@ -1,6 +1,6 @@
 """First in, first out."""
 
-from bireme.heuristics.fifo import Fifo
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_snapshot
 
 

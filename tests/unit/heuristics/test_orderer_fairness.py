@@ -56,7 +56,7 @@ def test_of_two_users_the_one_who_holds_less_goes_first() -> None:
     held = [job("r0", "R", gpus=2), job("p0", "P")]
     entries = ranked(DominantResourceFairness(), rich, poor, running=held)
     assert uids(entries) == ["p0", "r0", "poor", "rich"]
-    assert [entry.claim for entry in entries] == [0.0, 0.0, -0.1, -0.2]
+    assert [entry.preemption_priority for entry in entries] == [0.0, 0.0, -0.1, -0.2]
 
 
 def test_what_a_user_runs_counts_also_when_it_is_not_in_the_list() -> None:
@@ -69,10 +69,16 @@ def test_what_a_user_runs_counts_also_when_it_is_not_in_the_list() -> None:
 def test_a_user_without_anything_may_take_from_one_with_much_until_they_are_even() -> None:
     held = [job(f"r{n}", "R") for n in range(4)]
     new = [job(f"p{n}", "P") for n in range(4)]
-    claims = {e.gang.uid: e.claim for e in ranked(DominantResourceFairness(), *new, running=held)}
+    claims = {
+        e.gang.uid: e.preemption_priority
+        for e in ranked(DominantResourceFairness(), *new, running=held)
+    }
     assert claims["p0"] == claims["r0"] > claims["r3"]  # type: ignore[operator]
     held, new = [*held[:2], *new[:2]], [*held[2:], *new[2:]]
-    claims = {e.gang.uid: e.claim for e in ranked(DominantResourceFairness(), *new, running=held)}
+    claims = {
+        e.gang.uid: e.preemption_priority
+        for e in ranked(DominantResourceFairness(), *new, running=held)
+    }
     weakest = min(claims[gang.uid] for gang in held)  # type: ignore[type-var]
     assert all(claims[gang.uid] < weakest for gang in new)  # type: ignore[operator]
 

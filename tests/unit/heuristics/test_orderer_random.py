@@ -1,6 +1,6 @@
 """The lottery: one draw for ever, another with another seed, no favourites."""
 
-from bireme.heuristics.lottery import RandomOrder, ticket
+from bireme.heuristics.simple_orderers import RandomOrder, ticket
 from bireme.testing import a_gang, a_snapshot
 
 GANGS = [a_gang(f"g{number}", arrived=float(number)) for number in range(200)]
@@ -26,4 +26,6 @@ def test_the_draw_does_not_follow_arrival() -> None:
 
 
 def test_nobody_is_stopped_for_luck() -> None:
-    assert {entry.claim for entry in RandomOrder().order(GANGS, a_snapshot([]))} == {None}
+    assert {entry.preemption_priority for entry in RandomOrder().order(GANGS, a_snapshot([]))} == {
+        None
+    }

@@ -57,7 +57,8 @@ def test_only_gangs_urgent_by_their_class_have_a_claim_to_the_places_of_others()
     )
     snapshot = a_snapshot([a_node("n")], waited, urgent, now=NOW)
     claims = {
-        entry.gang.uid: entry.claim for entry in RlptoQueues().order([waited, urgent], snapshot)
+        entry.gang.uid: entry.preemption_priority
+        for entry in RlptoQueues().order([waited, urgent], snapshot)
     }
     assert claims == {"waited": 0.0, "urgent": 1.0}
 

@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Orderer
-from bireme.heuristics.shortest import (
+from bireme.heuristics.simple_orderers import (
     ShortestJob,
     ShortestRemainingService,
     ShortestRemainingTime,
@@ -75,15 +75,21 @@ def test_remaining_service_is_remaining_time_times_devices() -> None:
 
 def test_only_remaining_time_gives_a_claim_to_the_places_of_others() -> None:
     known, unknown = job("known", 60.0, gpus=2), job("unknown")
-    assert [e.claim for e in ranked(ShortestJob(), known, unknown)] == [None, None]
-    assert [e.claim for e in ranked(SmallestFirst(), known)] == [None]
-    assert [e.claim for e in ranked(ShortestRemainingTime(), known, unknown)] == [-60.0, -math.inf]
-    assert [e.claim for e in ranked(ShortestRemainingService(), known)] == [-120.0]
+    assert [e.preemption_priority for e in ranked(ShortestJob(), known, unknown)] == [None, None]
+    assert [e.preemption_priority for e in ranked(SmallestFirst(), known)] == [None]
+    assert [e.preemption_priority for e in ranked(ShortestRemainingTime(), known, unknown)] == [
+        -60.0,
+        -math.inf,
+    ]
+    assert [e.preemption_priority for e in ranked(ShortestRemainingService(), known)] == [-120.0]
 
 
 def test_a_gang_that_has_outrun_its_estimate_is_about_to_end() -> None:
     entries = ranked(ShortestRemainingTime(), job("w", 1.0), running={job("r", 5.0): 0.0}, now=99.0)
-    assert [(entry.gang.uid, entry.claim) for entry in entries] == [("r", 0.0), ("w", -1.0)]
+    assert [(entry.gang.uid, entry.preemption_priority) for entry in entries] == [
+        ("r", 0.0),
+        ("w", -1.0),
+    ]
 
 
 def test_smallest_first_counts_devices_and_replicas_where_there_are_none() -> None:

@@ -71,7 +71,7 @@ def test_the_start_of_a_gang_changes_nobodys_score() -> None:
     started = with_running(snapshot, a_running_gang(gangs[0], snapshot.nodes, started=7.0))
     entries = TetrisOrder().order(gangs, started)
     assert {entry.gang.uid: entry.score for entry in entries} == pytest.approx(scores(*gangs))
-    assert all(entry.claim is None for entry in entries)
+    assert all(entry.preemption_priority is None for entry in entries)
 
 
 def test_gangs_nobody_can_hold_and_empty_clusters_do_not_break_it() -> None:

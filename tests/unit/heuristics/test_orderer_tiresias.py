@@ -35,7 +35,7 @@ def test_service_is_devices_times_run_time() -> None:
     entries = ranked(
         TiresiasLas(100.0), job("wide", gpus=4, served=25.0), job("b", served=99.0), job("c")
     )
-    assert [(entry.gang.uid, entry.score, entry.claim) for entry in entries] == [
+    assert [(entry.gang.uid, entry.score, entry.preemption_priority) for entry in entries] == [
         ("b", -99.0, 0.0),
         ("c", 0.0, 0.0),
         ("wide", -100.0, -1.0),
@@ -47,7 +47,7 @@ def test_in_one_queue_the_running_stay_ahead_by_start_and_the_others_follow_by_a
     waiting = job("y", arrived=8.0), job("x", arrived=7.0)
     entries = ranked(TiresiasLas(100.0), *waiting, running=running, now=30.0)
     assert uids(entries) == ["early", "late", "x", "y"]
-    assert {entry.claim for entry in entries} == {0.0}
+    assert {entry.preemption_priority for entry in entries} == {0.0}
 
 
 def test_a_running_gang_falls_behind_newcomers_when_it_reaches_the_threshold() -> None:
@@ -55,7 +55,10 @@ def test_a_running_gang_falls_behind_newcomers_when_it_reaches_the_threshold() -
     before = ranked(TiresiasLas(100.0), new, running={old: 0.0}, now=49.0)
     assert uids(before) == ["old", "new"]
     after = ranked(TiresiasLas(100.0), new, running={old: 0.0}, now=50.0)
-    assert [(entry.gang.uid, entry.claim) for entry in after] == [("new", 0.0), ("old", -1.0)]
+    assert [(entry.gang.uid, entry.preemption_priority) for entry in after] == [
+        ("new", 0.0),
+        ("old", -1.0),
+    ]
 
 
 def test_a_gang_that_waited_long_for_what_it_had_run_is_promoted() -> None:
@@ -64,7 +67,9 @@ def test_a_gang_that_waited_long_for_what_it_had_run_is_promoted() -> None:
     assert uids(ranked(policy, old, new, now=299.0)) == ["new", "old"]
     promoted = ranked(policy, old, new, now=300.0)
     assert uids(promoted) == ["old", "new"]
-    assert [entry.claim for entry in promoted] == [-1.0, 0.0], "waiting gives no claim"
+    assert [entry.preemption_priority for entry in promoted] == [-1.0, 0.0], (
+        "waiting gives no claim"
+    )
 
 
 def test_a_promoted_gang_keeps_its_queue_for_a_whole_threshold_of_new_service() -> None:
@@ -111,14 +116,14 @@ def test_the_highest_index_goes_first_and_is_the_claim() -> None:
         policy, job("new", arrived=9.0), job("past", served=9.0), running={job("half"): 0.0}, now=5
     )
     assert uids(entries) == ["new", "half", "past"]
-    assert all(entry.claim == entry.score for entry in entries)
+    assert all(entry.preemption_priority == entry.score for entry in entries)
 
 
 def test_within_one_level_no_running_gang_is_passed() -> None:
     policy = TiresiasGittins([1.0, 8.0], quantum_device_seconds=1.0)
     entries = ranked(policy, job("w", served=4.0), running={job("r", gpus=2): 0.0}, now=3.0)
     assert uids(entries) == ["r", "w"]
-    assert entries[0].claim == entries[1].claim
+    assert entries[0].preemption_priority == entries[1].preemption_priority
 
 
 def test_samples_are_rounded_up_to_doubles_of_the_quantum() -> None:

@@ -15,7 +15,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Placer
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fits import BestFit, FirstFit, LoadBalance
+from bireme.heuristics.simple_placers import BestFit, FirstFit, LoadBalance
 from bireme.testing import GPU, a_gang, a_node, a_task
 
 LEVELS = SchedulingSettings().topology_levels

@@ -8,10 +8,8 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.malo import Malo
-from bireme.heuristics.mosa import Mosa
-from bireme.heuristics.rifling import Rifling
-from bireme.heuristics.slaq import Slaq
+from bireme.heuristics.measured_sizers import Slaq
+from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
 from bireme.heuristics.tradl import TradlOrder, TradlSizer
 
 

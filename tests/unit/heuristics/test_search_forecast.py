@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.resources import IntArray
-from bireme.heuristics.list_schedule import (
+from bireme.heuristics.search_orderers import (
     Forecast,
     Problem,
     arrival_keys,

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang
 from bireme.core.policy import Orderer
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.list_schedule import arrival_keys, costs, decoded, problem_of
-from bireme.heuristics.malo import Malo
-from bireme.heuristics.mosa import Mosa
-from bireme.heuristics.rifling import Rifling, RiflingState
+from bireme.heuristics.search_orderers import (
+    Malo,
+    Mosa,
+    Rifling,
+    RiflingState,
+    arrival_keys,
+    costs,
+    decoded,
+    problem_of,
+)
 from bireme.testing import a_gang, a_node, a_snapshot
 from tests.support.decisions import uids
 from tests.support.workloads import timed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import Ranked
 from bireme.core.speed import SpeedLaw
-from bireme.heuristics.dolphin import Dolphin
+from bireme.heuristics.measured_sizers import Dolphin
 from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 

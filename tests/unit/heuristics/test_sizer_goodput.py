@@ -13,7 +13,7 @@ from bireme.core.policy import Ranked, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.plain_sizers import FairSharing
+from bireme.heuristics.simple_sizers import FairSharing
 from bireme.simulator.physics.laws import DL2_LAWS
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked
 from bireme.core.speed import LinearSpeed, SpeedLaw
-from bireme.heuristics.optimus import Optimus
+from bireme.heuristics.measured_sizers import Optimus
 from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bireme.core.gangs import Gang, Role
 from bireme.core.policy import Ranked, Sizer
-from bireme.heuristics.plain_sizers import FairSharing, Maximum, Minimum
+from bireme.heuristics.simple_sizers import FairSharing, Maximum, Minimum
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 
 

@@ -13,12 +13,10 @@ from bireme.core.policy import Ranked, Sizer
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LinearSpeed
-from bireme.heuristics.dolphin import Dolphin
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.optimus import Optimus
-from bireme.heuristics.plain_sizers import FairSharing, Maximum, Minimum
-from bireme.heuristics.sizing import Pool, bounds, hand_out, steps_done, steps_left
-from bireme.heuristics.slaq import Slaq
+from bireme.heuristics.measured_sizers import Dolphin, Optimus, Slaq
+from bireme.heuristics.simple_sizers import FairSharing, Maximum, Minimum
+from bireme.heuristics.sizing import CapacityPool, bounds, hand_out, steps_done, steps_left
 from bireme.heuristics.tradl import TradlSizer
 from bireme.simulator.physics.laws import DL2_LAWS
 from bireme.testing import (
@@ -76,7 +74,7 @@ def test_capacity_is_that_of_ready_nodes_less_what_gangs_of_fixed_size_hold() ->
     snapshot = a_snapshot([a_node("a", 8), a_node("b", 8), a_node("c", 4, is_ready=False)])
     fixed = a_running_gang(a_gang("fixed", a_task(3)), snapshot.nodes)
     moving = a_running_gang(elastic("moving", 1, 2, 4), snapshot.nodes, row=1)
-    pool = Pool(ranked(fixed.gang, moving.gang), with_running(snapshot, fixed, moving))
+    pool = CapacityPool(ranked(fixed.gang, moving.gang), with_running(snapshot, fixed, moving))
     assert (pool.total[GPU], pool.largest[GPU]) == (16, 8)
     assert pool.free[GPU] == 16 - 3 - 1
     assert pool.proposal() == {"moving": {"worker": 1}}
@@ -85,31 +83,33 @@ def test_capacity_is_that_of_ready_nodes_less_what_gangs_of_fixed_size_hold() ->
 def test_replicas_on_a_lost_node_are_not_counted_as_free() -> None:
     snapshot = a_snapshot([a_node("a", 2), a_node("b", 8, is_ready=False)])
     lost = a_running_gang(elastic("lost", 2, 4, 8), snapshot.nodes, row=1)
-    pool = Pool(ranked(lost.gang), with_running(snapshot, lost))
+    pool = CapacityPool(ranked(lost.gang), with_running(snapshot, lost))
     assert (pool.proposal(), pool.free[GPU]) == ({"lost": {"worker": 2}}, 0)
 
 
 def test_gangs_that_are_being_stopped_keep_their_size() -> None:
     snapshot = a_snapshot([a_node("a", 4)])
     leaving = a_running_gang(elastic("gone", 1, 2, 4), snapshot.nodes, is_leaving=True)
-    pool = Pool(ranked(leaving.gang), with_running(snapshot, leaving))
+    pool = CapacityPool(ranked(leaving.gang), with_running(snapshot, leaving))
     assert (pool.proposal(), pool.free[GPU]) == ({}, 2)
 
 
 def test_running_gangs_get_their_minimum_before_any_that_waits() -> None:
     snapshot = a_snapshot([a_node("a", 4)])
     running = a_running_gang(elastic("running", 3, 4, 4), snapshot.nodes)
-    pool = Pool(ranked(a_gang("first", a_task(2)), running.gang), with_running(snapshot, running))
+    pool = CapacityPool(
+        ranked(a_gang("first", a_task(2)), running.gang), with_running(snapshot, running)
+    )
     assert pool.proposal() == {"running": {"worker": 3}}
 
 
 def test_a_gang_that_asks_for_what_no_node_offers_is_left_out() -> None:
-    assert Pool(ranked(a_gang("gpu")), a_snapshot([a_node("cpu", 0)])).proposal() == {}
+    assert CapacityPool(ranked(a_gang("gpu")), a_snapshot([a_node("cpu", 0)])).proposal() == {}
 
 
 def test_a_size_needs_as_many_nodes_as_its_scarcest_resource_says() -> None:
     gang = elastic("job", 1, 1, 40)
-    pool = Pool(ranked(gang), a_snapshot([a_node("a", 8), a_node("b", 4)]))
+    pool = CapacityPool(ranked(gang), a_snapshot([a_node("a", 8), a_node("b", 4)]))
     assert [pool.nodes(gang, {"worker": size}) for size in (1, 8, 9, 17)] == [1, 1, 2, 3]
 
 
@@ -119,7 +119,7 @@ def test_the_largest_gain_per_share_comes_first_until_nothing_gains() -> None:
     gangs = elastic("a", 1, 1, 5), elastic("b", 1, 1, 5)
     sizes = []
     for gpus in range(2, 9):
-        pool = Pool(ranked(*gangs), a_snapshot([a_node("node", gpus)]))
+        pool = CapacityPool(ranked(*gangs), a_snapshot([a_node("node", gpus)]))
         hand_out(pool, pool.allotments, lambda a, size: worth[a.gang.uid][size["worker"]])
         sizes.append(tuple(size["worker"] for size in pool.proposal().values()))
     assert sizes == [(1, 1), (2, 1), (2, 2), (2, 3), (2, 4), (3, 4), (3, 4)]
@@ -129,7 +129,7 @@ def test_equal_gains_go_to_the_cheaper_replica() -> None:
     cheap = a_task(1, 1, name="cheap", max_replicas=4)
     dear = a_task(1, 2, name="dear", max_replicas=4)
     gang = replace(a_gang("job", dear, cheap), is_elastic=True)
-    pool = Pool(ranked(gang), a_snapshot([a_node("node", 6)]))
+    pool = CapacityPool(ranked(gang), a_snapshot([a_node("node", 6)]))
     hand_out(pool, pool.allotments, lambda _, size: size["cheap"] + size["dear"])
     assert pool.proposal() == {"job": {"cheap": 4, "dear": 1}}
 

@@ -8,7 +8,7 @@ import pytest
 from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.speed import LinearSpeed, LossCurve
-from bireme.heuristics.slaq import Slaq
+from bireme.heuristics.measured_sizers import Slaq
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import LONGEST_SECONDS
-from bireme.core.progress_reports import MOST_SHIFT, believed
+from bireme.core.estimates import LONGEST_SECONDS, MOST_SHIFT, apply_progress_report
 from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
 from bireme.kube.api.training_job import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
 from bireme.kube.training_jobs import (
@@ -250,7 +249,7 @@ def test_whatever_is_reported_is_believed_as_finite_numbers(
             {"progress": {k: v for k, v in stored.items() if v is not None}}
         )
         assert progress is not None
-        gang = believed(a_job(status={"phase": "Running", "progress": stored}).gang(0))
+        gang = apply_progress_report(a_job(status={"phase": "Running", "progress": stored}).gang(0))
         assert gang.speed is None or gang.speed.steps_per_second({"worker": 3}, 2) > 0
         numbers = (gang.estimated_seconds, gang.remaining_steps, gang.done_steps)
         assert all(number is None or math.isfinite(number) for number in numbers)

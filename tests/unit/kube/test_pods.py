@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.gangs import NodeConstraints, Operator, Requirement, SelectorTerm, Toleration
+from bireme.core.gangs import (
+    NodeConstraints,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+    Toleration,
+)
 from bireme.kube import pods, quantities, wire
 from tests.support.objects.facts import gated_pod, served, through_the_wire
 from tests.support.scenario.manifests import GPU, Manifest, pod
@@ -192,8 +198,8 @@ def test_selector_affinity_and_tolerations_are_read() -> None:
         node_selector=(("a", "1"), ("b", "2")),
         affinity_terms=(
             SelectorTerm(
-                (Requirement("zone", Operator.IN, ("a", "b")),),
-                (Requirement("metadata.name", Operator.NOT_IN, ("n1",)),),
+                (Requirement("zone", SelectorOperator.IN, ("a", "b")),),
+                (Requirement("metadata.name", SelectorOperator.NOT_IN, ("n1",)),),
             ),
             SelectorTerm(),
         ),

@@ -8,8 +8,8 @@ import pytest
 from bireme.core.decision import Decision, Preempt
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
 from bireme.rl.lookup import PolicySource
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
 from bireme.rl.lookup import PolicySource
 from bireme_operator.metrics import OperatorMetrics

@@ -7,8 +7,8 @@ import pytest
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
 from bireme.rl.lookup import PolicySource
 from bireme.rl.shadow import Difference

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core.decision import Decision, Growth
+from bireme.core.decision import Decision, NodeRequest
 from bireme.core.nodes import NodeTable
 from bireme.core.reasons import Reason
 from bireme.core.times import HOUR
@@ -73,8 +73,8 @@ def decide(
     """What the target was asked for in this decision, with replicas on the ``busy`` nodes."""
     needed = np.zeros(pool.nodes.count, dtype=np.bool_)
     needed[list(busy)] = True
-    growth = () if grows is None else (Growth("p", grows, a_gang("waits")),)
-    pool.decide(needed, Decision(growth=growth), more.get("is_settled", True), now)
+    growth = () if grows is None else (NodeRequest("p", grows, a_gang("waits")),)
+    pool.decide(needed, Decision(node_requests=growth), more.get("is_settled", True), now)
     target = pool.target
     assert isinstance(target, Asked)
     return [None if target.orders[-1] is None else target.orders[-1].replicas]

@@ -12,9 +12,8 @@ from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.shortest import SmallestFirst
+from bireme.heuristics.simple_orderers import Fifo, SmallestFirst
 from bireme.rl.lookup import PolicySource
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics

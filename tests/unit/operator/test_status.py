@@ -8,7 +8,7 @@ import pytest
 from bireme.core.decision import Admit, Hold
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import Placement
-from bireme.core.policy import Factor, Ranked
+from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
@@ -38,7 +38,7 @@ def hold(
     job: JobFacts, message: str = "waits", reason: Reason = Reason.WAITING_FOR_CAPACITY
 ) -> Hold:
     gang = job.gang(0)
-    factor = Factor("user", "50", 0.123456, 0.35)
+    factor = ScoreFactor("user", "50", 0.123456, 0.35)
     return Hold(gang, reason, message, 3, Ranked(gang, 0.987654, lambda: (factor,)))
 
 
@@ -93,7 +93,7 @@ def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "why", [lambda: 1 / 0, lambda: (Factor("wait", "1 s", math.nan, 1.0),), lambda: 7]
+    "why", [lambda: 1 / 0, lambda: (ScoreFactor("wait", "1 s", math.nan, 1.0),), lambda: 7]
 )
 def test_a_score_that_its_policy_cannot_explain_is_told_without_factors(why: Any) -> None:
     said = status.priority(Ranked(a_gang("job"), 1.5, why))

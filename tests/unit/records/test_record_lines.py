@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.estimates import Progress
+from bireme.core.gangs import TrainingProgress
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
@@ -171,7 +171,7 @@ def test_queue_that_is_gone_is_gone_for_the_reader() -> None:
 def test_what_a_gang_reported_and_what_follows_from_it_is_read_again() -> None:
     gang = replace(
         a_gang("told"),
-        progress=Progress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1),
+        progress=TrainingProgress(7.0, fraction=0.5, loss=0.25, accuracy_gain=-0.1),
         speed=LinearSpeed(2.0, 0.1),
         loss=InverseQuadratic(0.0, 0.1, 2.0, 0.3),
         remaining_steps=9.0,
@@ -198,7 +198,7 @@ def test_nodes_asked_for_are_told_by_gang_and_change_the_digest() -> None:
     decision = decided(snapshot)
     outline = outline_of(decision, snapshot.nodes)
     assert (outline.growth, outline.holds) == ({"wide": {"h200": 2}}, {"wide": "ScalingUp"})
-    assert outline_of(replace(decision, growth=()), snapshot.nodes).digest != outline.digest
+    assert outline_of(replace(decision, node_requests=()), snapshot.nodes).digest != outline.digest
 
 
 def test_a_pool_whose_nodes_have_come_is_told_again() -> None:

@@ -16,9 +16,8 @@ from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.shortest import ShortestJob
+from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Ask
 from bireme.rl.checkpoint import Checkpoint, load
@@ -108,7 +107,7 @@ def test_gangs_that_are_not_chosen_come_after_those_that_are_by_arrival(
     gangs = [a_gang("a", arrived=2.0), a_gang("b", arrived=1.0), a_gang("c", arrived=3.0)]
     ranked = ChosenOrderer(checkpoint).order(gangs, a_snapshot(pooled("a"), *gangs))
     assert [(entry.gang.uid, entry.score) for entry in ranked] == [("c", 2), ("b", 0), ("a", 0)]
-    assert all(entry.claim is None for entry in ranked)
+    assert all(entry.preemption_priority is None for entry in ranked)
 
 
 def test_running_gangs_are_not_chosen_and_not_stopped(

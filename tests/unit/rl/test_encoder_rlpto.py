@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import Progress
-from bireme.core.gangs import Gang, Role
+from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.policy import Ranked
 from bireme.core.resources import FloatArray
 from bireme.core.snapshot import ClusterSnapshot
@@ -46,7 +45,7 @@ REFUSES = Network(more=NOTHING)
 def reporting(name: str, gain: float | None, *, reported: float = NOW - 5, high: int = 8) -> Gang:
     """An elastic gang of 1 to ``high`` workers, 4 when it asked, that told its accuracy."""
     gang = a_gang(name, a_task(4, min_replicas=1, max_replicas=high), is_elastic=True)
-    told = Progress(reported, fraction=0.5, loss=0.5, worst_loss=2.0, accuracy=0.8)
+    told = TrainingProgress(reported, fraction=0.5, loss=0.5, worst_loss=2.0, accuracy=0.8)
     return replace(gang, progress=replace(told, accuracy_gain=gain))
 
 

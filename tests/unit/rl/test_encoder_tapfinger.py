@@ -11,7 +11,7 @@ from bireme.core.nodes import Node
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.sizing import Pool
+from bireme.heuristics.sizing import CapacityPool
 from bireme.onnx.sessions import Array, Ask
 from bireme.rl.encoders.tapfinger import MOST_SIZES, Table, TapfingerPools, offer_of
 from bireme.rl.protocols import Choices
@@ -112,7 +112,7 @@ def test_replicas_that_save_no_time_are_not_offered() -> None:
 
     gang = replace(elastic("job"), speed=Flat())
     snapshot = a_snapshot([node("a", "left")], gang)
-    offer = offer_of(gang, Pool((), snapshot), snapshot, 60.0)
+    offer = offer_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
     assert [size["worker"] for size in offer.sizes] == [1, 2, 3]
     assert offer.seconds.tolist() == [600.0, 300.0, 200.0]
 
@@ -120,7 +120,7 @@ def test_replicas_that_save_no_time_are_not_offered() -> None:
 def test_many_sizes_are_a_ladder_from_the_least_to_the_most() -> None:
     gang = elastic("job", most=64)
     snapshot = a_snapshot([node(f"n{row}", "left") for row in range(8)], gang)
-    offer = offer_of(gang, Pool((), snapshot), snapshot, 60.0)
+    offer = offer_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
     sizes = [size["worker"] for size in offer.sizes]
     assert sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (1, 64)

@@ -29,9 +29,9 @@ def claim(gang: Gang, now: float, started: float | None = None) -> float:
     if started is not None:
         snapshot = with_running(snapshot, a_running_gang(gang, snapshot.nodes, started=started))
     (entry,) = ORDERER.order([gang], snapshot)
-    assert entry.claim is not None
-    assert entry.claim == entry.score
-    return entry.claim
+    assert entry.preemption_priority is not None
+    assert entry.preemption_priority == entry.score
+    return entry.preemption_priority
 
 
 estimates = st.none() | st.floats(1, 1e6)

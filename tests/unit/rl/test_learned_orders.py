@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import SCORES, Checkpoint, OrderPart, load
@@ -90,10 +90,10 @@ def test_a_score_is_a_claim_only_where_the_card_says_so(
     gangs = [a_gang("high", priority=5), a_gang("low", priority=2)]
     snapshot = a_snapshot([a_node("n")], *gangs)
     waits, stops = LearnedOrderer(by_priority), LearnedOrderer(by_claim)
-    assert [e.claim for e in waits.order(gangs, snapshot)] == [None, None]
-    assert [e.claim for e in stops.order(gangs, snapshot)] == [5, 2]
-    assert stops.lowest_claim(gangs, snapshot) == 2
-    assert waits.lowest_claim(gangs, snapshot) == math.inf
+    assert [e.preemption_priority for e in waits.order(gangs, snapshot)] == [None, None]
+    assert [e.preemption_priority for e in stops.order(gangs, snapshot)] == [5, 2]
+    assert stops.lowest_preemption_priority(gangs, snapshot) == 2
+    assert waits.lowest_preemption_priority(gangs, snapshot) == math.inf
 
 
 @pytest.mark.parametrize(("stops", "stopped"), [(False, []), (True, ["low"])])
@@ -112,9 +112,9 @@ def test_only_an_orderer_with_claims_stops_what_runs(
 def test_an_encoder_that_shows_each_gang_alone_lets_simulations_skip_the_line(
     by_priority: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert LearnedOrderer(by_priority).keeps_kin_in_line
-    monkeypatch.delattr(GangFacts, "keeps_kin_in_line")
-    assert not LearnedOrderer(by_priority).keeps_kin_in_line
+    assert LearnedOrderer(by_priority).keeps_equal_gangs_in_order
+    monkeypatch.delattr(GangFacts, "keeps_equal_gangs_in_order")
+    assert not LearnedOrderer(by_priority).keeps_equal_gangs_in_order
 
 
 def test_a_checkpoint_without_orderer_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
 from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy, ScoreQuestion, fault_of
 from bireme.core.resources import IntArray
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.scoring import BestFit
+from bireme.heuristics.scoring import BestFitScorer
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint, load
@@ -173,5 +173,5 @@ def test_without_valid_judgement_the_rules_score_in_the_same_call(
         LearnedScorer(last_first).score(asked)
     feasible = FeasibleNodes(np.ones(5, dtype=np.bool_), question([]))
     scores, fault = scores_for(feasible, ["n0", "n1", "n2"], LearnedScorer(last_first))
-    assert scores.tolist() == BestFit().score(asked).tolist()
+    assert scores.tolist() == BestFitScorer().score(asked).tolist()
     assert fault.startswith("small/placer.onnx")

@@ -13,8 +13,8 @@ from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.policy import Policy, Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Ask, Session
 from bireme.rl.checkpoint import LOGITS, Checkpoint, load

@@ -7,11 +7,10 @@ from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.fifo import Fifo
-from bireme.heuristics.fits import BestFit, FirstFit
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.plain_sizers import Maximum, Minimum
-from bireme.heuristics.shortest import ShortestJob
+from bireme.heuristics.simple_orderers import Fifo, ShortestJob
+from bireme.heuristics.simple_placers import BestFit, FirstFit
+from bireme.heuristics.simple_sizers import Maximum, Minimum
 from bireme.rl.shadow import Difference, compare
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support import random_snapshots

@@ -8,8 +8,8 @@ from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.errors import SimulationError, TraceError
 from bireme.simulator.outcome import Outcome, RunSegment
 from bireme.simulator.simulation import SimulationConfig, simulate

@@ -10,8 +10,8 @@ from bireme.core.nodes import Node
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate

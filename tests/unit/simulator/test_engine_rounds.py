@@ -2,8 +2,8 @@
 
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate

@@ -7,8 +7,8 @@ import pytest
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import RunningAtStart, Trace

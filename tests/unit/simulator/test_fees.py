@@ -5,8 +5,8 @@ import pytest
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
-from bireme.heuristics.fits import FirstFit
+from bireme.heuristics.simple_orderers import Fifo
+from bireme.heuristics.simple_placers import FirstFit
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.physics import Physics
 from bireme.simulator.simulation import simulate

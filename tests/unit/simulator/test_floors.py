@@ -14,8 +14,8 @@ from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.node_floors import (
     FIXED,

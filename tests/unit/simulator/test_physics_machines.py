@@ -4,8 +4,8 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
-from bireme.heuristics.fits import FirstFit
+from bireme.heuristics.simple_orderers import Fifo
+from bireme.heuristics.simple_placers import FirstFit
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import MachineLaw

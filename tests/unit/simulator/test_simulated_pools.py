@@ -13,8 +13,8 @@ from bireme.core.policy import Policy
 from bireme.core.pool_history import NO_HISTORY, PoolHistory
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator import metrics
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.machines import parse_nodes

@@ -2,8 +2,8 @@
 
 from benchmarks.simulations.plain import GREEDY, STRICT, LasByArrival, decide_anew
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import Decide, SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob

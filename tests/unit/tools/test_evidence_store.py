@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.simulations.store import Key, Store, run_of
 from bireme.core.policy import Policy
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
+from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_node

@@ -54,7 +54,7 @@ def test_its_checkpoint_orders_the_gangs_of_a_cluster(scorer: Checkpoint) -> Non
     snapshot = a_snapshot([a_node("n0"), a_node("n1")], *gangs, now=100.0)
     ranked = LearnedOrderer(scorer).order(gangs, snapshot)
     assert sorted(entry.gang.uid for entry in ranked) == sorted(gang.uid for gang in gangs)
-    assert all(entry.claim is None for entry in ranked)
+    assert all(entry.preemption_priority is None for entry in ranked)
 
 
 def test_the_papers_networks_are_trained_exported_and_judged(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fifo import Fifo
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.shortest import ShortestJob
+from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.simulator.errors import SimulationError
 from bireme.simulator.outcome import JobRecord
 from bireme.simulator.simulation import simulate

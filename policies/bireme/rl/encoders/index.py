@@ -25,7 +25,7 @@ class IndexGangs:
     """Service, estimate and size of each gang, as float32 of shape (gangs, FEATURES)."""
 
     inputs: Mapping[str, Shape] = {"gangs": (GANGS, FEATURES)}
-    keeps_kin_in_line = True
+    keeps_equal_gangs_in_order = True
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         """Logarithms of at least 1; of an unknown run time 0.

@@ -28,7 +28,7 @@ from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import (
     Allotment,
-    Pool,
+    CapacityPool,
     Sizes,
     demand_of,
     resized,
@@ -160,7 +160,7 @@ class RlptoTasks:
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Within all bounds; gangs whose size changed lately are left out, they keep theirs."""
-        pool = Pool(ranked, snapshot, settling(snapshot))
+        pool = CapacityPool(ranked, snapshot, settling(snapshot))
         telling = pool.measured(lambda gang: gang.progress is not None)
         for allotment in telling:
             pool.fill(allotment, self._before(allotment, snapshot))
@@ -256,7 +256,7 @@ class _Table:
     """The members and what is free, before each move; arrays have shape (members,)."""
 
     def __init__(
-        self, pool: Pool, members: Sequence[_Member], snapshot: ClusterSnapshot, beta: float
+        self, pool: CapacityPool, members: Sequence[_Member], snapshot: ClusterSnapshot, beta: float
     ) -> None:
         self._pool, self._members, self._beta = pool, members, beta
         self._waiting = float(len(snapshot.waiting))
@@ -314,7 +314,7 @@ class _Table:
         return min(shares, default=0.0)
 
 
-def _seconds(pool: Pool, member: _Member, snapshot: ClusterSnapshot) -> float:
+def _seconds(pool: CapacityPool, member: _Member, snapshot: ClusterSnapshot) -> float:
     """How long the whole training takes at the member's size; nan where nobody knows."""
     gang = member.allotment.gang
     steps = steps_done(gang, snapshot) + steps_left(gang, snapshot)

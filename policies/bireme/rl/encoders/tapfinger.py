@@ -24,7 +24,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.resources import PODS, BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.sizing import Pool, Sizes, bounds, demand_of, seconds_for, steps_left
+from bireme.heuristics.sizing import CapacityPool, Sizes, bounds, demand_of, seconds_for, steps_left
 from bireme.onnx.sessions import Ask, Shape
 from bireme.rl.encoders.tapfinger_scene import (
     NONE,
@@ -64,7 +64,7 @@ class Offer:
     demand: IntArray
 
 
-def offer_of(gang: Gang, pool: Pool, snapshot: ClusterSnapshot, typical: float) -> Offer:
+def offer_of(gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float) -> Offer:
     """The sizes of ``gang``; ``typical`` seconds stand for an estimate that nobody has made."""
     low, high = bounds(gang)
     asked = {task.name: task.replicas for task in gang.tasks}
@@ -85,7 +85,7 @@ def typical_seconds(gangs: tuple[Gang, ...]) -> float:
 
 
 def seconds_at(
-    gang: Gang, sizes: Sizes, pool: Pool, snapshot: ClusterSnapshot, typical: float
+    gang: Gang, sizes: Sizes, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> float:
     """How much longer ``gang`` takes at ``sizes``; infinite where it cannot run."""
     asked = {task.name: task.replicas for task in gang.tasks}
@@ -272,7 +272,7 @@ class Table:
     @classmethod
     def of(cls, gangs: tuple[Gang, ...], snapshot: ClusterSnapshot) -> "Table":
         """The table at the start of a cycle."""
-        nodes, whole, pools = snapshot.nodes, Pool((), snapshot), PoolTable.of(snapshot)
+        nodes, whole, pools = snapshot.nodes, CapacityPool((), snapshot), PoolTable.of(snapshot)
         typical = typical_seconds(gangs)
         offers = tuple(offer_of(gang, whole, snapshot, typical) for gang in gangs)
         demand = np.stack([_padded(offer.demand, 0) for offer in offers])
@@ -358,7 +358,7 @@ def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
 
 
 def _runs(
-    pools: PoolTable, whole: Pool, snapshot: ClusterSnapshot, typical: float
+    pools: PoolTable, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> tuple[FloatArray, FloatArray]:
     """Shares and seconds left of the gangs in each pool that end first; below 0 for none."""
     found: list[list[tuple[float, IntArray]]] = [[] for _ in pools.capacity]
@@ -376,7 +376,9 @@ def _runs(
     return pools.shares(amounts), seconds
 
 
-def _left(running: RunningGang, whole: Pool, snapshot: ClusterSnapshot, typical: float) -> float:
+def _left(
+    running: RunningGang, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
+) -> float:
     """Seconds; those of a middle gang where nobody knows."""
     left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
     return left if np.isfinite(left) else typical

@@ -13,7 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from bireme.core.gangs import ANYWHERE, NodeConstraints, Operator, Requirement, SelectorTerm, Task
+from bireme.core.gangs import (
+    ANYWHERE,
+    NodeConstraints,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+    Task,
+)
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
@@ -91,7 +98,7 @@ def _constraints(models: str) -> NodeConstraints:
     if not models:
         return ANYWHERE
     wanted = tuple(sorted(set(models.split("|"))))
-    term = SelectorTerm((Requirement(GPU_MODEL_LABEL, Operator.IN, wanted),))
+    term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
     return NodeConstraints(affinity_terms=(term,))
 
 

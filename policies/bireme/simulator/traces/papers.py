@@ -9,7 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.gangs import NodeConstraints, Operator, Requirement, Role, SelectorTerm, Task
+from bireme.core.gangs import (
+    NodeConstraints,
+    Requirement,
+    Role,
+    SelectorOperator,
+    SelectorTerm,
+    Task,
+)
 from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
@@ -202,7 +209,11 @@ def _worker(
     reached: tuple[str, ...] = (),
 ) -> Task:
     asked = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
-    terms = (SelectorTerm((Requirement(POOL_LABEL, Operator.IN, reached),)),) if reached else None
+    terms = (
+        (SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),)),)
+        if reached
+        else None
+    )
     return Task(
         role.value,
         replicas,

@@ -386,9 +386,8 @@ class Memory:
 # Where one gang of one-GPU workers goes, for many clouds at once.
 #
 # Affinities become places as in the simulator: machines by falling affinity, each as full as it
-# gets.
-# The two rules give what :mod:`bireme.heuristics.fits` gives one cloud. Shapes: worlds W, machines
-# M.
+# gets. The two rules give what :mod:`bireme.heuristics.simple_placers` gives one cloud. Shapes:
+# worlds W, machines M.
 
 Divide: TypeAlias = Callable[[IntArray, IntArray, IntArray], IntArray]
 """``divide(gpus, free, used)``: GPUs on each machine, shape (W, M), ``gpus`` (W,) in all."""

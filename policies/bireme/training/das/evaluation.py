@@ -25,9 +25,7 @@ from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.malo import Malo
-from bireme.heuristics.mosa import Mosa
-from bireme.heuristics.rifling import Rifling
+from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer, LearnedPlacer
 from bireme.simulator import metrics

@@ -190,7 +190,7 @@ class IndexOrderer(ScoredOrderer):
     """Orders by a network as it is being learned, as its checkpoint will."""
 
     stops_others = True
-    keeps_kin_in_line = True
+    keeps_equal_gangs_in_order = True
 
     def __init__(self, network: IndexNetwork) -> None:
         self._network = network

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.core.gpus import GPU_MODELS
+from bireme.rl.encoders.das_inputs import TRAINED_MODELS
 from bireme.training.das.environment import Clouds, Memory, Reward, Sample, of_start
 
 V100 = 2
-PRICE = GPU_MODELS[V100].dollars_per_hour
+PRICE = TRAINED_MODELS[V100].dollars_per_hour
 
 
 def a_sample(*, run_hours: tuple[float, ...], gpus: tuple[int, ...], machines: int = 1) -> Sample:

@@ -1,4 +1,4 @@
-"""The classic placements: the first node, the fullest node, the least loaded node."""
+"""Simple placements: the first node, the fullest node, the least loaded node, a node by lot."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from bireme.core.gangs import Gang, Task
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.resources import PODS, FloatArray, IntArray
 from bireme.heuristics.packing import by_tightness, descend, fill, place_by
+from bireme.heuristics.simple_orderers import ticket
 
 
 class FirstFit:
@@ -43,6 +44,27 @@ class LoadBalance:
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Nodes for all replicas, or None."""
         return place_by(gang, capacity, _balanced)
+
+
+class RandomPlacement:
+    """Replicas on places drawn by lot, each free place with the same chance.
+
+    A node has at most as many places for a gang as the gang has replicas.
+    Source: the usual lower baseline, as the "random" scheme of the Tiresias simulator.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        """Another ``seed`` is another draw."""
+        self._seed = seed
+
+    def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
+        """Nodes for all replicas, or None; the same gang on the same capacity goes the same way."""
+        lot = np.random.default_rng(ticket(gang.uid, self._seed))
+        return place_by(
+            gang,
+            capacity,
+            lambda task, room, _: lot.multivariate_hypergeometric(room, task.replicas),
+        )
 
 
 def _balanced(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:

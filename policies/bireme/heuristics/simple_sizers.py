@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bireme.core.policy import Ranked
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.sizing import Allotment, Pool
+from bireme.heuristics.sizing import Allotment, CapacityPool
 
 
 class Minimum:
@@ -21,7 +21,7 @@ class Minimum:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """The fewest replicas a start may have, for all that fit."""
-        return Pool(ranked, snapshot).proposal()
+        return CapacityPool(ranked, snapshot).proposal()
 
 
 class Maximum:
@@ -34,7 +34,7 @@ class Maximum:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """After all minima, each gang takes what it can before the next one is asked."""
-        pool = Pool(ranked, snapshot)
+        pool = CapacityPool(ranked, snapshot)
         for allotment in pool.allotments:
             pool.fill(allotment, allotment.high)
         return pool.proposal()
@@ -50,12 +50,12 @@ class FairSharing:
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
         """Shares as equal as whole replicas, minima and maxima allow."""
-        pool = Pool(ranked, snapshot)
+        pool = CapacityPool(ranked, snapshot)
         share_equally(pool, pool.allotments)
         return pool.proposal()
 
 
-def share_equally(pool: Pool, allotments: Sequence[Allotment]) -> None:
+def share_equally(pool: CapacityPool, allotments: Sequence[Allotment]) -> None:
     """Raise the lowest dominant share, replica by replica, until nothing fits.
 
     Within a gang the task goes first that is furthest behind the proportions it asked for. Ties

@@ -1,0 +1,204 @@
+"""Sizers that use measured speeds: Optimus, SLAQ and Dolphin.
+
+Every gang first gets its minimum. Optimus and SLAQ then give one replica at a time to the gang that
+gains most per unit of its dominant share; they differ in what counts as a gain. Dolphin keeps the
+number of replicas and divides it between parameter servers and workers.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bireme.core.errors import require
+from bireme.core.gangs import Gang, Role, Task
+from bireme.core.policy import Ranked
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import LossCurve
+from bireme.heuristics.sizing import (
+    Allotment,
+    CapacityPool,
+    Sizes,
+    demand_of,
+    hand_out,
+    seconds_for,
+    steps_done,
+    steps_left,
+)
+
+# --- Optimus ---
+#
+# Optimus: replicas go where they shorten what is left most, per resource they take.
+#
+#     gain of one more replica of task t = (R(sizes) - R(sizes + t)) / D(t)
+#     R(sizes) = steps left / steps per second,  D(t) = dominant share of one replica of t
+#
+# Every job first gets its minimum (one parameter server and one worker in the paper); then the
+# largest gain is taken, again and again, until capacity is used up or no gain is positive.
+# The paper takes D as an amount of the dominant resource; ours is that amount as a share of the
+# cluster, so that gains in different resources compare.
+#
+# Where an extra server or worker alone does not help and both together would, growth ends: the
+# paper's rule looks one replica ahead.
+
+
+class Optimus:
+    """Largest cut of the remaining time per resource first.
+
+    Source: Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning
+    Clusters", EuroSys 2018, section 4.1.
+    """
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Gangs of unknown speed or length get what they ask for before the gains are divided."""
+        pool = CapacityPool(ranked, snapshot)
+        measured = pool.measured(_is_measured)
+        left = {entry.gang.uid: steps_left(entry.gang, snapshot) for entry in measured}
+
+        def value(allotment: Allotment, sizes: Sizes) -> float:
+            gang = allotment.gang
+            return -seconds_for(left[gang.uid], pool.steps_per_second(gang, sizes))
+
+        hand_out(pool, measured, value)
+        return pool.proposal()
+
+
+def _is_measured(gang: Gang) -> bool:
+    return gang.speed is not None and gang.remaining_steps is not None
+
+
+# --- SLAQ ---
+#
+# SLAQ: replicas go where the loss is predicted to fall most in the next scheduling epoch.
+#
+# Losses of different models do not compare, so every fall is divided by the largest fall the job
+# has made in one step. Both families of curves the paper fits fall ever more slowly, so that is
+# the first step: loss(0) - loss(1).
+#
+#     value = (loss(k) - loss(k + epoch * steps per second)) / (loss(0) - loss(1))
+#
+# k is the number of steps done so far. Every job first gets its minimum; then one replica at a
+# time goes to the largest gain in value per resource (the paper counts cores; here dominant share).
+
+
+@dataclass(frozen=True, slots=True)
+class Slaq:
+    """Largest predicted fall of the normalised loss per resource first.
+
+    Source: Zhang et al., "SLAQ: Quality-Driven Scheduling for Distributed Machine Learning",
+    SoCC 2017, sections 3 and 4.
+    """
+
+    epoch_seconds: float = 600.0
+    """How far the loss is predicted. SLAQ's own epochs are seconds; gangs cannot move so often."""
+
+    def __post_init__(self) -> None:
+        require("epoch_seconds", self.epoch_seconds, 1)
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Gangs without a speed or a loss curve get what they ask for first."""
+        pool = CapacityPool(ranked, snapshot)
+        measured = pool.measured(lambda gang: gang.speed is not None and gang.loss is not None)
+        done = {entry.gang.uid: steps_done(entry.gang, snapshot) for entry in measured}
+
+        def value(allotment: Allotment, sizes: Sizes) -> float:
+            gang = allotment.gang
+            steps = pool.steps_per_second(gang, sizes) * self.epoch_seconds
+            return _normalised_fall(gang.loss, done[gang.uid], steps) if gang.loss else 0.0
+
+        hand_out(pool, measured, value)
+        return pool.proposal()
+
+
+def _normalised_fall(curve: LossCurve, done: float, steps: float) -> float:
+    largest = curve.loss(0.0) - curve.loss(1.0)
+    if not largest > 0:
+        return 0.0
+    return (curve.loss(done) - curve.loss(done + steps)) / largest
+
+
+# --- Dolphin ---
+#
+# Dolphin: the split between parameter servers and workers with the shortest iteration.
+#
+# A job keeps the number of replicas it asks for, n; what is chosen is how many of them serve and
+# how many work:
+#
+#     minimise 1 / steps_per_second(p, w)  over  p + w <= n
+#
+# Lee et al. model the iteration as computation D*c/w plus communication over servers and workers;
+# here the job's own speed law takes its place (the first law of Optimus has the same two terms).
+# The split is found by enumeration, jobs in rank order, within what the earlier ones have left.
+
+_SIZES_TRIED = 64
+"""Sizes of one task that are tried; where there are more, they are spaced geometrically, so that
+a job that asks for thousands of replicas cannot make a decision slow."""
+
+
+class Dolphin:
+    """Fastest split between parameter servers and workers, by enumeration.
+
+    Source: Lee et al., "Dolphin: Runtime Optimization for Distributed Machine Learning", ICML
+    ML Systems Workshop 2016; speed law from Optimus (Peng et al., EuroSys 2018, section 3.2).
+    """
+
+    def sizes(
+        self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Gangs without a speed get what they ask for; tasks of other roles stay as asked."""
+        pool = CapacityPool(ranked, snapshot)
+        for allotment in pool.measured(lambda gang: gang.speed is not None):
+            fixed = {task.name: allotment.low[task.name] for task in _split_tasks(allotment.gang)}
+            pool.fill(allotment, {**allotment.asked, **fixed})
+            pool.resize(allotment, _fastest(pool, allotment))
+        return pool.proposal()
+
+
+def _split_tasks(gang: Gang) -> list[Task]:
+    """The first task of servers and the first of workers, where the gang has them."""
+    first: dict[Role, Task] = {}
+    for task in gang.tasks:
+        first.setdefault(task.role, task)
+    return [first[role] for role in (Role.PS, Role.WORKER) if role in first]
+
+
+def _fastest(pool: CapacityPool, allotment: Allotment) -> dict[str, int]:
+    """The fastest split that fits; ties go to the fewest replicas, then to the fewest servers."""
+    gang, held = allotment.gang, dict(allotment.sizes)
+
+    def fits(sizes: Sizes) -> bool:
+        return pool.fits(demand_of(gang, {n: sizes[n] - held[n] for n in held}).items())
+
+    return min(
+        filter(fits, _splits(allotment)),
+        key=lambda sizes: (-pool.steps_per_second(gang, sizes), sum(sizes.values())),
+        default=held,
+    )
+
+
+def _splits(allotment: Allotment) -> Iterator[dict[str, int]]:
+    """Sizes whose servers and workers together are at most as many as were asked for."""
+    split = _split_tasks(allotment.gang)
+    if not split:
+        return
+    budget = sum(allotment.asked[task.name] for task in split)
+    *servers, last = split
+    ranges = [_tried(allotment.low[task.name], allotment.high[task.name]) for task in servers]
+    for chosen in itertools.product(*ranges):
+        rest = min(allotment.high[last.name], budget - sum(chosen))
+        for size in _tried(allotment.low[last.name], rest):
+            sizes = zip((task.name for task in split), (*chosen, size), strict=True)
+            yield {**allotment.sizes, **dict(sizes)}
+
+
+def _tried(low: int, high: int) -> list[int]:
+    """Sizes from ``low`` to ``high``: all of them, or both ends and a geometric grid between."""
+    if high - low < _SIZES_TRIED:
+        return list(range(low, high + 1))
+    grid = np.rint(np.geomspace(low, high, _SIZES_TRIED)).astype(np.int64)
+    return [int(size) for size in np.unique(grid)]

@@ -1,0 +1,547 @@
+"""Orders found by searching: MALO, MOSA and RIFLING over a coarse forecast of the schedule.
+
+These are the baselines of the DAS slides. Each tries orders of the first waiting gangs on a
+forecast of the cluster and keeps the one with the least mean completion time and mean fee.
+
+The forecast: the cluster becomes at most 32 equal machines of equal units; a gang takes its
+dominant share of them, at least one. Gangs start in order, each as early as enough units are free;
+it takes units of its preferred machine first, then of the next ones, and runs longer when it is
+spread over more machines than it needs. Gangs that run hold their units until their expected end.
+Many schedules are forecast side by side, as rows of arrays. The fee is unit-seconds held (prices
+that are equal everywhere do not change which order is best).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from bireme.core.errors import require
+from bireme.core.gangs import Gang
+from bireme.core.policy import Ranked
+from bireme.core.resources import Amounts, BoolArray, FloatArray, IntArray
+from bireme.core.snapshot import ClusterSnapshot
+
+UNITS = 128
+"""Into how many units the whole cluster is divided, rounded down to equal machines."""
+MACHINES = 32
+UNKNOWN_SECONDS = 3600.0
+"""Run time of a gang without an estimate where no gang has one."""
+SPREAD_SLOWDOWN = 0.25
+"""How much longer a gang runs on more machines than it needs. An assumption: the slides say that
+spread costs, but not how much."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Waiting gangs and the cluster they wait for, in units.
+
+    Attributes:
+        units: How many units each gang takes, int64, shape (gangs,), in order of arrival.
+        run_seconds: How long each is expected to run, shape (gangs,).
+        waited_seconds: How long each has waited, shape (gangs,).
+        is_distributed: Whether it has more than one replica, and so communicates, shape (gangs,).
+        free_at: Seconds from now until each unit is free, shape (units,).
+        machines: How many machines the units belong to, equally many each, in order.
+    """
+
+    units: IntArray
+    run_seconds: FloatArray
+    waited_seconds: FloatArray
+    is_distributed: BoolArray
+    free_at: FloatArray
+    machines: int
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+
+@dataclass(slots=True, eq=False)
+class Forecast:
+    """``rows`` schedules of one problem, built gang by gang.
+
+    Attributes:
+        free_at: Seconds from now until each unit is free, shape (rows, units).
+    """
+
+    problem: Problem
+    rows: int
+    free_at: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.free_at = np.tile(self.problem.free_at, (self.rows, 1))
+
+    def start(self, gangs: IntArray, machines: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Start ``gangs[row]``, preferably on ``machines[row]``; both int64, shape (rows,).
+
+        Returns finish, in seconds from now, and run time in seconds, both of shape (rows,).
+        """
+        problem, units = self.problem, self.free_at.shape[1]
+        needed = problem.units[gangs]
+        row = np.arange(self.rows)
+        begin = np.sort(self.free_at, axis=1)[row, needed - 1]
+        per_machine = units // problem.machines
+        turned = (machines[:, None] * per_machine + np.arange(units)) % units
+        free_at = self.free_at[row[:, None], turned]
+        is_free = free_at <= begin[:, None]
+        taken = is_free & (np.cumsum(is_free, axis=1) <= needed[:, None])
+        spread = taken.reshape(self.rows, problem.machines, per_machine).any(axis=2).sum(axis=1)
+        is_slow = spread > -(-needed // per_machine)
+        run = problem.run_seconds[gangs] * np.where(is_slow, 1 + SPREAD_SLOWDOWN, 1.0)
+        finish = begin + run
+        self.free_at[row[:, None], turned] = np.where(taken, finish[:, None], free_at)
+        return finish, run
+
+
+def costs(problem: Problem, order: IntArray, machines: IntArray) -> FloatArray:
+    """Mean completion time and mean fee of schedules, shape (rows, 2), in (unit-)seconds.
+
+    ``order[row]`` lists gangs, first to start first; ``machines[row, gang]`` is the preferred
+    machine of each gang; both int64, shape (rows, gangs).
+    """
+    rows, gangs = order.shape
+    forecast = Forecast(problem, rows)
+    total = np.zeros((rows, 2))
+    for place in range(gangs):
+        chosen = order[:, place]
+        finish, run = forecast.start(chosen, machines[np.arange(rows), chosen])
+        total[:, 0] += finish + problem.waited_seconds[chosen]
+        total[:, 1] += run * problem.units[chosen]
+    total /= gangs
+    return total
+
+
+def decoded(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
+    """Order and preferred machines of random keys in [0, 1], shape (rows, 2 * gangs) (Bean 1994).
+
+    The first half sorts the gangs, the lowest key first; the second half names machines.
+    """
+    gangs = len(problem)
+    machines = np.minimum(keys[:, gangs:] * problem.machines, problem.machines - 1)
+    return np.argsort(keys[:, :gangs], axis=1, kind="stable"), machines.astype(np.int64)
+
+
+def relative_costs(problem: Problem) -> Callable[[FloatArray], FloatArray]:
+    """A function from keys to costs, shape (rows, 2), as multiples of those of arrival order."""
+    base = np.maximum(costs(problem, *decoded(problem, arrival_keys(problem)[None])), 1e-9)
+    return lambda keys: costs(problem, *decoded(problem, keys)) / base
+
+
+def arrival_keys(problem: Problem) -> FloatArray:
+    """The keys of arrival order on the first machine, shape (2 * gangs,)."""
+    return np.concatenate([np.linspace(0.0, 1.0, len(problem)), np.zeros(len(problem))])
+
+
+def problem_of(waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> Problem:
+    """``waiting``, in order of arrival, against the ready nodes of ``snapshot``."""
+    nodes = snapshot.nodes
+    machines = min(MACHINES, max(1, int(nodes.is_ready.sum())))
+    units = UNITS // machines * machines
+    gangs = [*waiting, *(running.gang for running in snapshot.running)]
+    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
+    unknown = float(np.median(known)) if known else UNKNOWN_SECONDS
+    share = _shares(waiting, snapshot)
+    return Problem(
+        units=np.clip(np.rint(share * units), 1, units).astype(np.int64),
+        run_seconds=np.array([_estimate(gang, unknown) for gang in waiting]),
+        waited_seconds=np.array([snapshot.wait_seconds(gang) for gang in waiting]),
+        is_distributed=np.array([gang.replicas > 1 for gang in waiting]),
+        free_at=_free_at(units, unknown, snapshot),
+        machines=machines,
+    )
+
+
+def _estimate(gang: Gang, unknown: float) -> float:
+    return unknown if gang.estimated_seconds is None else max(1.0, gang.estimated_seconds)
+
+
+def _shares(gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
+    """Dominant shares of the cluster, shape (gangs,); 1 for what no node offers."""
+    nodes = snapshot.nodes
+    offered = nodes.allocatable[nodes.is_ready].sum(axis=0)
+    total = dict(zip(nodes.axis.names, offered.tolist(), strict=True))
+    return np.array([_dominant_share(gang.demand, total) for gang in gangs])
+
+
+def _dominant_share(demand: Amounts, total: Amounts) -> float:
+    shares = (
+        amount / total[name] if total.get(name, 0) > 0 else 1.0 for name, amount in demand.items()
+    )
+    return min(1.0, max(shares, default=0.0))
+
+
+def _free_at(units: int, unknown: float, snapshot: ClusterSnapshot) -> FloatArray:
+    """When units come free: gangs that run hold theirs side by side, in order of their nodes."""
+    free_at = np.zeros(units)
+    holding = [running for running in snapshot.running if running.sizes]
+    if not holding:
+        return free_at
+    holding.sort(key=lambda held: (int(held.placement.node_rows()[0]), held.gang.uid))
+    ends = np.rint(np.cumsum(_shares([held.current for held in holding], snapshot)) * units)
+    for running, start, end in zip(holding, [0, *ends[:-1]], ends, strict=True):
+        left = _estimate(running.gang, unknown) - running.elapsed_seconds(snapshot.now)
+        free_at[int(start) : int(end)] = 0.0 if running.is_leaving else max(0.0, left)
+    return free_at
+
+
+def order_by_search(
+    gangs: Sequence[Gang],
+    snapshot: ClusterSnapshot,
+    window: int,
+    search: Callable[[Problem], Sequence[int]],
+) -> list[Ranked]:
+    """Running gangs by arrival, then the first ``window`` waiting ones as ``search`` orders them.
+
+    The rest follows by arrival. Running gangs come first and nobody has a claim: what a search
+    finds better is an estimate, too weak a reason to stop anybody. The score counts down to 1.
+    """
+    by_arrival = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
+    running = [gang for gang in by_arrival if gang.uid in snapshot.running_by_uid]
+    waiting = [gang for gang in by_arrival if gang.uid not in snapshot.running_by_uid]
+    searched, rest = waiting[:window], waiting[window:]
+    if len(searched) > 1:
+        searched = [searched[place] for place in search(problem_of(searched, snapshot))]
+    ordered = [*running, *searched, *rest]
+    return [Ranked(gang, float(len(ordered) - place)) for place, gang in enumerate(ordered)]
+
+
+# --- MALO ---
+#
+# MALO: antlion optimisation with differential evolution around the elite.
+#
+# Each antlion is one chromosome: keys that order gangs and keys that name machines. Ants walk at
+# random around an antlion, chosen by roulette, and around the elite, in a box that shrinks; an ant
+# that does better takes the antlion's place. Then differential evolution recombines antlions with
+# the elite. Both halves of a generation evaluate as many chromosomes as there are antlions.
+#
+# Objectives: mean completion time plus mean fee of the forecast schedule, each as a multiple of
+# arrival order's. Arrival order is one of the first antlions, so the forecast is never worse.
+# The walk has 16 steps instead of one per generation, and the box is centred on the antlion.
+
+_WALK_STEPS = 16
+_SHRINKING = ((0.95, 6), (0.9, 5), (0.75, 4), (0.5, 3), (0.1, 2))
+"""Past this share of the generations the box is 10^w * share times smaller (Mirjalili 2015)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malo:
+    """Order found by antlion optimisation and differential evolution.
+
+    Source: Abualigah and Diabat, Cluster Computing 24 (2021); baseline "MALO" of the DAS slides.
+    """
+
+    seed: int = 0
+    generations: int = 50
+    population: int = 40
+    """Chromosomes evaluated per generation, twice as many as there are antlions."""
+    window: int = 24
+    """Waiting gangs that are searched over; later arrivals keep their order."""
+    difference_weight: float = 0.5
+    crossover: float = 0.9
+
+    def __post_init__(self) -> None:
+        require("generations", self.generations, 0)
+        require("population", self.population, 8)
+        require("window", self.window, 1)
+        require("difference_weight", self.difference_weight, 0, 2)
+        require("crossover", self.crossover, 0, 1)
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """The best order found; equal snapshots give equal orders."""
+        return order_by_search(gangs, snapshot, self.window, self._search)
+
+    def _search(self, problem: Problem) -> list[int]:
+        generator = np.random.default_rng(self.seed)
+        relative = relative_costs(problem)
+        lions = generator.random((self.population // 2, 2 * len(problem)))
+        lions[0] = arrival_keys(problem)
+        cost = relative(lions).sum(axis=1)
+        for generation in range(1, self.generations + 1):
+            elite = lions[np.argmin(cost)]
+            ants = _walks(lions, cost, elite, generation / self.generations, generator)
+            _keep_better(lions, cost, ants, relative)
+            elite = lions[np.argmin(cost)]
+            trials = self._trials(lions, elite, generator)
+            _keep_better(lions, cost, trials, relative)
+        order, _ = decoded(problem, lions[np.argmin(cost)][None])
+        return [int(gang) for gang in order[0]]
+
+    def _trials(
+        self, lions: FloatArray, elite: FloatArray, generator: np.random.Generator
+    ) -> FloatArray:
+        """DE/best/1/bin: the elite plus a weighted difference of two others, crossed over."""
+        one, other = (generator.permutation(len(lions)) for _ in range(2))
+        mutants = elite + self.difference_weight * (lions[one] - lions[other])
+        is_mutant = generator.random(lions.shape) < self.crossover
+        return np.clip(np.where(is_mutant, mutants, lions), 0.0, 1.0)
+
+
+def _walks(
+    lions: FloatArray,
+    cost: FloatArray,
+    elite: FloatArray,
+    progress: float,
+    generator: np.random.Generator,
+) -> FloatArray:
+    """Ants: the mean of a walk around an antlion chosen by roulette and one around the elite."""
+    chances = (1 / cost) / (1 / cost).sum()
+    chosen = lions[generator.choice(len(lions), len(lions), p=chances)]
+    shrink = next((10.0**power * progress for past, power in _SHRINKING if progress > past), 1.0)
+    around = [
+        centre + (_walk_positions(lions.shape, generator) - 0.5) / shrink
+        for centre in (chosen, elite)
+    ]
+    return np.clip((around[0] + around[1]) / 2, 0.0, 1.0)
+
+
+def _walk_positions(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+    """Where random walks stand at a random step, scaled to their own range, in [0, 1]."""
+    walks = np.cumsum(generator.integers(0, 2, (*shape, _WALK_STEPS)) * 2 - 1, axis=-1)
+    low, high = walks.min(axis=-1), walks.max(axis=-1)
+    position = walks[..., int(generator.integers(_WALK_STEPS))]
+    return np.asarray((position - low) / np.maximum(high - low, 1), dtype=np.float64)
+
+
+def _keep_better(
+    lions: FloatArray,
+    cost: FloatArray,
+    rivals: FloatArray,
+    relative: Callable[[FloatArray], FloatArray],
+) -> None:
+    """Replace every antlion by its rival where that costs less, in place."""
+    rival_cost = relative(rivals).sum(axis=1)
+    is_better = rival_cost < cost
+    lions[is_better] = rivals[is_better]
+    cost[is_better] = rival_cost[is_better]
+
+
+# --- MOSA ---
+#
+# MOSA: multi-objective simulated annealing over orders and machines.
+#
+# The DAS slides name MOSA without a source; multi-objective simulated annealing is assumed. Chains
+# of annealing run side by side on random keys. A step changes a few keys; it is kept when no
+# objective gets worse, else with a probability that falls with the loss and with temperature. What
+# no other chromosome beats in both objectives goes to an archive; the order comes from the member
+# of the archive with the least sum of mean completion time and mean fee, each as a multiple of
+# arrival order's. One chain starts at arrival order, so the forecast is never worse.
+
+_HOTTEST, _COLDEST = 0.05, 0.001
+"""Temperatures as losses relative to arrival order that are accepted with probability 1/e."""
+_KEYS_CHANGED = 2.0
+"""Keys changed per step, on average."""
+_STEP = 0.3
+"""Standard deviation of a change; keys span 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mosa:
+    """Order found by multi-objective simulated annealing with an archive.
+
+    Source: Ulungu et al., J. Multi-Criteria Decision Analysis 8 (1999); baseline "MOSA" of the
+    DAS slides, an assumption.
+    """
+
+    seed: int = 0
+    generations: int = 50
+    population: int = 40
+    """Chains, and so chromosomes evaluated per generation."""
+    window: int = 24
+    """Waiting gangs that are searched over; later arrivals keep their order."""
+
+    def __post_init__(self) -> None:
+        require("generations", self.generations, 0)
+        require("population", self.population, 1)
+        require("window", self.window, 1)
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """The best order found; equal snapshots give equal orders."""
+        return order_by_search(gangs, snapshot, self.window, self._search)
+
+    def _search(self, problem: Problem) -> list[int]:
+        generator = np.random.default_rng(self.seed)
+        relative = relative_costs(problem)
+        chains = generator.random((self.population, 2 * len(problem)))
+        chains[0] = arrival_keys(problem)
+        cost = relative(chains)
+        archive, archive_cost = _archived(chains, cost, self.population)
+        for temperature in np.geomspace(_HOTTEST, _COLDEST, self.generations):
+            trials = _neighbours(chains, generator)
+            trial_cost = relative(trials)
+            archive, archive_cost = _archived(
+                np.concatenate([archive, trials]),
+                np.concatenate([archive_cost, trial_cost]),
+                self.population,
+            )
+            loss = np.maximum(trial_cost - cost, 0.0).mean(axis=1)
+            is_kept = generator.random(len(chains)) < np.exp(-loss / temperature)
+            chains[is_kept], cost[is_kept] = trials[is_kept], trial_cost[is_kept]
+        order, _ = decoded(problem, archive[np.argmin(archive_cost.sum(axis=1))][None])
+        return [int(gang) for gang in order[0]]
+
+
+def _neighbours(chains: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Chains with a few keys changed; keys that leave [0, 1] are reflected into it."""
+    is_changed = generator.random(chains.shape) < _KEYS_CHANGED / chains.shape[1]
+    moved = chains + np.where(is_changed, generator.normal(0.0, _STEP, chains.shape), 0.0)
+    return 1.0 - np.abs(1.0 - np.abs(moved) % 2.0)
+
+
+def _archived(keys: FloatArray, cost: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """Chromosomes that none beats, cheapest sum first, at most ``size``; and their costs."""
+    cost, first = np.unique(cost, axis=0, return_index=True)
+    kept = np.flatnonzero(~_is_dominated(cost))
+    kept = kept[np.argsort(cost[kept].sum(axis=1), kind="stable")[:size]]
+    return keys[first[kept]], cost[kept]
+
+
+def _is_dominated(cost: FloatArray) -> BoolArray:
+    """Whether another row is nowhere worse and somewhere better, shape (rows,)."""
+    nowhere_worse = (cost[:, None] <= cost[None]).all(axis=2)
+    somewhere_better = (cost[:, None] < cost[None]).any(axis=2)
+    return np.asarray((nowhere_worse & somewhere_better).any(axis=0), dtype=np.bool_)
+
+
+# --- RIFLING ---
+#
+# RIFLING: tabular Q-learning of which kind of gang to start next.
+#
+# Every call plays a few episodes on the forecast of the present queue, learning as it goes, and
+# then orders the queue greedily by the table. One step starts one gang. Its kind is the action:
+# distributed or not (what communicates), shorter or longer than the median of the queue. The state
+# is how many units and how many whole machines are free and which kinds wait. The reward is minus
+# the completion time of the gang that was started, as a multiple of arrival order's mean.
+#
+# Only the abstract of the paper is known. Kept: a table, epsilon-greedy exploration, first come
+# first served (within a kind), computation against communication. Left out: the action to wait,
+# which an order cannot express, and placements, which are the placer's; here a gang prefers the
+# machine with the most free units. Its state is the load of every machine, ours a summary of it.
+# The table lives in a state object: whoever makes the orderer decides how long it remembers.
+
+_KINDS = 4
+_BUCKETS = 4
+
+_Key: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class RiflingState:
+    """What has been learnt so far.
+
+    Attributes:
+        values: Expected sum of rewards by state, float64, shape (kinds,).
+        learnt_from: The time and the gangs of the last lesson; the same ones teach nothing more,
+            so that asking twice gives the same answer.
+    """
+
+    seed: int = 0
+    values: dict[_Key, FloatArray] = field(default_factory=dict)
+    learnt_from: object = None
+    generator: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generator = np.random.default_rng(self.seed)
+
+    def row(self, key: _Key) -> FloatArray:
+        """The values of one state, zero where nothing is known; shape (kinds,)."""
+        return self.values.setdefault(key, np.zeros(_KINDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Rifling:
+    """Order by a table of values learned with Q-learning on the forecast of the queue.
+
+    Source: baseline "RIFLING" of the DAS slides, after its abstract; Watkins and Dayan 1992.
+    """
+
+    state: RiflingState = field(default_factory=RiflingState)
+    episodes: int = 8
+    learning_rate: float = 0.1
+    discount: float = 0.95
+    exploration: float = 0.1
+    """Chance of a random kind per step while learning."""
+    window: int = 32
+    """Waiting gangs that are ordered by the table; later arrivals follow by arrival."""
+
+    def __post_init__(self) -> None:
+        require("episodes", self.episodes, 0)
+        require("learning_rate", self.learning_rate, 0, 1)
+        require("discount", self.discount, 0, 1)
+        require("exploration", self.exploration, 0, 1)
+        require("window", self.window, 1)
+
+    def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
+        """Learn from the queue, then order it by what is known."""
+        lesson = (snapshot.now, frozenset(gang.uid for gang in gangs))
+
+        def search(problem: Problem) -> list[int]:
+            if lesson != self.state.learnt_from:
+                self.state.learnt_from = lesson
+                for _ in range(self.episodes):
+                    self._play(problem, self.exploration)
+            return self._play(problem, None)
+
+        return order_by_search(gangs, snapshot, self.window, search)
+
+    def _play(self, problem: Problem, exploration: float | None) -> list[int]:
+        """One episode; the order it started gangs in. It learns unless ``exploration`` is None."""
+        forecast, queues = Forecast(problem, 1), _queues(problem)
+        scale = float(costs(problem, *decoded(problem, arrival_keys(problem)[None]))[0, 0])
+        order: list[int] = []
+        key = _state_of(forecast, queues)
+        while len(order) < len(problem):
+            kind = self._kind(key, queues, exploration)
+            gang = queues[kind].pop(0)
+            order.append(gang)
+            finish, _ = forecast.start(np.array([gang]), _freest_machine(forecast))
+            after = _state_of(forecast, queues)
+            if exploration is not None:
+                reward = -(float(finish[0]) + float(problem.waited_seconds[gang])) / max(scale, 1.0)
+                self._learn(key, kind, reward, after, queues)
+            key = after
+        return order
+
+    def _kind(self, key: _Key, queues: Sequence[list[int]], exploration: float | None) -> int:
+        open_kinds = [kind for kind in range(_KINDS) if queues[kind]]
+        generator = self.state.generator
+        if exploration is not None and generator.random() < exploration:
+            return int(generator.choice(open_kinds))
+        row = self.state.row(key)
+        return max(open_kinds, key=lambda kind: (row[kind], -queues[kind][0]))
+
+    def _learn(
+        self, key: _Key, kind: int, reward: float, after: _Key, queues: Sequence[list[int]]
+    ) -> None:
+        """Q(s, a) moves towards r + discount * max over open kinds of Q(s', a')."""
+        row = self.state.row(after)
+        future = max((float(row[k]) for k in range(_KINDS) if queues[k]), default=0.0)
+        values = self.state.row(key)
+        values[kind] += self.learning_rate * (reward + self.discount * future - values[kind])
+
+
+def _queues(problem: Problem) -> list[list[int]]:
+    """Gangs by kind, in order of arrival."""
+    is_long = problem.run_seconds > np.median(problem.run_seconds)
+    kinds = 2 * problem.is_distributed + is_long
+    return [[int(gang) for gang in np.flatnonzero(kinds == kind)] for kind in range(_KINDS)]
+
+
+def _by_machine(forecast: Forecast) -> FloatArray:
+    """Free units per machine at the moment the next unit is free, shape (machines,)."""
+    free_at = forecast.free_at[0]
+    is_free = (free_at <= free_at.min()).reshape(forecast.problem.machines, -1)
+    return np.asarray(is_free.sum(axis=1), dtype=np.float64)
+
+
+def _freest_machine(forecast: Forecast) -> IntArray:
+    return np.array([np.argmax(_by_machine(forecast))])
+
+
+def _state_of(forecast: Forecast, queues: Sequence[list[int]]) -> _Key:
+    """Free units and wholly free machines, in quarters of all, and which kinds wait, as bits."""
+    free = _by_machine(forecast)
+    per_machine = forecast.free_at.shape[1] // forecast.problem.machines
+    shares = (free.mean() / per_machine, (free == per_machine).mean())
+    units, machines = (min(_BUCKETS - 1, int(share * _BUCKETS)) for share in shares)
+    return units, machines, sum(1 << kind for kind in range(_KINDS) if queues[kind])
