@@ -69,8 +69,9 @@ def _page(name: str, page: Page) -> str:
         f"Written by `python -m benchmarks.forecasts {name}`; do not edit.",
         *("", prose, ""),
     ]
+    drawn: dict[str, str] = {}
     for one, trial in page.trials.items():
-        lines += _section(one, trial)
+        lines += [*_section(one, trial), _figure(one, trial, drawn), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -117,8 +118,22 @@ def _section(name: str, trial: Trial) -> list[str]:
         *(f"## {trial.title}", "", "```sh", _command(trial), "```", ""),
         f"{read} {asked} Verdict: {told['verdict']}.",
         *("", *markdown_table(head(test["quantile"]), rows), "", " ".join([*abouts, *faults]), ""),
-        *(f"![{trial.title}]({name}.png)", ""),
     ]
+
+
+def _figure(name: str, trial: Trial, drawn: dict[str, str]) -> str:
+    """The picture of a trial, or a reference to an equal one before it.
+
+    A picture shows the chosen model, which can be the same in several trials of a series; ``drawn``
+    are the titles of those on the page by what they show.
+    """
+    told = _told(name)
+    shows = json.dumps([told[key] for key in ("series", "test", "chosen", "forecast")])
+    if shows in drawn:
+        (FOLDER / f"{name}.png").unlink(missing_ok=True)
+        return f"The picture is that of *{drawn[shows]}*."
+    drawn[shows] = trial.title
+    return f"![{trial.title}]({name}.png)"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -15,7 +15,15 @@ import numpy as np
 
 from benchmarks.simulations import figures, node_series
 from benchmarks.simulations.pages import Page
-from benchmarks.simulations.pool_workload import BEFORE, DAYS, GPUS_PER_NODE, Demand, draw, philly
+from benchmarks.simulations.pool_workload import (
+    BEFORE,
+    DAYS,
+    DRAWN_FROM,
+    GPUS_PER_NODE,
+    Demand,
+    draw,
+    philly,
+)
 from benchmarks.simulations.store import Key, Run, Store
 from benchmarks.simulations.weekly import Weekly
 from benchmarks.timings.measurements import Table
@@ -25,6 +33,7 @@ from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.forecasters import make
+from bireme.forecasting.gru import Gru
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
 from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
@@ -57,7 +66,8 @@ def carry_out(demand: Demand, floor: str) -> Outcome:
     name, _, quantile = floor.rpartition("-")
     if not quantile.replace(".", "").isdigit():
         return run(with_floor(floor, [pool], run))
-    candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS)]
+    gru = Gru(node_series.NETWORK, evaluated_on=(DRAWN_FROM,))
+    candidates = [Weekly(forecaster) for forecaster in make([name], steps=HORIZON_HOURS, gru=gru)]
     return run([replace(pool, forecast=nightly_forecast(candidates, pool, float(quantile)))])
 
 

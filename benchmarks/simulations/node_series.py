@@ -17,8 +17,10 @@ from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import HourForecast, PoolBounds, PoolState, Raised, floor, with_step
 from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray, IntArray
-from bireme.core.times import HOUR
+from bireme.core.times import DAY, HOUR
 from bireme.forecasting.forecasters import make
+from bireme.forecasting.gru import Gru
+from bireme.forecasting.networks import DataRange
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
 from bireme.simulator.node_floors import nightly_forecast
 from bireme.simulator.node_pools import Forecast, NodePool
@@ -26,10 +28,14 @@ from bireme.simulator.reports.terminal import number
 from bireme.simulator.traces.tables import read_table
 
 SERIES: Final = "helios/philly_node_sequence_1min.csv.gz"
+NETWORK: Final = Path(__file__).parent / "gru-generated"
+"""What ``bireme train gru`` makes of generated demand alone: it has seen no day of a cluster."""
 MOST: Final = 552
 """As many nodes as Philly ever had in these weeks."""
 QUANTILES: Final = (0.75, 0.9, 0.99)
 _MINUTE: Final = 60
+_START: Final = 1_506_988_800.0
+"""When the series begins, POSIX seconds: 2017-10-03."""
 _DELAY_MINUTES: Final = 3
 _NIGHT: Final = 30
 _DAY_MINUTES: Final = 24 * 60
@@ -135,7 +141,8 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
     """What is compared, by the words for it."""
     bounds = PoolBounds(0, MOST, max_step=MOST, scale_in=True)
     plain = NodePool(name="philly", bounds=bounds)
-    made = make(("seasonal-naive", "lsp"), steps=HORIZON_HOURS)
+    gru = Gru(NETWORK, evaluated_on=(_evaluated(demand),))
+    made = make(("seasonal-naive", "lsp"), steps=HORIZON_HOURS, gru=gru)
     forecasters = [Weekly(forecaster) for forecaster in made]
     return {
         "reactive only": plain,
@@ -148,6 +155,11 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
         },
         "oracle": replace(plain, forecast=perfect(demand)),
     }
+
+
+def _evaluated(demand: IntArray) -> DataRange:
+    """The days that count."""
+    return DataRange("Philly", _START + _WARM_DAYS * DAY, _START + len(demand) * _MINUTE)
 
 
 def table(data: Path) -> Found:

@@ -19,6 +19,7 @@ from benchmarks.simulations.windows import PHILLY
 from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
+from bireme.forecasting.networks import DataRange
 from bireme.simulator import metrics
 from bireme.simulator.loads import DAY, gpus
 from bireme.simulator.traces.sources import read_trace
@@ -34,6 +35,12 @@ _BUSY_WEEKS: Final = range(2, 10)
 _KEPT: Final = 0.1
 _FIRST: Final = 37_841.0
 """The trace's first job came at 10:30:41 on a Monday."""
+_MONDAY: Final = 1_504_483_200.0
+"""The Monday of that week, POSIX seconds: 2017-09-04."""
+DRAWN_FROM: Final = DataRange(
+    "Philly", _MONDAY + _BUSY_WEEKS.start * _WEEK, _MONDAY + _BUSY_WEEKS.stop * _WEEK
+)
+"""The days from which all demand is drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

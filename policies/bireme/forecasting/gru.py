@@ -6,7 +6,7 @@ node pools. ``bireme train gru --series FILE`` makes one for a series, and whoev
 train at every fit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.networks import ForecastCard, Network, encode, load
+from bireme.forecasting.networks import DataRange, ForecastCard, Network, encode, load
 from bireme.forecasting.series import FitError, Series, TooShort, require_origins
 from bireme.onnx.errors import AnswerError, CheckpointError
 
@@ -64,14 +64,19 @@ class Gru:
         source: Folder of the network's checkpoint.
         train: Makes a network for a series, in place of ``source``;
             ``bireme.training.gru.networks.trained_for`` does, with torch.
+        evaluated_on: What its forecasts are evaluated on; a network that was trained on a part of
+            it is refused.
     """
 
     name = "gru"
 
     def __init__(
-        self, source: Path = SHIPPED, train: Callable[[Series], Network] | None = None
+        self,
+        source: Path = SHIPPED,
+        train: Callable[[Series], Network] | None = None,
+        evaluated_on: Sequence[DataRange] = (),
     ) -> None:
-        self._source, self._train = source, train
+        self._source, self._train, self._evaluated_on = source, train, evaluated_on
         self._loaded: Network | None = None
 
     def fit(self, series: Series) -> GruModel:
@@ -90,7 +95,7 @@ class Gru:
 
     def _network(self) -> Network:
         if self._loaded is None:
-            self._loaded = load(self._source)
+            self._loaded = load(self._source, self._evaluated_on)
         return self._loaded
 
 

@@ -1,8 +1,13 @@
-"""LSP: long- and short-period prediction, a blend of a network and of ARIMA.
+"""LSP (long- and short-period prediction): a blend of a network and of ARIMA.
 
 Equation 1 of the paper of RLPTO and LSP, with 0.6 as its weight:
 
-    y = alpha * GRU(last week) + (1 - alpha) * ARIMA(all weeks)
+    y = alpha * GRU(recent values, same hours of past seasons) + (1 - alpha) * ARIMA(all values)
+
+The paper's GRU reads the last seven values. Ours reads a window of 24 (a day of hours, two hours of
+five-minute values) beside the values one season back and their mean over past seasons
+(:mod:`bireme.forecasting.networks`); its forecast starts as the seasonal-naive one, from which
+training moves it. ARIMA is fitted to all values on a log scale (:mod:`bireme.forecasting.arima`).
 """
 
 from dataclasses import dataclass

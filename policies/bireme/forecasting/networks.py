@@ -4,16 +4,17 @@ A forecaster's checkpoint is made and checked as a policy's is (:mod:`bireme.onn
 size and sha256 first, then the graph, then a smoke test. Its card adds what series it is for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from bireme.core.errors import installing
 from bireme.core.resources import FloatArray, IntArray
+from bireme.core.times import clock_time
 from bireme.onnx import cards
 from bireme.onnx.cards import PartCard
 from bireme.onnx.checkpoints import open_session, read_file
@@ -137,15 +138,37 @@ _MOST_STEPS: Final = 4096
 _Steps = Annotated[int, Meta(ge=1, le=_MOST_STEPS)]
 
 
+class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stretch of time of one data source.
+
+    Attributes:
+        source: Whose demand it is, such as ``Philly``: series of one cluster share their source,
+            whatever they count.
+        start, end: POSIX seconds; times without a zone are read as UTC. ``end`` is not part of it.
+    """
+
+    source: str
+    start: float
+    end: float
+
+    def overlaps(self, other: "DataRange") -> bool:
+        """Whether both contain a moment of the same source."""
+        same = self.source == other.source
+        return same and max(self.start, other.start) < min(self.end, other.end)
+
+
 class ForecastCard(cards.BaseCard, frozen=True, kw_only=True):
     """Everything about a forecasting network but its weights.
 
     Attributes:
+        trained_on: The recorded data that it was trained on; empty for generated data alone, None
+            where that is not known.
         step_seconds: Of the series that it is for.
         window, horizon, periods, cycles: As in :class:`~bireme.forecasting.networks.Frame`.
         network: Its file.
     """
 
+    trained_on: tuple[DataRange, ...] | None = None
     step_seconds: Annotated[int, Meta(ge=1)]
     window: _Steps
     horizon: _Steps
@@ -177,16 +200,39 @@ class Network:
         return rows.demand(answer.reshape(shape))
 
 
-def load(folder: Path) -> Network:
-    """The network in ``folder``. Raises CheckpointError: it cannot be used."""
+def load(folder: Path, evaluated_on: Sequence[DataRange] = ()) -> Network:
+    """Return the network in ``folder``.
+
+    Raises:
+        CheckpointError: it cannot be used, or it was trained on a part of ``evaluated_on``, on
+            which it would be evaluated.
+    """
     try:
         text = read_file(folder, cards.CARD_FILE, cards.MOST_CARD_BYTES)
         card = cards.decode_as(text, ForecastCard, folder / cards.CARD_FILE)
+        _require_unseen(card, evaluated_on)
         return network_of(card, read_file(folder, card.network.file, card.network.bytes))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     except ImportError as error:
         raise CheckpointError(f"{folder}: {error}; {installing('forecast')}") from error
+
+
+def _require_unseen(card: ForecastCard, evaluated_on: Sequence[DataRange]) -> None:
+    """Raise CheckpointError where the network has learned what it would be evaluated on."""
+    if not evaluated_on:
+        return
+    remedy = "evaluate on other days, or a network that was trained on generated demand only"
+    if card.trained_on is None:
+        raise CheckpointError(f"its card does not say on which days it was trained; {remedy}")
+    for asked in evaluated_on:
+        for learned in card.trained_on:
+            if asked.overlaps(learned):
+                first, last = max(asked.start, learned.start), min(asked.end, learned.end)
+                raise CheckpointError(
+                    f"it was trained on {asked.source} from {clock_time(first)} to "
+                    f"{clock_time(last)}, on which it would be evaluated; {remedy}"
+                )
 
 
 def network_of(card: ForecastCard, model: bytes) -> Network:

@@ -13,9 +13,10 @@ import pytest
 from bireme.core.resources import FloatArray
 from bireme.forecasting.gru import SHIPPED, Gru
 from bireme.forecasting.naive import SeasonalNaive
-from bireme.forecasting.networks import load
+from bireme.forecasting.networks import DataRange, load
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.onnx.errors import CheckpointError
 from bireme.rl import lookup
 
 DAY, WEEK = 24, 168
@@ -134,3 +135,60 @@ def test_forecasts_are_served_without_torch() -> None:
         [sys.executable, "-c", statements], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "False\n"
+
+
+def trained_on(folder: Path, ranges: list[dict[str, object]] | None) -> Path:
+    """A copy of the shipped checkpoint whose card names ``ranges``."""
+    shutil.copytree(SHIPPED, folder)
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "trained_on": ranges}))
+    return folder
+
+
+JUDGED = DataRange("Philly", 1000.0, 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ([{"source": "Philly", "start": 0.0, "end": 1001.0}], "trained on Philly from 1970-01-01"),
+        ([{"source": "Philly", "start": 1999.0, "end": 3000.0}], "on which it would be evaluated"),
+        (None, "does not say on which days"),
+    ],
+)
+def test_a_network_is_not_evaluated_on_what_it_was_trained_on(
+    tmp_path: Path, ranges: list[dict[str, object]] | None, message: str
+) -> None:
+    folder = trained_on(tmp_path / "gru", ranges)
+    assert load(folder).card.name == "gru"
+    with pytest.raises(FitError, match=message):
+        Gru(folder, evaluated_on=[JUDGED]).fit(hours())
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [],
+        [{"source": "Philly", "start": 0.0, "end": 1000.0}],
+        [{"source": "Philly", "start": 2000.0, "end": 3000.0}],
+        [{"source": "Helios", "start": 0.0, "end": 3000.0}],
+    ],
+)
+def test_a_network_is_evaluated_on_other_days_and_other_clusters(
+    tmp_path: Path, ranges: list[dict[str, object]]
+) -> None:
+    folder = trained_on(tmp_path / "gru", ranges)
+    assert len(last_of(Gru(folder, evaluated_on=[JUDGED]), hours())) == 48
+
+
+def last_of(forecaster: Gru, series: Series) -> FloatArray:
+    found = forecaster.fit(series).at(series.values, np.array([len(series)]), 48)
+    return np.asarray(found[0])
+
+
+def test_the_shipped_network_says_which_days_of_philly_it_knows() -> None:
+    card = load(SHIPPED).card
+    assert card.trained_on is not None
+    assert {learned.source for learned in card.trained_on} == {"Philly"}
+    with pytest.raises(CheckpointError, match="trained on Philly"):
+        load(SHIPPED, card.trained_on[:1])

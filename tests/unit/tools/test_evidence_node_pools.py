@@ -13,8 +13,11 @@ from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import Model
+from bireme.forecasting.gru import SHIPPED
 from bireme.forecasting.naive import SeasonalNaive
+from bireme.forecasting.networks import DataRange, load
 from bireme.forecasting.series import Series
+from bireme.onnx.errors import CheckpointError
 from bireme.simulator.loads import DAY
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.workload import Trace
@@ -128,3 +131,10 @@ def test_page_compares_every_floor_with_the_reactive_pool(small: None, tmp_path:
     assert page.findings[-1] == "series"
     assert "times the reactive pool's" in page.summary
     assert "node-pools.svg" in page.figures
+
+
+def test_the_network_that_is_judged_has_seen_no_day_that_is_judged() -> None:
+    for judged in (pool_workload.DRAWN_FROM, DataRange("Philly", 0.0, 4e9)):
+        assert load(node_series.NETWORK, [judged]).card.trained_on == ()
+        with pytest.raises(CheckpointError, match="trained on Philly"):
+            load(SHIPPED, [judged])

@@ -1,6 +1,7 @@
 """Pages of forecasts: what stands in the repository is what the trials left there."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -32,12 +33,20 @@ def test_pages_are_written_from_the_numbers_that_lie_beside_them(
     assert set(committed) == {"README.md", *(f"{name}.md" for name in PAGES)}
 
 
-def test_a_picture_lies_beside_the_numbers_of_every_trial() -> None:
+def test_numbers_are_of_the_command_of_their_trial() -> None:
     for name, trial in TRIALS:
         told = json.loads((forecasts.FOLDER / f"{name}.json").read_text())
         assert trial.arguments in told["command"]
-        picture = forecasts.FOLDER / f"{name}.png"
-        assert picture.stat().st_size < 150_000
+
+
+def test_every_picture_is_small_shown_on_a_page_and_there_once() -> None:
+    pictures = sorted(forecasts.FOLDER.glob("*.png"))
+    pages = [path.read_text() for path in forecasts.FOLDER.glob("*.md")]
+    assert {path.name for path in pictures} == {
+        name for page in pages for name in re.findall(r"\]\(([^)]*\.png)\)", page)
+    }
+    assert len({path.read_bytes() for path in pictures}) == len(pictures)
+    assert all(path.stat().st_size < 150_000 for path in pictures)
 
 
 def test_an_unknown_page_is_answered_with_those_there_are(

@@ -21,6 +21,7 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.networks import (
     ENCODER,
     FORECASTS,
+    DataRange,
     ForecastCard,
     Frame,
     Network,
@@ -250,6 +251,7 @@ def served(
     seed: int,
     training: dict[str, float],
     command: str = "",
+    trained_on: tuple[DataRange, ...] | None = None,
     split: str = "trained on the whole series, neither validated nor evaluated",
 ) -> tuple[Network, bytes]:
     """``network`` as it is served, with its card, and the ONNX file.
@@ -269,6 +271,7 @@ def served(
         seeds=(seed,),
         data=data,
         split=split,
+        trained_on=trained_on,
         training=training,
         results=(),
         step_seconds=step_seconds,

@@ -21,9 +21,9 @@ from bireme.core.times import HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.networks import Frame, Network
+from bireme.forecasting.networks import DataRange, Frame, Network
 from bireme.forecasting.selection import back_test
-from bireme.forecasting.series import Series
+from bireme.forecasting.series import Series, SeriesError
 from bireme.onnx import cards
 from bireme.onnx.cards import Result
 from bireme.simulator import comparison
@@ -200,6 +200,7 @@ class _Course:
     updates: int
     held_out: Mapping[str, Sequence[Series]]
     split: str = "trained on the whole series, neither validated nor evaluated"
+    trained_on: tuple[DataRange, ...] | None = None
 
 
 class GruRecipe:
@@ -234,6 +235,7 @@ class GruRecipe:
             step_seconds=course.step_seconds,
             data=course.data,
             split=course.split,
+            trained_on=course.trained_on,
             seed=run.seed,
             command=run.command,
             training={"steps": fitting.updates, "rows": len(course.rows), "minutes": minutes},
@@ -262,7 +264,8 @@ class GruRecipe:
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
-        return _Course(frame, HOUR, joined(rows), data, updates, held_out, _SPLIT)
+        ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))
+        return _Course(frame, HOUR, joined(rows), data, updates, held_out, _SPLIT, ranges)
 
     def _results(self, course: _Course, made: Network) -> tuple[Result, ...]:
         gru = Gru(train=lambda _: made)
@@ -270,6 +273,14 @@ class GruRecipe:
             judged(gru, every, self._horizon, JUDGED_DAYS, setting, made.card.command)
             for setting, every in course.held_out.items()
         )
+
+
+def _range(name: str, series: Series) -> DataRange:
+    """The time of a real series; all series of a cluster have the name of the cluster first."""
+    if series.start is None:
+        raise SeriesError(f"{name} has no times; give a file with a column of times")
+    end = series.start + series.step_seconds * len(series)
+    return DataRange(name.partition(",")[0], series.start, end)
 
 
 def _generated(chance: np.random.Generator, count: int) -> list[Series]:
