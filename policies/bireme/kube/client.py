@@ -1,12 +1,14 @@
-"""The one HTTP client: raw requests to the API server, bytes in and bytes out.
+"""HTTP client of the API server: bytes in, bytes out.
 
-Callers decode the bytes into the trimmed structs they need. Every failure, from a refused
-connection to a 422, is one :class:`ApiError` with predicates, because callers are level-triggered
-and only ask "again later, or never?". Nothing is retried here, except that a 401 or an unknown
-CA makes the client re-read its credentials and try once more.
+Callers decode the bytes into the structs they need (:mod:`bireme.kube.wire`). Every failure, from a
+refused connection to a 422, is one :class:`ApiError` with predicates, because callers are
+level-triggered and only need to know whether to try again later. Nothing is retried here, with one
+exception: after a 401 or an unknown CA the client reloads its credentials and tries once more.
 
-Every write passes ``fence`` after a connection has been obtained and before its first byte
-leaves, so a leader that lost its lease while it queued for a connection writes nothing.
+Every write passes ``fence`` after a connection has been obtained and before its first byte is
+sent, so that a leader that lost its lease while it queued for a connection writes nothing. Such a
+write ends in :class:`NotLeader`, which is not an ApiError: the server is fine, this process must
+stop.
 """
 
 import re
@@ -24,14 +26,25 @@ from yarl import URL
 
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 
-# What the API server's refusals and a broken connection look like to the rest of Bireme.
-#
-# Every failure is one :class:`ApiError` with predicates, because callers are level-triggered and
-# only ask "again later, or never?". A write that the fence stopped is :class:`NotLeader` instead:
-# nothing is wrong with the server, this process merely has to stop.
+__all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
+
+Params = Mapping[str, str | int]
+
+JSON: Final = "application/json"
+_JSON_PATCH: Final = "application/json-patch+json"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ADDRESSED: Final = re.compile(
+    r"/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/(?=.))?([^/]+)(?:/[^/]+)?(/[^/]+)?$"
+)
+_CONNECTIONS: Final = 64
+_CONNECT_TIMEOUT_SECONDS: Final = 10.0
+_READ_BUFFER_BYTES: Final = 256 * 1024
+_BIG_BODY_BYTES: Final = 1024 * 1024
+"""Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece."""
 
 
-class NotLeader(Exception):  # noqa: N818  # it says what is the case, like StopIteration
+class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
     """A write was stopped because this process does not hold the lease (any more)."""
 
 
@@ -57,9 +70,9 @@ class ApiError(Exception):
 
     @property
     def status_class(self) -> str:
-        """``5xx`` and the like, but what happens every day as it is: 404, 409, 410, 429.
+        """``5xx`` and the like, but 404, 409, 410 and 429, which are normal, as they are.
 
-        ``none`` where no answer came, ``other`` for what HTTP does not know.
+        ``none`` if there was no answer, ``other`` for a status that HTTP does not define.
         """
         if self.status in {404, 409, 410, 429}:
             return str(self.status)
@@ -69,42 +82,42 @@ class ApiError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """A precondition (resourceVersion, uid, field manager) did not hold."""
+        """Whether a precondition (resourceVersion, uid, field manager) did not hold."""
         return self.status == 409 and not self.is_already_exists
 
     @property
     def is_already_exists(self) -> bool:
-        """Created before, perhaps by a request of ours whose answer was lost."""
+        """Whether the object exists, perhaps by an own request whose answer was lost."""
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
     def is_not_found(self) -> bool:
-        """No such object, or no such resource (its CRD is missing)."""
+        """Whether there is no such object, or no such resource (its CRD is missing)."""
         return self.status == 404
 
     @property
     def is_gone(self) -> bool:
-        """The resource version or continue token is too old: list again."""
+        """Whether the resource version or continue token is too old, so that a new list is due."""
         return self.status == 410
 
     @property
     def is_invalid(self) -> bool:
-        """The object itself is refused: sending it again is pointless."""
+        """Whether the object itself is refused, so that sending it again is pointless."""
         return self.status in {400, 413, 422}
 
     @property
     def is_forbidden(self) -> bool:
-        """RBAC, quota or admission said no."""
+        """Whether RBAC, a quota or admission control refused the request."""
         return self.status == 403
 
     @property
     def is_retryable(self) -> bool:
-        """The same request may succeed later: overload, server trouble, no connection."""
+        """Whether the same request may succeed later: overload, server error, no connection."""
         return self.status in {0, 429} or self.status >= 500
 
     @property
     def wants_new_credentials(self) -> bool:
-        """Reading the token or the CA again may help."""
+        """Whether reading the token or the CA again may help."""
         return self.status == 401 or self.reason == "BadCertificate"
 
 
@@ -118,8 +131,8 @@ class _Status(msgspec.Struct, rename="camel"):
     details: _StatusDetails | None = None
 
 
-def from_answer(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The error an answer stands for; proxies in between answer without a Status object."""
+def error_of_answer(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """Return the error of an answer, with or without (proxies) a Status object in it."""
     try:
         parsed = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
@@ -131,8 +144,8 @@ def from_answer(status: int, body: bytes, headers: Mapping[str, str]) -> ApiErro
 
 
 @contextmanager
-def connection_trouble() -> Iterator[None]:
-    """Turn everything that can go wrong below HTTP into an ApiError of status 0."""
+def connection_errors() -> Iterator[None]:
+    """Turn errors below HTTP into an ApiError of status 0."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
@@ -145,26 +158,8 @@ def connection_trouble() -> Iterator[None]:
         raise ApiError(0, "ConnectionFailed", str(error) or type(error).__name__) from error
 
 
-__all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
-
-Params = Mapping[str, str | int]
-
-JSON: Final = "application/json"
-_JSON_PATCH: Final = "application/json-patch+json"
-_MERGE_PATCH: Final = "application/merge-patch+json"
-_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_ADDRESSED: Final = re.compile(
-    r"/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/(?=.))?([^/]+)(?:/[^/]+)?(/[^/]+)?$"
-)
-_CONNECTIONS: Final = 64
-_CONNECT_TIMEOUT_SECONDS: Final = 10.0
-_READ_BUFFER_BYTES: Final = 256 * 1024
-_BIG_BODY_BYTES: Final = 1024 * 1024
-"""From here on aiohttp wants a file to send piece by piece, and warns otherwise."""
-
-
 class ApiClient:
-    """An API server and the session to it. Made by :meth:`connect`, ended by :meth:`close`."""
+    """A session with one API server, from :meth:`connect` to :meth:`close`."""
 
     def __init__(self, source: CredentialSource) -> None:
         self.fence: Callable[[], None] = lambda: None
@@ -184,7 +179,7 @@ class ApiClient:
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None) -> Self:
-        """A client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account or ``~/.kube``.
+        """Return a client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account, ``~/.kube``.
 
         Raises:
             CredentialsError: no usable credentials there.
@@ -194,11 +189,11 @@ class ApiClient:
         return cls(source)
 
     async def close(self) -> None:
-        """Close every connection; open streams end."""
+        """Close every connection, open streams too."""
         await self._session.close()
 
     async def get(self, path: str, *, params: Params | None = None) -> bytes:
-        """One object, or one page of a collection."""
+        """Return one object, or one page of a collection."""
         return await self.request("GET", path, params=params)
 
     async def create(self, path: str, body: object) -> bytes:
@@ -206,15 +201,15 @@ class ApiClient:
         return await self.request("POST", path, body=_encode(body))
 
     async def replace(self, path: str, body: object) -> bytes:
-        """PUT the whole object; conditional if it carries a resourceVersion."""
+        """PUT the whole object; conditional if it has a resourceVersion."""
         return await self.request("PUT", path, body=_encode(body))
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> bytes:
-        """Apply all operations or, when a ``test`` among them fails (422), none."""
+        """Apply all operations, or none if a ``test`` among them fails (422)."""
         return await self.request("PATCH", path, body=_encode(operations), content_type=_JSON_PATCH)
 
     async def merge_patch(self, path: str, body: object) -> bytes:
-        """Merge ``body`` into the object; conditional if it carries a resourceVersion."""
+        """Merge ``body`` into the object; conditional if it has a resourceVersion."""
         return await self.request("PATCH", path, body=_encode(body), content_type=_MERGE_PATCH)
 
     async def delete(
@@ -225,7 +220,7 @@ class ApiClient:
         grace_seconds: int | None = None,
         propagation: str | None = None,
     ) -> bool:
-        """Delete the object; False when it was gone already.
+        """Delete the object; return False if it was gone already.
 
         With ``uid``, an object of the same name but another uid is left alone (conflict).
         """
@@ -275,11 +270,10 @@ class ApiClient:
         read_timeout_seconds: float = 70,
         on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes]:
-        """The lines of a streamed answer (a watch), without their newlines, of any length.
+        """Yield the lines of a streamed answer (a watch), without newlines, of any length.
 
-        ``on_open`` is called once the server has agreed to send them. A last line without newline
-        was cut off by the sender and is dropped. Close the iterator (``contextlib.aclosing``) to
-        hang up.
+        ``on_open`` is called once the server has accepted the request. A last line without
+        newline was cut off and is dropped. Close the iterator (``contextlib.aclosing``) to hang up.
 
         Raises:
             ApiError: refused, cut, or not one byte for ``read_timeout_seconds``.
@@ -300,7 +294,7 @@ class ApiClient:
     def _counted(self, verb: str) -> Iterator[None]:
         """Count the ApiError that ends this block."""
         try:
-            with connection_trouble():
+            with connection_errors():
                 yield
         except ApiError as error:
             self.error_counts[verb, error.status_class] += 1
@@ -314,7 +308,7 @@ class ApiClient:
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """A 2xx answer, its body unread; credentials that are refused are read again once."""
+        """Return a 2xx answer, body unread; reload refused credentials and try again, once."""
         used = await self._source.current()
         try:
             return await self._send(used, method, target, body, headers, timeout)
@@ -352,7 +346,7 @@ class ApiClient:
         if response.status < 300:
             return response
         async with response:
-            raise from_answer(response.status, await response.read(), response.headers)
+            raise error_of_answer(response.status, await response.read(), response.headers)
 
     def _before_write(self, method: str, path: str) -> None:
         self.fence()
@@ -362,7 +356,7 @@ class ApiClient:
 async def _send_writes_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """aiohttp would repeat a PUT or DELETE whose connection broke; whether to is not its call."""
+    """Keep aiohttp from repeating a PUT or DELETE whose connection broke: the caller decides."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -374,7 +368,7 @@ async def _send_writes_once(
 
 
 def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequest]:
-    """A request type that runs ``before_write`` once the connection is there."""
+    """Return a request type that calls ``before_write`` once it has a connection."""
 
     class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
@@ -386,7 +380,7 @@ def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequ
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines from arbitrary chunks, in time linear in the bytes."""
+    """Yield whole lines from chunks of any size, in time linear in the bytes."""
     parts: list[bytes] = []
     async for chunk in chunks:
         *complete, rest = chunk.split(b"\n")
@@ -406,6 +400,6 @@ def _target(path: str, params: Params | None) -> str:
 
 
 def _resource(path: str) -> str:
-    """``pods`` or ``pods/binding``: what a path addresses, without namespace and name."""
+    """Return the resource of a path without namespace and name: ``pods``, ``pods/binding``."""
     found = _ADDRESSED.search(path)
     return "".join(part or "" for part in found.groups()) if found else path

@@ -1,4 +1,4 @@
-"""Conditions of a status: words that are safe to show, and since when something is so."""
+"""Write conditions of a status: safe messages, and transition times that mean something."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _MESSAGE_LENGTH = 1000
 
 
 def cleaned(text: str) -> str:
-    """``text`` without control characters, cut to what a condition may hold."""
+    """Return ``text`` without control characters, cut to the length of a condition message."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
 
@@ -17,7 +17,10 @@ def cleaned(text: str) -> str:
 def with_condition(
     status: dict[str, Any], kind: str, is_true: bool, reason: Reason, message: str, now: float
 ) -> None:
-    """Set one condition; its transition time changes only when its truth does."""
+    """Set the condition of type ``kind`` in ``status``, in place.
+
+    Its transition time changes only when ``is_true`` does.
+    """
     value = "True" if is_true else "False"
     old = {c["type"]: c for c in status.get("conditions") or ()}
     before = old.get(kind)

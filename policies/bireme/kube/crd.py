@@ -1,10 +1,11 @@
-"""Generates the CustomResourceDefinitions from the API models.
+"""Generate the CustomResourceDefinitions from the API models.
 
-pydantic writes general JSON schema; an API server takes structural schemas only: no references,
-no ``title``, no ``null``, every part typed. This module rewrites the one into the other and
-refuses, with the path, whatever has no counterpart or no size limit. Run as
-``python -m bireme.kube.crd --write`` after a change of :mod:`bireme.kube.api`; ``--check`` is the
-guard against forgetting it.
+pydantic writes general JSON schema, but the API server accepts structural schemas only: no
+references, no ``title``, no ``null``, a type for every part. This module converts the one into the
+other, and raises an error with the path for anything that has no structural form or no size limit.
+
+Run ``python -m bireme.kube.crd --write`` after a change of :mod:`bireme.kube.api`; ``--check``
+fails when that was forgotten.
 """
 
 import argparse
@@ -28,8 +29,6 @@ from bireme.kube import names
 from bireme.kube.api import NodePoolScaler, PodGroup, Queue, SchedulingPolicy, TrainingJob
 from bireme.kube.api.base import Resource
 
-# How the API server serves each kind: its names, its scope, its columns of ``kubectl get``.
-
 Schema = dict[str, Any]
 
 
@@ -43,7 +42,7 @@ class Column:
     wide: bool = False
 
     def to_schema(self) -> Schema:
-        """The entry of ``additionalPrinterColumns``."""
+        """Return the entry of ``additionalPrinterColumns``."""
         priority = {"priority": 1} if self.wide else {}
         return {"name": self.name, "type": self.type, "jsonPath": self.path, **priority}
 
@@ -59,7 +58,7 @@ def _condition_column(name: str, condition: str) -> Column:
 
 @dataclass(frozen=True)
 class ServedKind:
-    """How the API server serves a model."""
+    """A kind as the API server serves it: model, scope and columns of ``kubectl get``."""
 
     model: type[Resource]
     scope: Literal["Namespaced", "Cluster"]
@@ -67,12 +66,12 @@ class ServedKind:
 
     @property
     def plural(self) -> str:
-        """What its objects are called in paths."""
+        """The plural name in API paths."""
         return names.PLURALS[self.model.__name__]
 
     @property
     def short_name(self) -> str:
-        """What kubectl understands as well."""
+        """The short name for kubectl."""
         return names.SHORT_NAMES[self.model.__name__]
 
 
@@ -167,21 +166,21 @@ _LIMITS: Final = {"string": "maxLength", "array": "maxItems"}
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors, which a reader of a CRD would have to resolve by hand."""
+    """YAML without anchors, so that a CRD reads top to bottom."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
 class Documented(GenerateJsonSchema):
-    """JSON schema whose fields are described by the docstrings below them.
+    """JSON schema in which the docstring below a field is its description.
 
-    pydantic can do so itself (``use_attribute_docstrings``), but does it wherever the models are
-    imported: reading their source took a program as long to start as building them.
+    pydantic's own ``use_attribute_docstrings`` does so too, but at every import of the models:
+    reading their source doubled the time that the models cost at a program's start.
     """
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """The schema of one model, with what is said of its fields."""
+        """Return the schema of one model with the descriptions of its fields."""
         result = super().model_schema(schema)
         model: type[BaseModel] = schema["cls"]
         for name, text in _attribute_docstrings(model).items():
@@ -190,7 +189,7 @@ class Documented(GenerateJsonSchema):
 
 
 def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Field to docstring, own and inherited."""
+    """Return the docstring of each field, own and inherited."""
     found: dict[str, str] = {}
     for owner in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
         source = ast.parse(textwrap.dedent(inspect.getsource(owner)))
@@ -206,11 +205,15 @@ def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 class SchemaError(ValueError):
-    """A model that no structural schema can express; names the path and the remedy."""
+    """A model has no structural schema; the message has the path and the remedy."""
 
 
 def structural(node: Schema, definitions: Mapping[str, Schema], path: str = "") -> Schema:
-    """The structural form of one JSON schema node. Raises :class:`SchemaError`."""
+    """Return the structural form of one JSON schema node.
+
+    Raises:
+        SchemaError: it has none.
+    """
     node = _resolved(node, definitions, path)
     schema: Schema = {}
     for key, value in node.items():
@@ -233,7 +236,7 @@ def structural(node: Schema, definitions: Mapping[str, Schema], path: str = "") 
 
 
 def _resolved(node: Schema, definitions: Mapping[str, Schema], path: str) -> Schema:
-    """The node with its reference followed and ``null`` taken out.
+    """Return the node with references resolved and ``null`` removed.
 
     An absent field needs no ``null``: the API server drops nulls of fields that are not nullable.
     """
@@ -263,7 +266,7 @@ def _additional(value: Any, definitions: Mapping[str, Schema], path: str) -> Sch
 
 
 def _checked(schema: Schema, path: str) -> Schema:
-    """The schema with structural defaults, once every part of it has a size limit."""
+    """Return the schema with structural defaults; refuse a part without a size limit."""
     if "default" in schema:
         schema |= _default(schema.pop("default"), schema)
     if "description" in schema:
@@ -276,14 +279,14 @@ def _checked(schema: Schema, path: str) -> Schema:
 
 
 def _default(value: object, schema: Schema) -> Schema:
-    """An object defaults to ``{}``, filled by its fields' own defaults; nothing stays absent."""
+    """Return the default of a field: ``{}`` for an object, whose fields have their own."""
     if "properties" in schema and value is not None:
         return {"default": {}}
     return {} if value in (None, [], {}) else {"default": value}
 
 
 def definition(kind: ServedKind) -> Schema:
-    """The CustomResourceDefinition of ``kind``, as a manifest."""
+    """Return the CustomResourceDefinition of ``kind`` as a manifest."""
     source = kind.model.model_json_schema(mode="validation", schema_generator=Documented)
     definitions = source.pop("$defs", {})
     source["properties"] = {**source["properties"], "metadata": {"type": "object"}}
@@ -320,7 +323,7 @@ def definition(kind: ServedKind) -> Schema:
 
 
 def rendered() -> dict[str, str]:
-    """File name to YAML text of every definition."""
+    """Return the YAML text of every definition by file name."""
     return {
         f"{kind.plural}.yaml": _HEADER
         + yaml.dump(definition(kind), Dumper=_Plain, sort_keys=False, width=100)
@@ -329,7 +332,7 @@ def rendered() -> dict[str, str]:
 
 
 def stale(directory: Path) -> str:
-    """A unified diff from the files in ``directory`` to what they should be; "" when equal."""
+    """Return a unified diff from the files in ``directory`` to the right ones; "" if equal."""
     wanted = rendered()
     found = {path.name: path.read_text() for path in sorted(directory.glob("*.yaml"))}
     return "".join(
@@ -345,7 +348,7 @@ def stale(directory: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the definitions, or compare them; 1 when they are stale."""
+    """Write the definitions, or check them; return 1 if they are stale."""
     parser = argparse.ArgumentParser(prog="python -m bireme.kube.crd", description=__doc__)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="write the YAML files")

@@ -1,7 +1,7 @@
-"""Every name Bireme writes into or reads from Kubernetes objects, once.
+"""Names that Bireme writes into or reads from Kubernetes objects: groups, labels, paths.
 
-Labels carry only what selectors and the extender need; nothing here is trusted on its own:
-a label is a claim, the operator's plan in ``PodGroup.status`` is the truth it is checked against.
+Labels carry only what selectors and the extender need. They are never trusted alone, because
+tenants can set them too: the extender checks them against the plan in ``PodGroup.status``.
 """
 
 from typing import Final
@@ -22,11 +22,11 @@ TASK_LABEL: Final = f"{GROUP}/task"
 ROLE_LABEL: Final = f"{GROUP}/role"
 INDEX_LABEL: Final = f"{GROUP}/index"
 ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
-"""How often the gang was (re)started before this pod was made: ``"0"`` for the first start."""
+"""Number of restarts of the gang before this pod was created: ``"0"`` for the first start."""
 PLAN_LABEL: Final = f"{GROUP}/plan"
 """The plan a pod was created from, ``<epoch>.<attempt>``; the extender refuses any other."""
 QUEUE_LABEL: Final = f"{GROUP}/queue"
-"""The queue a pod was admitted in: what it uses counts there for as long as it runs."""
+"""The queue a pod was admitted in; its usage counts there for as long as it runs."""
 
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
@@ -38,7 +38,7 @@ PLURALS: Final = {
     "SchedulingPolicy": "schedulingpolicies",
     "NodePoolScaler": "nodepoolscalers",
 }
-"""What objects of a kind are called in paths."""
+"""Plural of each kind, as in API paths."""
 SHORT_NAMES: Final = {
     "TrainingJob": "btj",
     "PodGroup": "bpg",
@@ -52,12 +52,12 @@ DEFAULT_QUEUE: Final = "default"
 
 
 def is_training_job(api_version: str, kind: str) -> bool:
-    """Whether these name Bireme's TrainingJob; other API groups have kinds of that name."""
+    """Return whether this is Bireme's TrainingJob; other API groups have one too."""
     return kind == "TrainingJob" and api_version.startswith(f"{GROUP}/")
 
 
 def path(plural: str, namespace: str | None = None, name: str | None = None) -> str:
-    """The API path of a Bireme kind: a collection, or one object when ``name`` is given."""
+    """Return the API path of a Bireme kind: a collection, or one object if ``name`` is given."""
     parts = [f"/apis/{API_VERSION}"]
     if namespace is not None:
         parts.append(f"namespaces/{namespace}")

@@ -1,9 +1,10 @@
-"""Kubernetes quantities to exact integers and back, as apimachinery reads and writes them.
+"""Parse and format Kubernetes quantities, durations and timestamps.
 
-CPU counts in millicores, every other resource in its own base unit (bytes, GPUs, pods), so that
-adding and comparing never meets a float. What a pod asks for rounds up and what a node offers
-rounds down: the error, below one unit, always falls on the safe side. Anything that could turn
-arithmetic around (negative, not a number, beyond 2**53) is refused here, once.
+Quantities are read and written as apimachinery does, but as exact integers: CPU in millicores,
+every other resource in its base unit (bytes, GPUs, pods), so that arithmetic never meets a float.
+Requests round up and what a node offers rounds down, so the error of less than one unit is always
+on the safe side. Values that could break arithmetic (negative, not a number, above 2**53) are
+refused here, once.
 """
 
 import math
@@ -36,7 +37,7 @@ _IN_BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 
 
 class QuantityError(ValueError):
-    """A quantity Bireme cannot count with; names the resource, the value and the remedy."""
+    """A quantity is unusable; the message names the resource, the value and the remedy."""
 
     def __init__(self, resource_name: str, value: object, problem: str) -> None:
         super().__init__(f"{ascii(resource_name)[1:-1]}: quantity {_shown(value)} {problem}")
@@ -54,10 +55,12 @@ def _shown(value: object) -> str:
 def parse_quantity(
     resource_name: str, value: str | int | float, *, rounding: Literal["up", "down"] = "up"
 ) -> int:
-    """The amount in millicores (``cpu``) or base units (all else), between 0 and ``LARGEST``.
+    """Return the amount in millicores (``cpu``) or base units (all else), 0 to ``LARGEST``.
 
-    Use ``rounding="up"`` for requests and limits, ``"down"`` for what a node can give.
-    Raises :class:`QuantityError`.
+    Use ``rounding="up"`` for requests and limits, ``"down"`` for what a node offers.
+
+    Raises:
+        QuantityError: ``value`` is unusable.
     """
     units = 1000 if resource_name == CPU else 1
     if type(value) is int and 0 <= value * units <= LARGEST:  # bool is no amount
@@ -69,10 +72,13 @@ def parse_quantity(
 
 
 def format_quantity(resource_name: str, amount: int) -> str:
-    """The canonical text of an amount in millicores (``cpu``) or base units (all else).
+    """Return the canonical text of an amount in millicores (``cpu``) or base units (all else).
 
     No fraction, the largest suffix that stays exact: ``cpu 1500 -> "1500m"``,
-    ``memory 2**30 -> "1Gi"``. Raises :class:`QuantityError` outside 0..``LARGEST``.
+    ``memory 2**30 -> "1Gi"``.
+
+    Raises:
+        QuantityError: ``amount`` is outside 0..``LARGEST``.
     """
     if not 0 <= amount <= LARGEST:
         raise QuantityError(resource_name, amount, f"is outside 0..{LARGEST}")
@@ -99,7 +105,7 @@ def _text(value: object) -> str:
         raise ValueError("is not finite; write zero or a positive amount")
     if isinstance(value, int) and value.bit_length() > 128:
         raise ValueError(f"is outside 0..{LARGEST}; write an amount inside")
-    return repr(value)  # a float's shortest digits: what stood in the JSON
+    return repr(value)  # a float's shortest digits are those of the JSON
 
 
 @lru_cache(maxsize=4096)  # thousands of nodes and pods repeat a few dozen texts
@@ -116,18 +122,18 @@ def _amount(text: str, units: int, round_up: bool) -> int:
     return math.ceil(exact) if round_up else math.floor(exact)
 
 
-# Durations as Go and Kubernetes write them, to seconds.
+# --- durations, as Go and Kubernetes write them ---------------------------------------------------
 
 _NUMBER: Final = "[0-9]{1,9}([.][0-9]{1,9})?"
 PATTERN: Final = f"^({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?$"
-"""Hours, minutes and seconds, in this order; also allows nothing and zero, which are refused."""
+"""Hours, minutes and seconds, in this order. It also matches "" and zero, which are refused."""
 
 SHORT_PATTERN: Final = (
     "^(0*[0-9]{1,5}([.][0-9]{1,9})?h)?"
     "(0*[0-9]{1,7}([.][0-9]{1,9})?m)?"
     "(0*[0-9]{1,9}([.][0-9]{1,9})?s)?$"
 )
-"""What of it may be within :data:`MOST`, and is far from what 64 bits of nanoseconds hold."""
+"""The part of PATTERN that can be within :data:`MOST` and fits 64 bits of nanoseconds."""
 
 MOST: Final = f"{LONGEST_SECONDS // 3600}h"
 """The longest duration, ten years."""
@@ -137,7 +143,11 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``2h30m``; ValueError unless above 0, at most ``MOST``."""
+    """Return the seconds of a duration such as ``2h30m``.
+
+    Raises:
+        ValueError: it is unreadable, not above 0, or above ``MOST``.
+    """
     seconds = 0.0
     if re.fullmatch(PATTERN, text):
         seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(text))
@@ -151,14 +161,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-# Kubernetes timestamps (RFC 3339, UTC, whole seconds or microseconds) and POSIX seconds.
+# --- timestamps: RFC 3339 in UTC, whole seconds or microseconds; POSIX seconds inside -------------
 
 _LAST: Final = 253_402_300_799
 """The last second of the year 9999, where RFC 3339 ends."""
 
 
 def parse_timestamp(text: str | None) -> float | None:
-    """POSIX seconds of ``text``; None when it is missing or unreadable."""
+    """Return ``text`` as POSIX seconds, or None if it is missing or unreadable."""
     if not text:
         return None
     try:
@@ -168,8 +178,8 @@ def parse_timestamp(text: str | None) -> float | None:
 
 
 def format_timestamp(seconds: float) -> str:
-    """``seconds`` as the API server writes times: ``2026-01-31T12:00:00Z``.
+    """Return ``seconds`` as the API server writes times: ``2026-01-31T12:00:00Z``.
 
-    What lies after the year 9999, infinity too, is told as its last second.
+    Times after the year 9999, infinity too, become its last second.
     """
     return datetime.fromtimestamp(int(min(seconds, _LAST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,9 +1,12 @@
-"""Kubernetes objects as they come off the wire, cut down to what Bireme reads.
+"""Kubernetes objects off the wire: typed structs of the fields that Bireme reads.
 
-Decoding straight into these structs skips every other field: a list of 5000 nodes decodes about
-forty times faster than through the generated client models and keeps a tenth of the memory.
-Unknown fields are ignored, so a newer API server changes nothing. Quantities stay strings (or
-numbers) here and become integers in :mod:`bireme.kube.quantities`.
+``V1...`` structs are named as in the official Python client. Decoding into them skips every other
+field: a list of 5000 nodes decodes about forty times faster than into the client's models and
+takes a tenth of the memory. Quantities stay text or numbers here and become integers in
+:mod:`bireme.kube.quantities`.
+
+Lists and watch events are opened first, with their objects still raw bytes, and each object is
+decoded alone, so that one bad object spoils no other.
 """
 
 import re
@@ -19,7 +22,7 @@ Quantities = dict[str, str | int | float]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """Base of every wire type: camelCase on the wire, immutable, no cycle collector."""
+    """Base of the wire types: camelCase on the wire, immutable, not tracked by the GC."""
 
 
 class V1OwnerReference(Wire, frozen=True):
@@ -180,8 +183,8 @@ class V1PriorityClass(Wire, frozen=True):
 class CustomObject(Wire, frozen=True):
     """A custom resource: metadata typed, spec and status as plain dictionaries.
 
-    They are validated by the pydantic models afterwards, each object alone, so that one bad
-    object becomes a condition on itself and nothing else stops.
+    The pydantic models validate those afterwards, so that a bad object gets a condition that says
+    so and nothing else stops.
     """
 
     metadata: V1ObjectMeta
@@ -189,20 +192,19 @@ class CustomObject(Wire, frozen=True):
     status: dict[str, Any] = {}
 
 
-# The envelopes of a list and of a watch, opened without touching the objects inside.
+# --- lists and watch events -----------------------------------------------------------------------
 #
-# Objects stay raw, so that one that cannot be decoded spoils nothing around it. That includes
-# depth:
-# the API server stores objects nested 10000 levels deep, decoders here give up at about a thousand
-# with a RecursionError, and one such object would make a whole page, or a watch, unreadable for
-# ever. So a slow path puts a mark in place of everything below a depth. Where the mark stands in a
-# typed field, that one object is bad; where plain data is kept, :func:`is_too_deep` finds it.
+# Depth needs care: the API server stores objects nested 10000 levels deep, but the decoder fails
+# with a RecursionError at about a thousand, and one such object would make a whole page, or a
+# watch, unreadable for ever. A slow path therefore replaces everything below DEPTH_LIMIT with a
+# mark. In a typed field the mark makes that one object undecodable; in plain data
+# :func:`is_too_deep` finds it.
 
 DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MARK: Final = b'"\\u0000nested too deeply to be read"'
-_CUT: Final = msgspec.json.decode(_MARK)
+_CUT_VALUE: Final = msgspec.json.decode(_MARK)
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _T = TypeVar("_T")
 
@@ -214,16 +216,18 @@ class _StubMeta(msgspec.Struct, rename="camel"):
 
 
 class ObjectStub(msgspec.Struct):
-    """What is read of every object before its type is tried."""
+    """The metadata that is read of every object before the object is decoded."""
 
     metadata: _StubMeta
 
     @property
     def key(self) -> Key:
+        """Namespace and name."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def version(self) -> int:
+        """Resource version."""
         return self.metadata.resource_version
 
 
@@ -246,7 +250,7 @@ class ListPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class _Failure(msgspec.Struct):
+class _WatchError(msgspec.Struct):
     code: int = 500
     reason: str = "Unknown"
     message: str = ""
@@ -256,7 +260,7 @@ def page(body: bytes) -> ListPage:
     """Open a list.
 
     Raises:
-        ApiError: it is none.
+        ApiError: ``body`` is not a list.
     """
     return _open(body, ListPage)
 
@@ -265,17 +269,17 @@ def event(line: bytes) -> WatchEvent:
     """Open a line of a watch.
 
     Raises:
-        ApiError: it is no event, or it is the server's report of an error.
+        ApiError: it is not an event, or it is an ERROR event.
     """
     opened = _open(line, WatchEvent)
     if opened.type == "ERROR":
-        failure = _open(bytes(opened.object), _Failure)
+        failure = _open(bytes(opened.object), _WatchError)
         raise ApiError(failure.code, failure.reason, failure.message)
     return opened
 
 
 def stub(raw: msgspec.Raw) -> ObjectStub:
-    """Key and version of a raw object.
+    """Return key and version of a raw object.
 
     Raises:
         UNDECODABLE: it has none.
@@ -284,7 +288,7 @@ def stub(raw: msgspec.Raw) -> ObjectStub:
 
 
 def decode(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """A raw object in its own type.
+    """Decode a raw object.
 
     Raises:
         UNDECODABLE: it does not fit.
@@ -293,10 +297,10 @@ def decode(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_T]) -> _T:
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether plain data is nested too deeply to be worked with, or was cut because it was."""
+    """Return whether plain data is nested too deeply, or was cut because it was."""
     level = [value]
     for _ in range(DEPTH_LIMIT):
-        if _CUT in level:
+        if _CUT_VALUE in level:
             return True
         level = [child for item in level for child in _children(item)]
     return bool(level)
@@ -319,7 +323,7 @@ def _open(body: bytes, type_: type[_T]) -> _T:
 
 
 def cut(text: bytes, limit: int = DEPTH_LIMIT) -> bytes:
-    """``text`` with every object or list below ``limit`` levels replaced by the mark."""
+    """Return ``text`` with every object or list below ``limit`` levels replaced by the mark."""
     kept: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(text):

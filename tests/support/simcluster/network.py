@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from bireme.kube.client import JSON, ApiClient, Params, connection_trouble, from_answer
+from bireme.kube.client import JSON, ApiClient, Params, connection_errors, error_of_answer
 from tests.support.fakeapi.answers import Answers, Call, Feed, address, replay, status_object
 from tests.support.fakeapi.faults import WRITES, Fault
 from tests.support.fakeapi.store import Refusal, Selector, Store
@@ -294,7 +294,7 @@ class MemoryClient(ApiClient):
     ) -> bytes:
         """See :meth:`ApiClient.request`."""
         query = {name: str(value) for name, value in (params or {}).items()}
-        with connection_trouble():
+        with connection_errors():
             async with asyncio.timeout(timeout_seconds):
                 await self._connect()
                 if method in WRITES:
@@ -308,7 +308,7 @@ class MemoryClient(ApiClient):
                     await self._plug.pass_trap(path)
                 status, content, headers = await answer
         if status >= 300:
-            raise from_answer(status, content, headers)
+            raise error_of_answer(status, content, headers)
         return content
 
     async def stream(
@@ -321,7 +321,7 @@ class MemoryClient(ApiClient):
     ) -> AsyncGenerator[bytes]:
         """See :meth:`ApiClient.stream`."""
         query = {name: str(value) for name, value in (params or {}).items()}
-        with connection_trouble():
+        with connection_errors():
             await self._connect()
             with self._server.watch(path, query) as stream:
                 on_open()

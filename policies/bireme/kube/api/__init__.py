@@ -1,9 +1,9 @@
-"""The kinds of ``bireme.dev/v1alpha1`` as pydantic models: the one source of the CRDs.
+"""The kinds of ``bireme.dev/v1alpha1`` as pydantic models, from which the CRDs are generated.
 
-Field docstrings become ``kubectl explain``, limits become schema limits, and rules that span
-fields stand beside their model as CEL (:class:`~bireme.kube.api.base.Rule`). The API server
-enforces them; reading an object back, pass ``extra="ignore"`` to ``model_validate`` so that a
-newer CRD with more fields does not stop an older operator.
+Field docstrings become ``kubectl explain``, limits become schema limits, and rules across fields
+become CEL (:class:`~bireme.kube.api.base.Rule`). The API server enforces them all. To read an
+object back, pass ``extra="ignore"`` to ``model_validate``: then a newer CRD with more fields does
+not stop an older operator.
 """
 
 from bireme.kube.api.base import Condition

@@ -1,7 +1,11 @@
-"""What every API model shares: camelCase on the wire, unknown fields refused, CEL rules beside it.
+"""Base of the API models: the model class, CEL rules, bounded field types, common parts.
 
-A rule is data. Its message is a template whose ``{...}`` parts are CEL expressions, so a refusal
-can name the values that clash; the API server adds the path of the field itself.
+A model is camelCase on the wire and refuses unknown fields. A :class:`Rule` is a validation in CEL
+that the API server runs; its message is a template whose ``{...}`` parts are CEL expressions, so
+that it can name the values that clash. The API server adds the path of the field.
+
+Every string, list and map of the API has a bound, here or at its field. Without bounds the API
+server refuses the CRD (CEL's cost estimate is too high), and one object could fill its store.
 """
 
 import json
@@ -42,12 +46,12 @@ class ApiModel(BaseModel):
     )
 
     def to_manifest(self) -> dict[str, Any]:
-        """The JSON form for the API server: camelCase, absent instead of null."""
+        """Return the JSON form for the API server: camelCase, absent instead of null."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @classmethod
     def read(cls, spec: Mapping[str, Any]) -> tuple[Self | None, str]:
-        """The model of a ``spec`` off the wire and "", or None and what is wrong with it."""
+        """Return the model of a ``spec`` off the wire and "", or None and what is wrong with it."""
         try:
             return cls.model_validate(spec, extra="ignore"), ""
         except ValidationError as error:
@@ -71,18 +75,18 @@ class Rule:
     """Path of the field to blame, from the model the rule is attached to: ``.spec.queue``."""
 
     def to_schema(self) -> dict[str, str]:
-        """The entry of ``x-kubernetes-validations``."""
+        """Return the entry of ``x-kubernetes-validations``."""
         schema = {"rule": self.expression, "messageExpression": _message_expression(self.message)}
         return schema if self.field is None else {**schema, "fieldPath": self.field}
 
 
 def checked_by(*rules: Rule) -> dict[str, Any]:
-    """The schema addition that attaches ``rules``, for a model's or a field's JSON schema."""
+    """Return the schema addition that attaches ``rules`` to a model or a field."""
     return {"x-kubernetes-validations": [rule.to_schema() for rule in rules]}
 
 
 def kept(field: str, old: str, new: str) -> str:
-    """CEL: an optional field is absent from both, or equal in both."""
+    """Return CEL: an optional field is absent from both, or equal in both."""
     return (
         f"has({old}.{field}) == has({new}.{field})"
         f" && (!has({new}.{field}) || {old}.{field} == {new}.{field})"
@@ -90,7 +94,7 @@ def kept(field: str, old: str, new: str) -> str:
 
 
 def changed(field: str) -> str:
-    """How a message begins that refuses another value of an optional field of the spec."""
+    """Return the beginning of a message that refuses a change of an optional spec field."""
     before, after = (
         f"{{has({side}.spec.{field}) ? string({side}.spec.{field}) : '(absent)'}}"
         for side in ("oldSelf", "self")
@@ -99,16 +103,13 @@ def changed(field: str) -> str:
 
 
 def _message_expression(template: str) -> str:
-    """CEL that fills the template; ``format`` has a bounded cost estimate, ``+`` has none."""
+    """Return CEL that fills the template; unlike ``+``, ``format`` has a bounded cost."""
     texts = re.split(r"\{(.*?)\}", template)
     literal = json.dumps("%s".join(text.replace("%", "%%") for text in texts[::2]))
     return f"{literal}.format([{', '.join(texts[1::2])}])"
 
 
-# Field types with the limits Kubernetes puts on them: names, label keys, quantities, times.
-#
-# Every string, list and map of the API is bounded here or at its field: without bounds CEL's cost
-# estimate refuses a CRD, and one object could fill the store.
+# --- field types, with the limits that Kubernetes puts on them -----------------------------------
 
 DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_LABEL_FROM_LETTER: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -208,11 +209,11 @@ ResourceMap = Annotated[
 """Resource name to quantity, as in a pod's ``resources.requests``; at most 32 resources."""
 
 
-# The parts every Bireme resource has: apiVersion, kind, metadata, conditions.
+# --- the parts of every resource: apiVersion, kind, metadata, conditions --------------------------
 
 
 def keyed_by(key: str) -> dict[str, Any]:
-    """The schema addition that makes a list a map with unique ``key``, merged entry by entry."""
+    """Return the schema addition that makes a list a map by unique ``key``, merged by entry."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 

@@ -1,8 +1,8 @@
-"""NodePoolScaler: how many nodes a pool should have tomorrow, and who may make it so.
+"""NodePoolScaler: how many nodes a pool should have, from its history and what waits now.
 
-Cluster scoped and written by administrators. Three write its status: the operator what it counts
-and does, the nightly job (`bireme forecast-pools`) the forecast, each its own fields. A forecast
-is a floor and nothing more: it never removes a node.
+Cluster scoped and written by administrators. Two programs write the status, each its own fields:
+the operator what it counts and does, the nightly job (`bireme forecast-pools`) the forecast. A
+forecast is only a floor: it never removes a node.
 """
 
 import math
@@ -91,7 +91,7 @@ def history_of(status: Mapping[str, Any]) -> PoolHistory:
 def _joined(
     days: Mapping[float, tuple[FloatArray, FloatArray]], notes: tuple[str, ...]
 ) -> PoolHistory:
-    """All days in one line, from the oldest that counts to the last hour written down."""
+    """Join all days to one series, from the oldest that counts to the last recorded hour."""
     last = max(days)
     first = min(day for day in days if day >= oldest_hour(last))
     hours = int((last - first) // HOUR) + max(map(len, days[last]))
@@ -238,10 +238,10 @@ class NodePoolScalerSpec(ApiModel):
 
     node_selector: PoolSelector
     scale_target_ref: ScaleTarget | None = None
-    """What is asked for nodes. The operator must be allowed get and patch on its scale."""
+    """The object that is scaled. The operator must be allowed get and patch on its scale."""
     mode: Literal["ForecastOnly", "Apply"] = "ForecastOnly"
-    """ForecastOnly says what it would do and writes nothing. Apply raises the target's replicas to
-    the floor, and lowers them only as scaleIn allows."""
+    """ForecastOnly reports what it would do and writes nothing. Apply raises the target's replicas
+    to the floor, and lowers them only as scaleIn allows."""
     min: Nodes = 0
     """The floor is never lower."""
     max: Annotated[int, Field(ge=1, le=MOST_NODES)]
@@ -291,7 +291,7 @@ class ForecastHour(ApiModel):
 
 
 class ForecastModel(ApiModel):
-    """What made the forecast, and how well it has done."""
+    """The model that made the forecast, and how well it has done."""
 
     name: Annotated[str, Field(max_length=64)]
     skill: float | None = None
@@ -299,24 +299,24 @@ class ForecastModel(ApiModel):
     accuracy: float | None = None
     """1 - WAPE on the latest days, 1 at best."""
     why: Message = ""
-    """Why this model and no other."""
+    """Why this model was chosen."""
 
 
 class NodePoolScalerStatus(ApiModel):
-    """What the operator and the nightly job say about the pool."""
+    """The state of the pool, written by the operator and the nightly job."""
 
     observed_generation: Count | None = None
-    """The spec that the operator's part speaks of."""
+    """The generation of the spec that the operator's part describes."""
     nodes: Count | None = None
     """Nodes of the pool that are ready."""
     needed: Count | None = None
-    """Nodes that hold a replica of a gang, or will by a plan."""
+    """Nodes that hold a replica of a gang, or will by its plan."""
     floor: Count | None = None
-    """The fewest nodes it should have now."""
+    """The fewest nodes the pool should have now."""
     replicas: Count | None = None
-    """What the target asks for."""
+    """Replicas of the scale target."""
     why: Message | None = None
-    """Why that floor, and what becomes of it."""
+    """Why the floor is what it is, and what is done about it."""
     history: RecordedHistory | None = None
     forecast: tuple[ForecastHour, ...] = Field(default=(), max_length=FORECAST_HOURS)
     forecast_time: Timestamp | None = None

@@ -1,8 +1,8 @@
-"""PodGroup: pods that start together or not at all, and the plan that says where.
+"""PodGroup: pods that start together or not at all, and the plan of where they go.
 
-Its spec has Volcano's shape. Bireme makes one for every TrainingJob; for pods of other
-controllers (Jobs, StatefulSets, Kubeflow) users make their own, and the pods join by label and
-scheduling gate. The plan in its status is the truth that the extender checks every pod against.
+The spec has the shape of Volcano's. Bireme creates one for every TrainingJob; for pods of other
+controllers (Jobs, StatefulSets, Kubeflow) users create their own, and the pods join by label and
+scheduling gate. The extender checks every pod against the plan in the status.
 """
 
 import re
@@ -45,7 +45,7 @@ _TASK_NAMED: Final = (
 
 
 class PodGroupSpec(ApiModel):
-    """How many pods form the gang, and how it is ordered."""
+    """The size of the gang, and how it is ordered."""
 
     model_config = ConfigDict(
         json_schema_extra=checked_by(
@@ -73,7 +73,7 @@ class PodGroupSpec(ApiModel):
     priority_class_name: DnsSubdomain | None = None
     """A stock PriorityClass; its value is the gang's part of the combined priority."""
     min_resources: ResourceMap = Field(default={})
-    """What the gang needs in total, where it should be known before its pods exist."""
+    """What the gang needs in total, to be known before its pods exist."""
 
 
 class PlannedTask(ApiModel):
@@ -100,7 +100,7 @@ class NodePlacement(ApiModel):
 
 
 class Plan(ApiModel):
-    """Where every member of the gang goes. Written whole, by the leading operator only."""
+    """The node of every member of the gang. Written as a whole, by the leading operator only."""
 
     epoch: Count
     """Lease transitions of the leader that admitted the gang."""
@@ -122,7 +122,7 @@ class Plan(ApiModel):
 
 
 class PodGroupStatus(ApiModel):
-    """What the operator says about the gang."""
+    """The state of the gang, written by the operator."""
 
     phase: PodGroupPhase | None = None
     reason: Reason | None = None
@@ -171,18 +171,16 @@ class PodGroup(Resource):
     status: PodGroupStatus | None = None
 
 
-# Replica indices as compact text: ``(0, 1, 2, 3, 7)`` is ``"0-3,7"``.
-#
-# A plan names every replica it places; ranges keep the plan of 10 000 replicas far below the size
-# an object may have.
-
+# Replica indices are written as ranges, ``(0, 1, 2, 3, 7)`` as ``"0-3,7"``, which keeps the plan of
+# 10 000 replicas far below the largest object that the API server stores.
 _RANGE: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 def compress(indices: Iterable[int]) -> str:
-    """Text of the given indices, sorted; ``""`` for none.
+    """Return the indices as text, sorted; ``""`` for none.
 
-    Raises :class:`ValueError` for duplicates and indices outside 0..9999.
+    Raises:
+        ValueError: an index is given twice, or is outside 0..9999.
     """
     ordered = sorted(indices)
     if ordered and not 0 <= ordered[0] <= ordered[-1] < MAX_REPLICAS:
@@ -199,10 +197,13 @@ def compress(indices: Iterable[int]) -> str:
 
 
 def expand(text: str) -> tuple[int, ...]:
-    """Indices of a text that :func:`compress` wrote, ascending.
+    """Return the indices of a text that :func:`compress` wrote, ascending.
 
-    Raises :class:`ValueError` for anything else: other forms, descending or overlapping ranges,
-    indices above 9999. The work is bounded whatever the text says.
+    The work is bounded for any text.
+
+    Raises:
+        ValueError: the text has another form, descending or overlapping ranges, or an index above
+            9999.
     """
     indices: list[int] = []
     for part in text.split(",") if text else ():

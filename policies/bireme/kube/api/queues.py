@@ -1,8 +1,8 @@
-"""Queue: where jobs wait, who may use it, how much it may hold, how much its users count.
+"""Queue: where jobs wait, which namespaces may use it, its limits and its priority.
 
 Queues are cluster scoped and written by administrators: a tenant chooses a queue but cannot
-raise its own weight. They form a tree by ``parent``; :mod:`bireme.core.queue_tree` says what
-follows from it.
+raise its own weight. They form a tree by ``parent``; :mod:`bireme.core.queue_tree` describes how
+limits and guarantees work in it.
 """
 
 from typing import Annotated, Final, Literal
@@ -48,7 +48,7 @@ class LabelSelector(ApiModel):
     match_expressions: tuple[SelectorRequirement, ...] = Field(default=(), max_length=32)
 
     def selects(self, labels: dict[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             _holds(requirement, labels) for requirement in self.match_expressions
         )
@@ -76,7 +76,7 @@ _ABOVE_LIMIT: Final = (
 
 
 class QueueSpec(ApiModel):
-    """Limits and standing of a queue."""
+    """Limits and priority of a queue."""
 
     model_config = ConfigDict(
         json_schema_extra=checked_by(
@@ -112,7 +112,7 @@ class QueueSpec(ApiModel):
 
 
 class QueueStatus(ApiModel):
-    """What the operator says about the queue."""
+    """The state of the queue, written by the operator."""
 
     admitted: Count | None = None
     """Gangs that hold resources."""

@@ -1,7 +1,7 @@
-"""SchedulingPolicy: what decides in place of the operator's settings, or beside them as a shadow.
+"""SchedulingPolicy: the policy that decides instead of the operator's settings, or as a shadow.
 
 Cluster scoped and written by administrators. Of several in stage Active the oldest counts. The
-rails hold whatever it names; a checkpoint that cannot be used changes nothing but its own status.
+guardrails hold for every policy; a checkpoint that cannot be used changes only its own status.
 """
 
 from typing import Annotated, Final, Literal
@@ -82,7 +82,7 @@ class ShadowStatus(ApiModel):
 
 
 class SchedulingPolicyStatus(ApiModel):
-    """What the operator says about the policy."""
+    """The state of the policy, written by the operator."""
 
     conditions: Conditions = ()
     """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
@@ -96,7 +96,7 @@ class SchedulingPolicyStatus(ApiModel):
     shadow: ShadowStatus | None = None
     """Of a policy in stage Shadow."""
     observed_generation: Count | None = None
-    """The spec that the status speaks of."""
+    """The generation of the spec that the status describes."""
 
 
 class SchedulingPolicy(Resource):

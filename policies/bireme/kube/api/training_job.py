@@ -1,8 +1,11 @@
-"""TrainingJob: one distributed training run, its tasks, and how it is to be scheduled.
+"""TrainingJob: one distributed training run, its tasks, and how it is scheduled.
 
 A task is a group of equal replicas with a role. The replicas of all tasks form one gang: at
 least ``minAvailable`` of them run, or none does. A waiting job has no pods; once it is admitted
 (phases Starting, Running, Restarting) the shape of the gang is fixed until it is suspended.
+
+The status is written by the operator alone. No decision depends on it, apart from counters and
+times of the past and the progress that the job has reported; the rest can be recomputed.
 """
 
 from typing import Annotated, Final, Literal
@@ -36,7 +39,7 @@ from bireme.kube.api.base import (
     keyed_by,
 )
 
-# What a TrainingJob has told about its training, in its status.
+# --- status -------------------------------------------------------------------------------------
 
 MOST_SPEEDS: Final = 8
 MOST_LOSSES: Final = 16
@@ -46,38 +49,38 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SpeedSeen(ApiModel):
-    """How fast the job trained at one size."""
+    """Training speed at one size of the gang."""
 
     replicas: Count
     steps_per_second: NotNegative
 
 
 class LossSeen(ApiModel):
-    """The training loss after so many steps."""
+    """The training loss at one step."""
 
     step: NotNegative
     loss: Number
 
 
 class ProgressStatus(ApiModel):
-    """What the job itself has told, as far as it can be believed."""
+    """The progress that the job itself has reported, clipped to what is plausible."""
 
     reported_time: Timestamp
-    """When the last report came."""
+    """When the last report arrived."""
     percentage: float | None = Field(default=None, ge=0, le=100)
-    """How much of the training is done."""
+    """How much of the training is done, in percent."""
     remaining_seconds: NotNegative | None = None
-    """How long the job said it still runs, at that time."""
+    """The remaining run time by the last report."""
     step: NotNegative | None = None
     total_steps: NotNegative | None = None
     loss: Number | None = None
     worst_loss: Number | None = None
-    """The largest loss it ever told."""
+    """The largest loss ever reported."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
     accuracy_gain: float | None = Field(default=None, ge=-1, le=1)
-    """What the last accuracy written here added to the one before."""
+    """The difference of the last accuracy to the one before."""
     first_expected_seconds: NotNegative | None = None
-    """How long the job was to run in all, by its first report that told."""
+    """The total run time by the first report that had one."""
     speeds: tuple[SpeedSeen, ...] = Field(
         default=(), max_length=MOST_SPEEDS, json_schema_extra=keyed_by("replicas")
     )
@@ -85,11 +88,6 @@ class ProgressStatus(ApiModel):
     losses: tuple[LossSeen, ...] = Field(default=(), max_length=MOST_LOSSES)
     """The loss over the steps, thinned."""
 
-
-# The status of a TrainingJob: its whole story, readable with ``kubectl get`` and ``describe``.
-#
-# Written by the operator alone. Nothing here is needed to decide: it can be recomputed from the
-# cluster, apart from the counters and times of what has already happened.
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
@@ -105,7 +103,7 @@ class PriorityFactor(ApiModel):
 
 
 class Priority(ApiModel):
-    """The priority the job was ordered by, and where it comes from."""
+    """The priority the job was ordered by, and its factors."""
 
     score: float
     factors: tuple[PriorityFactor, ...] = Field(
@@ -114,7 +112,7 @@ class Priority(ApiModel):
 
 
 class TaskStatus(ApiModel):
-    """How many replicas of a task have come how far."""
+    """Number of replicas of a task by state."""
 
     name: TaskName
     replicas: Count = 0
@@ -127,35 +125,35 @@ class TaskStatus(ApiModel):
 
 
 class PlacementSummary(ApiModel):
-    """Where the gang sits; the exact nodes are in the plan of its PodGroup."""
+    """Summary of the placement; the exact nodes are in the plan of the PodGroup."""
 
     level: str = Field(default="", max_length=317)
     """The smallest topology level that holds the whole gang, such as node or rack."""
     domain: str = Field(default="", max_length=253)
     """The value of that level, such as the name of the rack."""
     nodes: Count = 0
-    """How many nodes carry replicas."""
+    """Number of nodes that hold replicas."""
     summary: str = Field(default="", max_length=1024)
     """The placement in one line."""
 
 
 class EstimatedStart(ApiModel):
-    """When a job that places are kept for should start, as things stand.
+    """The expected start of a job that has a reservation.
 
-    With ``coveragePercent`` a range learned from how earlier starts came; without it, what those
-    that run there say of themselves.
+    With ``coveragePercent`` it is a range learned from the errors of earlier estimates; without, it
+    follows from the estimated ends of the gangs that run there.
     """
 
     earliest: Timestamp
-    """Without coveragePercent, when enough of those that run there are expected to have ended."""
+    """Without coveragePercent, when enough of the gangs that run there should have ended."""
     latest: Timestamp | None = None
-    """Without coveragePercent, when all of them are; absent when one does not say for how long."""
+    """Without coveragePercent, when all of them are; absent when one of them has no estimate."""
     coverage_percent: int | None = Field(default=None, ge=1, le=99)
-    """Of 100 such ranges so many hold the start; absent while too few jobs have started to tell."""
+    """This many of 100 such ranges contain the start; absent until enough jobs have started."""
 
 
 class TrainingJobStatus(ApiModel):
-    """What the operator says about the job."""
+    """The state of the job, written by the operator."""
 
     phase: Phase | None = None
     reason: Reason | None = None
@@ -169,7 +167,7 @@ class TrainingJobStatus(ApiModel):
     queue_position: Count | None = None
     """1 is the next gang to be admitted, over all queues; absent when it is not waiting."""
     estimated_start: EstimatedStart | None = None
-    """When it should start; absent when no places are kept for it, or when nobody can say."""
+    """When it should start; absent without a reservation or without an estimate."""
     priority: Priority | None = None
     tasks: tuple[TaskStatus, ...] = Field(
         default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
@@ -177,10 +175,10 @@ class TrainingJobStatus(ApiModel):
     ready: str | None = Field(default=None, max_length=32)
     """Ready replicas of wanted ones: 3/4."""
     gpus: Count | None = None
-    """What the gang asks for in total of nvidia.com/gpu; other devices are not counted here."""
+    """GPUs (nvidia.com/gpu) that the gang requests in total; other devices do not count here."""
     placement: PlacementSummary | None = None
     progress: ProgressStatus | None = None
-    """What the job has told about its training; a claim, never counted on beyond a factor."""
+    """What the job has reported about its training; scheduling trusts it within bounds only."""
     attempt: Count | None = None
     """How often the gang was started again; 0 is the first start."""
     restarts: Count | None = None
@@ -201,16 +199,16 @@ class TrainingJobStatus(ApiModel):
     """Time for which it held its places before it last joined the queue, over all its starts."""
 
 
-# The pod template of a task: any pod spec, of which only what is counted is declared.
-#
-# Everything else is carried through unread, so a pod field newer than Bireme works the day
-# Kubernetes ships it. Whether the whole is a valid pod is asked of the API server by a dry run.
+# --- spec ---------------------------------------------------------------------------------------
 
+# Of a pod template only the fields that are counted are declared. All others pass through unread,
+# so a pod field newer than Bireme works at once; a dry run asks the API server whether the pod is
+# valid.
 _OPEN = ConfigDict(extra="allow")
 
 
 class ContainerResources(ApiModel):
-    """What a container asks for and may use at most."""
+    """Requests and limits of a container."""
 
     model_config = _OPEN
 
@@ -256,14 +254,11 @@ class PodTemplate(ApiModel):
     spec: PodSpec
 
 
-# What happens around the run of a TrainingJob, beside its tasks.
-
-
 class RunPolicy(ApiModel):
     """What happens around the run: retries, time limits, cleaning up, pausing."""
 
     backoff_limit: int = Field(default=3, ge=0, le=100)
-    """How often the gang is restarted after a failure of its own."""
+    """How often the gang is restarted after its own failures."""
     active_deadline_seconds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """The job fails when it has held its places for longer, over all its starts. Time in the queue
     and suspended time do not count."""
