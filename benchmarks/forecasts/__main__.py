@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from benchmarks.forecasts.trials import PAGES, Page, Trial
 from bireme.cli import main as bireme
+from bireme.cli.forecast_report import cells, head
 from bireme.simulator.reports.terminal import duration, markdown_table, share
-from bireme.training.forecasts.report import cells, head
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 DATA: Final = _REPOSITORY.parent / "shared" / "data"

@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.learning.bars import BARS
 from benchmarks.learning.page import page
-from bireme.training.judgement import Judgement
+from bireme.training.evaluation import EvaluationResult
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "results" / "learning"
 
@@ -27,17 +27,17 @@ def main(arguments: Sequence[str]) -> None:
         for file in files
         if not file.endswith(".csv")
     ]
-    judgements = [Judgement.from_json(found) for each in told for found in each["settings"]]
+    results = [EvaluationResult.from_json(found) for each in told for found in each["settings"]]
     FOLDER.mkdir(parents=True, exist_ok=True)
     figures = _figures([Path(file).parent for file in files if file.endswith(".csv")])
     for file, drawing in figures.items():
         (FOLDER / file).write_text(drawing, encoding="utf-8")
-    text = page(name, judgements, [each["command"] for each in told], list(figures))
+    text = page(name, results, [each["command"] for each in told], list(figures))
     (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def _figures(runs: Sequence[Path]) -> dict[str, str]:
-    """How policies were learned, by file name: those of DeepRM's world, or TapFinger's designs."""
+    """How policies were learned, by file name: those of DeepRM's env, or TapFinger's designs."""
     if not runs:
         return {}
     recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]

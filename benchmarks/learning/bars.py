@@ -1,6 +1,7 @@
 """What learned policies are held to, by page: numbers stated before they were trained.
 
-A bar with rivals is on the ratio to the best of them by the same metric; one without, on the value.
+A bar with baselines is on the ratio to the best of them by the same metric, one without is on the
+value.
 The checkpoint is held to it, or another contender that is its own: RLPTO at another beta, say.
 """
 
@@ -15,8 +16,8 @@ from bireme.core.resources import FloatArray
 from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate
 from bireme.training.das import evaluation
-from bireme.training.judgement import Judgement
-from bireme.training.rlpto.evaluation import JUDGED_BETAS
+from bireme.training.evaluation import EvaluationResult
+from bireme.training.rlpto.evaluation import EVALUATED_BETAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class Bar:
     setting: str
     metric: str
     limit: float
-    rivals: tuple[str, ...] = ()
-    among: str = "the best rival"
+    baselines: tuple[str, ...] = ()
+    among: str = "the best baseline"
     """What the one of the ratio is called."""
     own: str = ""
     """Which contender is held to it; empty for the checkpoint."""
@@ -36,11 +37,11 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What became of a bar; ``rival`` is the one of the ratio, empty for a value."""
+    """What became of a bar; ``baseline`` is the one of the ratio, empty for a value."""
 
     bar: Bar
     found: Estimate
-    rival: str
+    baseline: str
 
     @property
     def is_reached(self) -> bool:
@@ -50,21 +51,21 @@ class Reached:
         return self.found.mean >= self.bar.limit
 
 
-def measured(bar: Bar, judgement: Judgement) -> Reached:
+def measured(bar: Bar, result: EvaluationResult) -> Reached:
     """``bar`` against what was found in its setting."""
-    drawn = comparison.draws(len(judgement.runs))
-    own = _values(judgement, bar.own or judgement.checkpoint, bar.metric)
-    if not bar.rivals:
+    drawn = comparison.draws(len(result.runs))
+    own = _values(result, bar.own or result.checkpoint, bar.metric)
+    if not bar.baselines:
         return Reached(bar, _one(comparison.means(own, drawn)), "")
-    tables = {name: _values(judgement, name, bar.metric) for name in bar.rivals}
+    tables = {name: _values(result, name, bar.metric) for name in bar.baselines}
     sign = 1 if bar.is_less_better else -1
     best = min(tables, key=lambda name: sign * float(tables[name].mean()))
     return Reached(bar, _one(comparison.ratios(own, tables[best], drawn)), best)
 
 
-def _values(judgement: Judgement, contender: str, metric: str) -> FloatArray:
+def _values(result: EvaluationResult, contender: str, metric: str) -> FloatArray:
     """Shape (seeds, 1)."""
-    return np.array([[judgement.runs[seed][contender][metric]] for seed in judgement.seeds])
+    return np.array([[result.runs[seed][contender][metric]] for seed in result.seeds])
 
 
 def _one(found: list[Estimate | None]) -> Estimate:
@@ -79,10 +80,10 @@ _DAS_RIVALS: Final = (*evaluation.PAPERS_RULES, *_DL2)
 _DAS_RULES: Final = (*evaluation.RULES, *_DL2)
 _DAS: Final = {"small": (0.90, 0.987), "medium": (0.97, 0.982), "large": (0.99, 0.987)}
 _DAS_GROUPS: Final = (
-    (_DAS_RIVALS, "the best of the slides' rivals", None),
+    (_DAS_RIVALS, "the best of the slides' baselines", None),
     (_DAS_RULES, "the best of all rules of Bireme", None),
-    (("best-site",), "its teacher, not told of finished runs,", (1.0, 1.0)),
-    (("best-site-told",), "its teacher, told of them,", (1.0, 1.0)),
+    (("best-site",), "its expert, not told of finished runs,", (1.0, 1.0)),
+    (("best-site-told",), "its expert, told of them,", (1.0, 1.0)),
 )
 
 _A2C: Final = {"rate-0.7": 3.2, "rate-0.9": 4.15}
@@ -112,17 +113,17 @@ _RLPTO_BETAS: Final = {
 
 def _rlpto() -> Iterator[Bar]:
     for table in _RLPTO_TABLES:
-        for rival, beta in _RLPTO_BETAS.items():
+        for baseline, beta in _RLPTO_BETAS.items():
             own = f"rlpto-{beta}"
-            yield Bar(table, "total_seconds", 1.0, (rival,), rival, own)
-            yield Bar(table, "mean_accuracy", 1.0, (rival,), rival, own, is_less_better=False)
-        for less, more in pairwise(JUDGED_BETAS):
+            yield Bar(table, "total_seconds", 1.0, (baseline,), baseline, own)
+            yield Bar(table, "mean_accuracy", 1.0, (baseline,), baseline, own, is_less_better=False)
+        for less, more in pairwise(EVALUATED_BETAS):
             for metric in ("total_seconds", "mean_accuracy"):
-                rival = f"rlpto-{less}"
-                yield Bar(table, metric, 1.0, (rival,), "the next smaller beta", f"rlpto-{more}")
+                baseline = f"rlpto-{less}"
+                yield Bar(table, metric, 1.0, (baseline,), "the next smaller beta", f"rlpto-{more}")
     for mix in _RLPTO_MIXES:
-        for rivals, among in ((tuple(_RLPTO_BETAS), "the best baseline"), (_RULE, "the rule")):
-            yield Bar(mix, "mean_reward", 1.0, rivals, among, is_less_better=False)
+        for baselines, among in ((tuple(_RLPTO_BETAS), "the best baseline"), (_RULE, "the rule")):
+            yield Bar(mix, "mean_reward", 1.0, baselines, among, is_less_better=False)
 
 
 _TAPFINGER: Final = {
@@ -145,9 +146,9 @@ def _tapfinger() -> Iterator[Bar]:
     yield Bar("pointer", metric, 1.03, ("sjf",), "shortest first")
     for setting in _TAPFINGER_MIN:
         yield Bar(setting, metric, 0.98, ("min",), "Min")
-    for rival, among in _TAPFINGER_RULES:
+    for baseline, among in _TAPFINGER_RULES:
         for setting in _TAPFINGER:
-            yield Bar(setting, metric, 1.0, (rival,), among)
+            yield Bar(setting, metric, 1.0, (baseline,), among)
 
 
 BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
@@ -166,8 +167,8 @@ BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
         for metric, limit in (("mean_jct_minutes", 0.9), ("p99_wait_minutes", 1.0))
     ),
     "das": tuple(
-        Bar(setting, metric, limit, rivals, among)
-        for rivals, among, least in _DAS_GROUPS
+        Bar(setting, metric, limit, baselines, among)
+        for baselines, among, least in _DAS_GROUPS
         for setting, limits in _DAS.items()
         for metric, limit in zip(
             ("mean_jct_minutes", "mean_fee_dollars"), least or limits, strict=True
@@ -176,10 +177,10 @@ BARS: Final[Mapping[str, tuple[Bar, ...]]] = {
     "rlpto": tuple(_rlpto()),
     "tapfinger": tuple(_tapfinger()),
 }
-"""By page. A2cScheduler, whose tables are lost: what a first program for its world reached. DAS:
-the ratios of the slides' table 1, to the best of the slides' rivals, and, which the slides do not
-ask for, to the best of all rules; and no worse than what it started from. RLPTO: as its tables II
-and III and figure 11 have it, at some beta better than each baseline in both measures, at each
+"""By page. A2cScheduler, whose tables are lost: what a first program for its env reached. DAS:
+the ratios of the slides' table 1, to the best of the slides' baselines, and, which the slides do
+not ask for, to the best of all rules; and no worse than what it started from. RLPTO: as its tables
+II and III and figure 11 have it, at some beta better than each baseline in both measures, at each
 larger beta quicker and less accurate, and most points in every mix; also than the simple rule.
-TapFinger: below what rules reach in its synthetic worlds, on the trace below the paper's figures
+TapFinger: below what rules reach in its synthetic envs, on the trace below the paper's figures
 and Min; and no worse than the rules."""

@@ -1,7 +1,7 @@
 """How A2cScheduler came to what it can: the figure of its paper (Liang et al., 2020, figure 3).
 
 Rewards, slowdown, completion and waiting time at an arrival rate of 0.7 over the decisions taken,
-from the ``curves.csv`` of a run; the rules on the same validation worlds as straight lines.
+from the ``curves.csv`` of a run; the rules on the same validation envs as straight lines.
 """
 
 import csv
@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bireme.core.resources import FloatArray
-from bireme.training.deeprm.baselines import carry_out, rules
-from bireme.training.deeprm.coaching import FIRST_SEED, RATE
-from bireme.training.deeprm.environment import DeepRmWorld, Setting, measure
+from bireme.training.deeprm.baselines import rules, run_rule
+from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, measure
+from bireme.training.deeprm.evaluation import RATE, VALIDATION_SEED
 from bireme.training.deeprm.recipe import DeepRmRecipe
 from bireme.training.recipes import load_recipe
 
@@ -41,7 +41,7 @@ def drawn(curves: Path, name: str) -> str:
     if not isinstance(recipe, DeepRmRecipe):
         raise ValueError(f"{curves} is of recipe {name!r}; draw those of a2c and a2c-cnn")
     rows = list(csv.DictReader(curves.read_text(encoding="utf-8").splitlines()))
-    levels = _rules(recipe.setting.queue_slots)
+    levels = _rules(recipe.config.queue_slots)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.4, 5.0), layout="constrained")
         figure.suptitle(f"{name}, validated at an arrival rate of {RATE:g}")
@@ -76,12 +76,12 @@ def _running_mean(values: FloatArray, width: int) -> FloatArray:
 
 
 def _rules(queue_slots: int) -> dict[str, dict[str, float]]:
-    """The measures of the rules on the validation worlds, under the names of the curves."""
-    world = DeepRmWorld(_WORLDS, Setting(rates=(RATE,), queue_slots=queue_slots))
+    """The measures of the rules on the validation envs, under the names of the curves."""
+    env = DeepRmEnv(_WORLDS, DeepRmEnvConfig(rates=(RATE,), queue_slots=queue_slots))
     levels = {}
     for name, rule in rules(0).items():
-        world.reset(range(FIRST_SEED, FIRST_SEED + _WORLDS))
-        found = measure(carry_out(world, rule))
+        env.reset(range(VALIDATION_SEED, VALIDATION_SEED + _WORLDS))
+        found = measure(run_rule(env, rule))
         levels[name] = {
             "validation_slowdown": float(found.slowdown.mean()),
             "validation_completion_steps": float(found.completion_steps.mean()),

@@ -1,6 +1,6 @@
 """How TapFinger and its ablations came to what they can (Li et al., figures 8, 13 and 14).
 
-Mean completion times on the validation worlds over the decisions taken, first while the rule was
+Mean completion times on the validation envs over the decisions taken, first while the rule was
 copied, then while agents improved, from the ``curves.csv`` of a run of each.
 """
 

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.learning.bars import BARS, Reached, measured
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports.terminal import markdown_table, number
-from bireme.training.judgement import Judgement
+from bireme.training.evaluation import EvaluationResult
 from bireme.training.recipes import Results
 
 _PROSE: Final = Path(__file__).parent / "prose"
@@ -21,27 +21,27 @@ _ASIDE: Final = ("--json", "--markdown", "--jobs")
 
 def page(
     name: str,
-    judgements: Sequence[Judgement],
+    results: Sequence[EvaluationResult],
     commands: Sequence[str],
     figures: Sequence[str] = (),
 ) -> str:
-    """The page called ``name``; the first judgement of a setting is held to its bars.
+    """The page called ``name``; the first result of a setting is held to its bars.
 
     Judgements that differ in their contenders alone become one (:func:`joined`). The file
     ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and why; and
     what was measured.
     """
     opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
-    judgements = joined(judgements)
-    held: dict[str, Judgement] = {}
-    for judgement in judgements:
-        held.setdefault(judgement.setting, judgement)
+    results = joined(results)
+    held: dict[str, EvaluationResult] = {}
+    for result in results:
+        held.setdefault(result.setting, result)
     reached = [measured(bar, held[bar.setting]) for bar in BARS[name] if bar.setting in held]
     lines = [opening.strip(), "", *_bars(reached), ""]
     for figure in figures:
         lines += [f"![{Path(figure).stem.replace('-', ' ')}]({figure})", ""]
-    for judgement in judgements:
-        lines += [f"## {_title(judgement)}", "", *markdown_table(*judgement.cells()), ""]
+    for result in results:
+        lines += [f"## {_title(result)}", "", *markdown_table(*result.table()), ""]
     lines += ["## What was measured", "", method.strip(), "", "Commands:", ""]
     told = dict.fromkeys(map(_measuring, commands))
     return "\n".join([*lines, "```sh", *told, "```"]) + "\n"
@@ -59,29 +59,29 @@ def _measuring(command: str) -> str:
     return shlex.join(kept)
 
 
-def joined(judgements: Sequence[Judgement]) -> list[Judgement]:
-    """One judgement per setting and options, with the contenders of all, where seeds are equal.
+def joined(results: Sequence[EvaluationResult]) -> list[EvaluationResult]:
+    """One result per setting and options, with the contenders of all, where seeds are equal.
 
-    Rivals do not change with the checkpoint beside them, so they may be judged apart. The first
-    judgement's checkpoint stays, those of later ones are left out.
+    Baselines do not change with the checkpoint beside them, so they may be judged apart. The first
+    result's checkpoint stays, those of later ones are left out.
     """
-    found: dict[object, Judgement] = {}
-    for each in judgements:
+    found: dict[object, EvaluationResult] = {}
+    for each in results:
         how = {key: value for key, value in each.options.items() if key not in _CONTENDERS}
         key = (each.recipe, each.setting, tuple(sorted(how.items())), each.seeds)
         first = found.setdefault(key, replace(each, options=how))
-        runs = {seed: {**_rivals(each, seed), **first.runs[seed]} for seed in each.seeds}
+        runs = {seed: {**_baselines(each, seed), **first.runs[seed]} for seed in each.seeds}
         found[key] = replace(first, runs=runs)
     return list(found.values())
 
 
-def _rivals(judgement: Judgement, seed: int) -> Results:
-    results = judgement.runs[seed]
-    return {name: row for name, row in results.items() if name != judgement.checkpoint}
+def _baselines(result: EvaluationResult, seed: int) -> Results:
+    results = result.runs[seed]
+    return {name: row for name, row in results.items() if name != result.checkpoint}
 
 
 def _bars(reached: Sequence[Reached]) -> Iterator[str]:
-    head = ("setting", "metric", "rival", "value", "95 % interval", "bar", "reached")
+    head = ("setting", "metric", "baseline", "value", "95 % interval", "bar", "reached")
     yield from markdown_table(head, [_cells(each) for each in reached])
 
 
@@ -91,8 +91,8 @@ def _cells(each: Reached) -> list[str]:
     metric = f"{bar.own}: {metric}" if bar.own else metric
     return [
         bar.setting,
-        f"{metric}, ratio to {bar.among}" if each.rival else metric,
-        each.rival,
+        f"{metric}, ratio to {bar.among}" if each.baseline else metric,
+        each.baseline,
         number(each.found.mean),
         _interval(each.found),
         f"{'<=' if bar.is_less_better else '>='} {bar.limit}",
@@ -106,7 +106,7 @@ def _interval(found: Estimate) -> str:
     return f"[{number(found.low)}, {number(found.high)}]"
 
 
-def _title(judgement: Judgement) -> str:
-    options = ", ".join(f"{key} {value}" for key, value in judgement.options.items())
+def _title(result: EvaluationResult) -> str:
+    options = ", ".join(f"{key} {value}" for key, value in result.options.items())
     extra = f" ({options})" if options else ""
-    return f"{judgement.setting.capitalize()}{extra}: means over {len(judgement.runs)} seeds"
+    return f"{result.setting.capitalize()}{extra}: means over {len(result.runs)} seeds"

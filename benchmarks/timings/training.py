@@ -2,7 +2,7 @@
 
 Both train ``a2c`` for the same time on this machine, each with the same seeds; two processes are
 started by torchrun, and only one core each is theirs. The curve is the slowdown in the validation
-worlds at rate 0.7, which do not change from run to run, over the time since the start.
+envs at rate 0.7, which do not change from run to run, over the time since the start.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def measure_training(run: Run) -> Result:
 
 
 _NOTE: Final = (
-    "Left two processes, right one. Each process has as many worlds as the one alone, so two see "
+    "Left two processes, right one. Each process has as many envs as the one alone, so two see "
     "twice as many samples per update."
 )
 

@@ -19,7 +19,7 @@ from tests.support.operator_term.term import (
     until,
 )
 from tests.support.scenario.manifests import documents
-from tests.support.toys.recipe import UPDATES, WORLDS
+from tests.support.toys.recipe import ENVS, UPDATES
 from tools.controlplane.ports import free_ports
 
 RECIPE = "tests.support.toys.recipe:EchoRecipe"
@@ -65,7 +65,7 @@ async def test_replicas_of_the_training_example_start_as_a_gang_and_train_togeth
     train(both, tmp_path, {"/runs/a2c": str(tmp_path / "run"), "a2c": RECIPE})
     with (tmp_path / "run" / "curves.csv").open(newline="") as lines:
         steps = [int(row["step"]) for row in csv.DictReader(lines)]
-    assert steps[-1] == 2 * 2 * WORLDS * UPDATES
+    assert steps[-1] == 2 * 2 * ENVS * UPDATES
 
 
 async def test_shares_of_a_comparison_are_jobs_of_their_own(api: FakeApi, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several processes train one policy: equal weights, other worlds, one folder."""
+"""Several processes train one policy: equal weights, other envs, one folder."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from bireme.onnx.checkpoints import read_card
 from bireme.training.distributed import average, average_gradients, least, process_seed, rank
-from tests.support.toys.recipe import UPDATES, WORLDS
+from tests.support.toys.recipe import ENVS, UPDATES
 
 ROOT = Path(__file__).parents[2]
 RECIPE = "tests.support.toys.recipe:EchoRecipe"
@@ -65,7 +65,7 @@ def test_curves_and_checkpoint_exist_once_and_count_the_samples_of_both(
     assert said.count("trained ") == 1
     with (folder / "run/curves.csv").open(newline="") as lines:
         steps = [int(row["step"]) for row in csv.DictReader(lines)]
-    assert steps == [2 * 2 * WORLDS * n for n in range(1, UPDATES + 1)]
+    assert steps == [2 * 2 * ENVS * n for n in range(1, UPDATES + 1)]
     assert sorted(path.name for path in (folder / "run").iterdir()) == [
         "checkpoint",
         "curves.csv",

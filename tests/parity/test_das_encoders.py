@@ -20,9 +20,17 @@ from bireme.onnx.sessions import Array
 from bireme.rl.encoders.das import DasJobs, DasMachines
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.training.das import baselines
-from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.environment import (
+    ORDERING,
+    PLACEMENT,
+    DasEnv,
+    DasTurnEnv,
+    draw,
+    nodes_of,
+    physics_of,
+    trace_of,
+)
 from bireme.training.das.evaluation import FinishedRuns, start_now
-from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns
 
 JOBS, SEED = 60, 8
 Shown = dict[tuple[str, float], dict[str, Array]]
@@ -69,14 +77,14 @@ def in_service(setting: str) -> Shown:
 
 
 def in_training(setting: str) -> Shown:
-    world = DasWorld(1, (setting,), jobs=JOBS, slots=JOBS)
-    turns = DasTurns(world, reports=True)
+    world = DasEnv(1, (setting,), jobs=JOBS, slots=JOBS)
+    turns = DasTurnEnv(world, reports=True)
     seen, shown, by_arrival = turns.reset([SEED]), Shown(), -np.arange(float(JOBS))[None]
     for _ in range(JOBS):
         waiting = int(seen["job_mask"].sum())
         queue = {"jobs": seen["jobs"][0, :waiting], "machines": seen["machines"][0]}
-        shown.setdefault(("queue", float(world.clouds.now[0])), queue)
-        first = float(np.flatnonzero(world.clouds.waiting[0])[world.chosen(by_arrival)[0]])
+        shown.setdefault(("queue", float(world.clusters.now[0])), queue)
+        first = float(np.flatnonzero(world.clusters.waiting[0])[world.chosen(by_arrival)[0]])
         seen = turns.step({ORDERING: by_arrival}).observation
         shown["job", first] = {"job": seen["placed"][0], "machines": seen["places"][0]}
         affinities = baselines.affinities(seen["places"])

@@ -22,7 +22,7 @@ from bireme.heuristics.simple_placers import FirstFit, LoadBalance
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
-from bireme.training.das.environment import SETTINGS, DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.environment import SETTINGS, DasEnv, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import START_NOW
 
 JOBS = 60
@@ -66,23 +66,23 @@ def simulated(setting: str, seed: int, policy: Policy) -> tuple[Outcome, FloatAr
 
 def played(
     setting: str, seed: int, placement: str, scores: FloatArray, affinities: FloatArray
-) -> DasWorld:
+) -> DasEnv:
     """The world after an episode, one world of the seed beside one of another."""
-    world = DasWorld(2, (setting,), jobs=JOBS, slots=JOBS, placement=placement)
+    world = DasEnv(2, (setting,), jobs=JOBS, slots=JOBS, placement=placement)
     world.reset([seed, seed + 1])
     for _ in range(JOBS):
         # the slots hold the waiting jobs, oldest first
-        order = np.argsort(~world.clouds.waiting, axis=1, kind="stable")
+        order = np.argsort(~world.clusters.waiting, axis=1, kind="stable")
         step = world.step({"ordering": scores[order], "placement": affinities[order]})
     assert step.is_over.all()
     return world
 
 
-def assert_equal(world: DasWorld, outcome: Outcome, fees: FloatArray) -> None:
-    clouds = world.clouds
-    assert [record.started for record in outcome.jobs] == clouds.started[0].tolist()
-    assert [record.finished for record in outcome.jobs] == clouds.finished[0].tolist()
-    np.testing.assert_allclose(clouds.fees[0], fees, rtol=1e-12)
+def assert_equal(world: DasEnv, outcome: Outcome, fees: FloatArray) -> None:
+    clusters = world.clusters
+    assert [record.started for record in outcome.jobs] == clusters.started[0].tolist()
+    assert [record.finished for record in outcome.jobs] == clusters.finished[0].tolist()
+    np.testing.assert_allclose(clusters.fees[0], fees, rtol=1e-12)
 
 
 @pytest.mark.parametrize("setting", ["small", "medium", "large"])

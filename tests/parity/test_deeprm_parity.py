@@ -24,28 +24,34 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
-from bireme.training.deeprm.baselines import Rule, carry_out, shortest_first
-from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, measure
+from bireme.training.deeprm.baselines import Rule, run_rule, shortest_first
+from bireme.training.deeprm.environment import (
+    DeepRmEnv,
+    DeepRmEnvConfig,
+    DeepRmJobs,
+    DeepRmState,
+    measure,
+)
 
 RATES = (0.5, 0.7, 0.9)
 SEEDS = range(12)
 MACHINE = a_node("machine", gpus=0, cpu_millis=10_000, memory_bytes=10 * GIB)
 
 
-def end_of(rule: Rule, queue_slots: int) -> State:
+def end_of(rule: Rule, queue_slots: int) -> DeepRmState:
     """The last state of one world per seed, in which ``rule`` has chosen."""
-    world = DeepRmWorld(len(SEEDS), Setting(rates=RATES, queue_slots=queue_slots))
+    world = DeepRmEnv(len(SEEDS), DeepRmEnvConfig(rates=RATES, queue_slots=queue_slots))
     world.reset(SEEDS)
-    return carry_out(world, rule)
+    return run_rule(world, rule)
 
 
-def trace_of(jobs: Jobs, world: int) -> Trace:
+def trace_of(jobs: DeepRmJobs, world: int) -> Trace:
     """The jobs of one world: a step is a second, a slot a core or a gibibyte."""
     came = np.flatnonzero(jobs.exists[world])
     return Trace("deeprm", tuple(_job(int(j), jobs, world) for j in came))
 
 
-def _job(number: int, jobs: Jobs, world: int) -> TraceJob:
+def _job(number: int, jobs: DeepRmJobs, world: int) -> TraceJob:
     cores, gibibytes = jobs.demands[world, number].tolist()
     asks = request_of({CPU: 1000 * cores, MEMORY: GIB * gibibytes, PODS: 1})
     seconds = float(jobs.durations[world, number])
@@ -53,9 +59,9 @@ def _job(number: int, jobs: Jobs, world: int) -> TraceJob:
     return TraceJob(f"j{number:02}", float(number), (task,), seconds, estimated_seconds=seconds)
 
 
-def in_order_of_arrival(state: State) -> IntArray:
+def in_order_of_arrival(state: DeepRmState) -> IntArray:
     """The job that came first, or nobody while it does not fit."""
-    return np.where(state.fits[:, 0], 0, state.setting.queue_slots)
+    return np.where(state.fits[:, 0], 0, state.config.queue_slots)
 
 
 def simulated(trace: Trace, orderer: Orderer, decide: Decide) -> Outcome:
@@ -69,7 +75,7 @@ def starts(outcome: Outcome) -> list[float | None]:
     return [record.started for record in outcome.jobs]
 
 
-def starts_in(end: State, world: int) -> IntArray:
+def starts_in(end: DeepRmState, world: int) -> IntArray:
     return np.asarray(end.started[world][end.jobs.exists[world]])
 
 

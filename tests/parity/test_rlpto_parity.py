@@ -25,13 +25,17 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU
-from bireme.training.rlpto import settings
-from bireme.training.rlpto.environment import Cluster, Turn, by_arrival
-from bireme.training.rlpto.settings import Setting
+from bireme.training.rlpto.environment import (
+    LAW,
+    NextTask,
+    RlptoClusters,
+    RlptoEnvConfig,
+    by_arrival,
+)
 
 WORKERS = 3
 ITERATIONS = 40.0
-PLAIN = Setting(servers=3, nodes=3 * WORKERS)
+PLAIN = RlptoEnvConfig(servers=3, nodes=3 * WORKERS)
 MIXED = replace(PLAIN, priorities=(1, 4, 4, 3, 1, 2, 1, 3, 5, 4, 4, 1), spread_seconds=4000.0)
 """One urgent task: of two that are interrupted the world goes on with the first submitted, the
 simulator with the one that waited longest."""
@@ -41,9 +45,9 @@ AT_ONCE = SchedulingSettings(min_runtime_seconds=0)
 MACHINE = Node("machine", {GPU: 3 * WORKERS, "server": 100, PODS: 100})
 
 
-def end_of(setting: Setting, turn: Turn | None = None) -> Cluster:
+def end_of(setting: RlptoEnvConfig, turn: NextTask | None = None) -> RlptoClusters:
     """One world per seed, run to its end with three workers for every task."""
-    cluster = Cluster([setting] * len(SEEDS), SEEDS, ITERATIONS, turn)
+    cluster = RlptoClusters([setting] * len(SEEDS), SEEDS, ITERATIONS, turn)
     while not cluster.is_over.all():
         cluster.nodes = np.where(cluster.running, WORKERS, 0)
         cluster.advance(~cluster.is_over)
@@ -51,23 +55,23 @@ def end_of(setting: Setting, turn: Turn | None = None) -> Cluster:
     return cluster
 
 
-def trace_of(cluster: Cluster, world: int) -> Trace:
+def trace_of(cluster: RlptoClusters, world: int) -> Trace:
     """The tasks of one world; a priority of 5 is the class value from which a gang is urgent."""
     return Trace("rlpto", tuple(_job(cluster, world, task) for task in range(12)))
 
 
-def _job(cluster: Cluster, world: int, task: int) -> TraceJob:
+def _job(cluster: RlptoClusters, world: int, task: int) -> TraceJob:
     server = Task("ps", 1, request_of({"server": 1, PODS: 1}), Role.PS)
     workers = Task("worker", WORKERS, request_of({GPU: 1, PODS: 1}))
     steps = float(ITERATIONS * cluster.steps[world, task])
-    speed = settings.LAW.steps_per_second({"worker": WORKERS, "ps": 1}, 1)
+    speed = LAW.steps_per_second({"worker": WORKERS, "ps": 1}, 1)
     return TraceJob(
         f"task-{task:02}",
         float(cluster.tasks.arrived[world, task]),
         (server, workers),
         steps / speed,
         priority=int(125 * (cluster.tasks.priority[world, task] - 1)),
-        speed=settings.LAW,
+        speed=LAW,
         steps=steps,
     )
 

@@ -6,12 +6,9 @@ import torch
 
 from bireme.rl.encoders.tapfinger import decided, question
 from bireme.training.networks import predict
-from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.environment import TapWorld
-from bireme.training.tapfinger.recipe import ServedPools
-from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.turns import TapTurns
-from bireme.training.worlds import take
+from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
+from bireme.training.tapfinger.networks import ServedPools, TapAgents
+from bireme.training.vec_env import take
 
 
 @pytest.mark.parametrize("name", ["multi-3", "single-3", "hetero-6", "pointer"])
@@ -19,8 +16,8 @@ def test_one_moment_is_decided_as_a_row_of_a_batch_is(name: str) -> None:
     torch.manual_seed(2)
     agents = TapAgents()
     served = ServedPools(agents.network)
-    world = TapTurns(TapWorld(5, make_setting(name, jobs=30), retries=True))
-    seen = world.reset(range(5))
+    env = TapFingerAgentEnv(TapFingerEnv(5, make_config(name, jobs=30), retries=True))
+    seen = env.reset(range(5))
     for _ in range(25):
         chosen = predict(agents, seen)
         assert isinstance(chosen, dict)
@@ -34,4 +31,4 @@ def test_one_moment_is_decided_as_a_row_of_a_batch_is(name: str) -> None:
             assert size.tolist() == chosen["size"][row].tolist()
             is_busy = size >= 0
             assert slot[is_busy].tolist() == chosen["slot"][row][is_busy].tolist()
-        seen = world.step(chosen).observation
+        seen = env.step(chosen).observation

@@ -3,7 +3,7 @@
 A pool is one node; a job is a host, which asks the CPUs, and as many workers as it has GPUs. The
 rules that decide in the simulator are written here once more, gang by gang in plain Python, on
 what a snapshot tells. What the engine does not know is told to them: which pools a job reaches.
-Sequences are short enough that nobody ever falls out of sight of a pool.
+Sequences are short enough that nobody ever falls out of observer of a pool.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,16 @@ from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node
 from bireme.training.tapfinger.baselines import Greedy
-from bireme.training.tapfinger.environment import Pools
+from bireme.training.tapfinger.environment import (
+    WINDOW,
+    TapFingerEnvConfig,
+    TapFingerPools,
+    make_config,
+)
 from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.settings import WINDOW, Setting, make_setting
 
-SETTING = make_setting("multi-3", jobs=40)
-UNEVEN = make_setting("hetero-6", jobs=60)
+SETTING = make_config("multi-3", jobs=40)
+UNEVEN = make_config("hetero-6", jobs=60)
 SEEDS = range(6)
 WORK = 420.0
 """A common multiple of all numbers of steps, so that times are exact."""
@@ -100,9 +104,9 @@ def _column(capacity: FreeCapacity, name: str) -> int:
     return capacity.nodes.axis.names.index(name)
 
 
-def trace_of(end: Pools, world: int) -> Trace:
+def trace_of(end: TapFingerPools, world: int) -> Trace:
     """The jobs of one world, called so that the order of names is that of arrival."""
-    steps, arrivals = end.setting.law.steps, end.jobs.arrival[world].tolist()
+    steps, arrivals = end.config.law.steps, end.jobs.arrival[world].tolist()
     host = Task("host", 1, request_of({CPU: 2000, PODS: 1}))
     worker = Task("worker", 16, request_of({GPU: 1, PODS: 1}), min_replicas=1)
     laws = [StepsBySize(tuple(table[2].tolist())) for table in steps]
@@ -123,12 +127,12 @@ def trace_of(end: Pools, world: int) -> Trace:
     )
 
 
-def simulated(end: Pools, world: int, most: int, fewest: int) -> list[float | None]:
+def simulated(end: TapFingerPools, world: int, most: int, fewest: int) -> list[float | None]:
     """When every job finished."""
     decide = PlainGreedy(most, fewest, end.jobs.reaches[world], end.jobs.kind[world] == 1)
     nodes = [
         a_node(f"pool-{number}", gpus, cpu_millis=1000 * cpus)
-        for number, (cpus, gpus) in enumerate(end.setting.capacity)
+        for number, (cpus, gpus) in enumerate(end.config.capacity)
     ]
     config = SimulationConfig(
         round_seconds=1.0, takes_shortcuts=False, verifies=True, decide=decide
@@ -140,7 +144,7 @@ def simulated(end: Pools, world: int, most: int, fewest: int) -> list[float | No
 @pytest.mark.parametrize("setting", [SETTING, UNEVEN], ids=["equal pools", "uneven pools"])
 @pytest.mark.parametrize(("most", "fewest"), [(1, 1), (10, 4)], ids=["least", "tuned"])
 def test_equal_arrivals_under_the_same_rule_end_at_the_same_times(
-    setting: Setting, most: int, fewest: int
+    setting: TapFingerEnvConfig, most: int, fewest: int
 ) -> None:
     rule = Greedy(setting.law, most, fewest, is_frugal=False)
     end = follow(rule, setting, SEEDS)
@@ -149,7 +153,7 @@ def test_equal_arrivals_under_the_same_rule_end_at_the_same_times(
         assert simulated(end, world, most, fewest) == end.ended[world].tolist()
 
 
-def most_in_line(end: Pools, world: int) -> int:
+def most_in_line(end: TapFingerPools, world: int) -> int:
     """The most jobs that ever waited at one pool."""
     arrival, started = end.jobs.arrival[world], end.started[world]
     steps = np.arange(int(end.ended[world].max()))[:, None]

@@ -1,4 +1,4 @@
-"""``bireme evaluate``: how a checkpoint does beside its rivals, with many seeds.
+"""``bireme evaluate``: compare a checkpoint with its baselines, with many seeds.
 
 A table per setting goes to standard output, progress to a terminal on standard error, every seed's
 numbers to ``--json``. Shards (``--shard I/N``) may run anywhere; ``--merge`` joins them.
@@ -30,14 +30,14 @@ from bireme.cli.experiment import find_own
 from bireme.core.errors import error_text, nearest
 from bireme.simulator.reports import terminal
 from bireme.tables import aligned
-from bireme.training.judgement import Judgement, merged
+from bireme.training.evaluation import EvaluationResult, merge
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
 _CORES: Final = os.cpu_count() or 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme evaluate`` understands."""
+    """Add the arguments of ``bireme evaluate``."""
     add = parser.add_argument
     add(
         "name",
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes; default: all cores",
     )
     add("--opt", type=types.pair, action="append", default=[], metavar="K=V", help="to the recipe")
-    add("--recipe", metavar="NAME", help="that judges it; default: the one of the same name")
+    add("--recipe", metavar="NAME", help="that evaluates it; default: the one of the same name")
     add("--merge", nargs="+", type=Path, metavar="FILE", help="join what --json of shards wrote")
     add("--json", metavar="FILE", help="write every seed's numbers; - for standard output")
     add("--markdown", metavar="FILE", help="write the tables as Markdown")
@@ -74,37 +74,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Judge a checkpoint beside its rivals; the exit status.
+    """Compare a checkpoint with its baselines; return the exit status.
 
     Raises:
         UsageError: an argument cannot be used, or what a recipe needs is not installed.
     """
     for argument, target in (("--json", options.json), ("--markdown", options.markdown)):
         check_target(argument, target)
-    subject = _subject(options) if options.name else None
-    if options.into_card and subject is None:
+    checkpoint = _checkpoint(options) if options.name else None
+    if options.into_card and checkpoint is None:
         raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
-    found = _merged(options.merge) if options.merge else _judged(options, subject)
+    found = _merged(options.merge) if options.merge else _evaluated(options, checkpoint)
     command = shlex.join(["bireme", *arguments])
-    if options.into_card and subject is not None:
-        from bireme.training.judgement import into_card
+    if options.into_card and checkpoint is not None:
+        from bireme.training.evaluation import write_to_card
 
         with naming("NAME"):
-            into_card(subject.folder, found, command)
+            write_to_card(checkpoint.folder, found, command)
     _report(options, found, command)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
-    """The checkpoint to evaluate, and its recipe."""
+class _Checkpoint:
+    """The checkpoint, and the recipe that evaluates it."""
 
     folder: Path
     recipe_name: str
     recipe: Recipe
 
 
-def _subject(options: argparse.Namespace) -> _Subject:
+def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
     from bireme.onnx.checkpoints import read_card
     from bireme.rl.lookup import named_folder
 
@@ -114,15 +114,17 @@ def _subject(options: argparse.Namespace) -> _Subject:
         name = options.recipe or read_card(folder)[0].name
         find_own([name])
     with naming("--recipe" if options.recipe else "NAME"):
-        return _Subject(folder, name, load_recipe(name))
+        return _Checkpoint(folder, name, load_recipe(name))
 
 
-def _judged(options: argparse.Namespace, subject: _Subject | None) -> list[Judgement]:
-    from bireme.training.evaluation import Task, judge
+def _evaluated(
+    options: argparse.Namespace, checkpoint: _Checkpoint | None
+) -> list[EvaluationResult]:
+    from bireme.training.evaluation import EvaluationTask, evaluate
 
-    if subject is None:
+    if checkpoint is None:
         known = ", ".join(RECIPES)
-        raise UsageError(f"argument NAME: judge what? Name one of {known}, or a folder")
+        raise UsageError(f"argument NAME: evaluate what? Name one of {known}, or a folder")
     shard, shards = options.shard
     seeds = list(options.seed_range or range(options.seeds))[shard::shards]
     if not seeds:
@@ -130,42 +132,44 @@ def _judged(options: argparse.Namespace, subject: _Subject | None) -> list[Judge
     progress = terminal.ProgressLine(sys.stderr, time.monotonic)
     try:
         return [
-            judge(
-                Task(subject.recipe_name, subject.folder, setting, dict(options.opt)),
+            evaluate(
+                EvaluationTask(
+                    checkpoint.recipe_name, checkpoint.folder, setting, dict(options.opt)
+                ),
                 seeds,
                 options.jobs,
                 partial(progress.show, f"{setting}, {terminal.plural(len(seeds), 'seed')}"),
             )
-            for setting in _settings(options.setting, subject)
+            for setting in _settings(options.setting, checkpoint)
         ]
     finally:
         progress.clear()
 
 
-def _settings(asked: str | None, subject: _Subject) -> list[str]:
-    known = subject.recipe.settings
+def _settings(asked: str | None, checkpoint: _Checkpoint) -> list[str]:
+    known = checkpoint.recipe.settings
     if asked is None:
-        told = "; ".join(f"{name}: {what}" for name, what in known.items())
-        raise UsageError(f"argument --setting: in which? {told}; or all")
+        listed = "; ".join(f"{name}: {text}" for name, text in known.items())
+        raise UsageError(f"argument --setting: in which? {listed}; or all")
     if asked == "all":
         return list(known)
     names = list(dict.fromkeys(asked.split(",")))
     for name in names:
         if name not in known:
             raise UsageError(
-                f"argument --setting: {subject.recipe_name} has no setting {name!r}; "
+                f"argument --setting: {checkpoint.recipe_name} has no setting {name!r}; "
                 f"{nearest(name, sorted(known))}"
             )
     return names
 
 
-def _merged(files: Sequence[Path]) -> list[Judgement]:
-    shards: dict[str, list[Judgement]] = {}
+def _merged(files: Sequence[Path]) -> list[EvaluationResult]:
+    shards: dict[str, list[EvaluationResult]] = {}
     for file in files:
         with naming("--merge"):
             text = file.read_text(encoding="utf-8")
         try:
-            found = [Judgement.from_json(told) for told in json.loads(text)["settings"]]
+            found = [EvaluationResult.from_json(each) for each in json.loads(text)["settings"]]
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
@@ -174,15 +178,15 @@ def _merged(files: Sequence[Path]) -> list[Judgement]:
         for each in found:
             shards.setdefault(each.setting, []).append(each)
     with naming("--merge"):
-        return [merged(each) for each in shards.values()]
+        return [merge(each) for each in shards.values()]
 
 
-def _report(options: argparse.Namespace, found: Sequence[Judgement], command: str) -> None:
+def _report(options: argparse.Namespace, found: Sequence[EvaluationResult], command: str) -> None:
     if options.json:
         settings = [each.to_json() for each in found]
-        told = {"bireme": version("bireme"), "command": command, "settings": settings}
+        content = {"bireme": version("bireme"), "command": command, "settings": settings}
         with naming("--json"):
-            write_text(options.json, json.dumps(told, indent=1, allow_nan=False) + "\n")
+            write_text(options.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
     if options.markdown:
         with naming("--markdown"):
             write_text(options.markdown, _page(found, command))
@@ -190,20 +194,20 @@ def _report(options: argparse.Namespace, found: Sequence[Judgement], command: st
         sys.stdout.write("\n".join(line for each in found for line in _table(each)) + "\n")
 
 
-def _table(each: Judgement) -> list[str]:
-    head, rows = each.cells()
+def _table(each: EvaluationResult) -> list[str]:
+    head, rows = each.table()
     return [_title(each), "", *aligned([head, *rows]), ""]
 
 
-def _page(found: Sequence[Judgement], command: str) -> str:
+def _page(found: Sequence[EvaluationResult], command: str) -> str:
     lines = [f"`{command}`", ""]
     for each in found:
-        head, rows = each.cells()
+        head, rows = each.table()
         lines += [f"**{_title(each)}**", "", *terminal.markdown_table(head, rows), ""]
     return "\n".join(lines)
 
 
-def _title(each: Judgement) -> str:
+def _title(each: EvaluationResult) -> str:
     seeds = terminal.plural(len(each.runs), "seed")
     spread = "; in brackets 95 % intervals" if len(each.runs) > 1 else ""
     return f"{each.checkpoint} in {each.setting}: means over {seeds}{spread}"

@@ -15,11 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from bireme.cli import forecast_report as report
 from bireme.cli.arguments import STANDARD_OUTPUT, UsageError, check_target, naming, write_text
-from bireme.cli.series import Span, add_series_arguments, read_asked, span
+from bireme.cli.series import SeriesSpan, add_series_arguments, read_asked, span
 from bireme.forecasting.forecasters import FORECASTERS
-from bireme.training.forecasts import report
-from bireme.training.forecasts.trial import SHIPPED, TRAIN, Asked, Trial, carry_out
+from bireme.training.gru.evaluation import (
+    SHIPPED,
+    TRAIN,
+    ForecastComparison,
+    ForecastRequest,
+    compare_forecasters,
+)
 from bireme.training.recipes import missing
 
 _SHARE: Final = 0.2
@@ -51,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the models and the criterion of their choice."""
+    """Who is tried, and by what one is chosen."""
     add = parser.add_argument
     add(
         "--models",
@@ -96,24 +102,24 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             f"argument --plot: {options.plot!r} is no picture to write; end it in "
             f"{' or '.join(_PICTURES)}"
         )
-    trial = _carried_out(options)
+    comparison = _compared(options)
     command = shlex.join(["bireme", *arguments])
     if options.plot:
-        _draw(trial, Path(options.plot))
+        _draw(comparison, Path(options.plot))
     if options.json:
-        told = json.dumps(report.document(trial, command), indent=1, allow_nan=False)
+        told = json.dumps(report.document(comparison, command), indent=1, allow_nan=False)
         with naming("--json"):
             write_text(options.json, told + "\n")
     if options.json != STANDARD_OUTPUT:
-        sys.stdout.write(report.table(trial))
+        sys.stdout.write(report.table(comparison))
     return 0
 
 
-def _carried_out(options: argparse.Namespace) -> Trial:
+def _compared(options: argparse.Namespace) -> ForecastComparison:
     read = read_asked(options)
     step = read.series.step_seconds
     names = list(FORECASTERS) if options.models == "all" else options.models.split(",")
-    asked = Asked(
+    request = ForecastRequest(
         file=options.series,
         read=read,
         names=tuple(dict.fromkeys(name.strip() for name in names)),
@@ -123,13 +129,13 @@ def _carried_out(options: argparse.Namespace) -> Trial:
         alpha=options.alpha,
         gru=options.gru,
     )
-    if not asked.horizon <= asked.test < len(read.series):
+    if not request.horizon <= request.test < len(read.series):
         raise UsageError(
-            f"argument --test: {asked.test} of {len(read.series)} intervals cannot be the test of "
-            f"forecasts {asked.horizon} ahead; take at least that many, and leave some to fit"
+            f"argument --test: {request.test} of {len(read.series)} intervals cannot be the test "
+            f"of forecasts {request.horizon} ahead; take at least that many, and leave some to fit"
         )
     with naming("--models, --test"), _needing("--models"):
-        return carry_out(asked)
+        return compare_forecasters(request)
 
 
 @contextmanager
@@ -143,20 +149,20 @@ def _needing(argument: str) -> Iterator[None]:
         raise
 
 
-def _draw(trial: Trial, target: Path) -> None:
+def _draw(comparison: ForecastComparison, target: Path) -> None:
     with naming("--plot"), _needing("--plot"):
-        from bireme.training.forecasts.report import draw
+        from bireme.cli.forecast_report import draw
 
-        draw(trial, target)
+        draw(comparison, target)
 
 
-def _steps_of(part: Span | float, intervals: int, step_seconds: int) -> int:
-    if isinstance(part, Span):
+def _steps_of(part: SeriesSpan | float, intervals: int, step_seconds: int) -> int:
+    if isinstance(part, SeriesSpan):
         return part.steps(step_seconds, "--test")
     return max(1, round(part * intervals))
 
 
-def _part(text: str) -> Span | float:
+def _part(text: str) -> SeriesSpan | float:
     return _share(text) if "." in text else span(text)
 
 

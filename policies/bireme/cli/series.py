@@ -19,7 +19,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SeriesSpan:
     """So many intervals, or so many seconds."""
 
     number: int
@@ -37,7 +37,7 @@ class Span:
         return self.number // step_seconds
 
 
-def span(text: str) -> Span:
+def span(text: str) -> SeriesSpan:
     """A number of intervals, or a duration; ArgumentTypeError otherwise, as everywhere here."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
     if found is None:
@@ -45,7 +45,7 @@ def span(text: str) -> Span:
             f"{text!r} is no length of time; write intervals, such as 24, or 5m, 1h, 14d, 1w"
         )
     number, unit = found.groups()
-    return Span(int(number) * _SECONDS.get(unit, 1), bool(unit))
+    return SeriesSpan(int(number) * _SECONDS.get(unit, 1), bool(unit))
 
 
 def seconds(text: str) -> int:

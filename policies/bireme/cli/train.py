@@ -1,7 +1,7 @@
-"""``bireme train``: how a learned policy is made, or the network of a forecast.
+"""``bireme train``: train a learned policy, or the network of a forecast.
 
-Started by ``torchrun -m bireme.training NAME``, several processes make one. Nothing is imported
-that needs torch before a policy is trained.
+Several processes that ``torchrun -m bireme.training NAME`` started train one. Nothing that needs
+torch is imported before training begins.
 """
 
 import argparse
@@ -33,7 +33,7 @@ NAMES: Final = ", ".join([*RECIPES, *FORECASTERS])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Teach ``parser`` what ``bireme train`` understands."""
+    """Add the arguments of ``bireme train``."""
     add = parser.add_argument
     add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
     add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Train a policy; the exit status.
+    """Train a policy; return the exit status.
 
     Raises:
         UsageError: an argument cannot be used, or what training needs is not installed.
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _recipe(options: argparse.Namespace) -> Trainable:
-    """Return the recipe to train, with its series where one is given."""
+    """Return the recipe called NAME, of the series where one is given."""
     if options.name in FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
@@ -94,7 +94,7 @@ def _recipe(options: argparse.Namespace) -> Trainable:
 
 
 def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
-    from bireme.training.runs import TrainingRun, watcher
+    from bireme.training.runs import TrainingRun, display
 
     with naming("--out"):
         return TrainingRun(
@@ -106,17 +106,18 @@ def _run(options: argparse.Namespace, command: str) -> "TrainingRun":
             data=options.data,
             resume=options.resume,
             command=command,
-            watcher=lambda: watcher(sys.stderr),
+            display=lambda: display(sys.stderr),
         )
 
 
 def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
-    """Return the lines that say what was reached and what to type next."""
-    from bireme.training.runs import told
+    """Return what was reached, and what to type next."""
+    from bireme.training.runs import format_numbers
 
+    numbers = format_numbers(run.last_numbers)
     kilobytes = sum(file.stat().st_size for file in folder.iterdir()) / 1000
     return [
-        f"trained {run.recipe} in {duration(run.seconds)}; measured last: {told(run.last_numbers)}",
+        f"trained {run.recipe} in {duration(run.seconds)}; measured last: {numbers}",
         f"  curves      {run.folder / 'curves.csv'}, {run.folder / 'curves.png'}",
         f"  checkpoint  {folder}, {kilobytes:.0f} kB",
         f"  next        {_next(run.recipe, recipe, shlex.quote(str(folder)))}",
@@ -124,7 +125,7 @@ def _reached(run: "TrainingRun", recipe: Trainable, folder: Path) -> list[str]:
 
 
 def _next(name: str, recipe: Trainable, folder: str) -> str:
-    """Return the command that evaluates the new checkpoint."""
+    """Return the command that evaluates the result."""
     if name in FORECASTERS:
         return f"bireme forecast --gru {folder} --series FILE"
     setting = next(iter(cast(Recipe, recipe).settings), "NAME")

@@ -1,1 +1,1 @@
-"""How policies are learned: worlds, algorithms, recipes; the only package that knows torch."""
+"""How policies are learned: envs, algorithms, recipes; the only package that knows torch."""

@@ -1,6 +1,6 @@
 """Advantage actor-critic with n-step returns (Mnih et al., ICML 2016, synchronous: A2C).
 
-Every ``n_steps`` steps of all worlds the policy takes one step of RMSProp along
+Every ``n_steps`` steps of all envs the policy takes one step of RMSProp along
 
     E[log pi(a|s) A] + ent_coef E[H(pi)] - vf_coef E[(R - V(s))^2],   A = R - V(s),
 

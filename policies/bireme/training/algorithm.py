@@ -1,6 +1,6 @@
 """What all algorithms share: play, learn from it, tell about it, and do so again.
 
-The words are those of stable-baselines3: an algorithm is made from a policy, a world and a
+The words are those of stable-baselines3: an algorithm is made from a policy, a env and a
 configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see
 :mod:`bireme.training.storage` for files) interrupt and resume it, so that a resumed run is bit by
 bit the one that was not interrupted. Every update reads ``config`` anew: a callback may replace it,
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.training.distributed import average_gradients, equal_start, least, process_seed, rank
-from bireme.training.distributions import Distribution
+from bireme.training.distributions import ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
 from bireme.training.rollouts import (
     LONGEST_EPISODE,
@@ -30,11 +30,11 @@ from bireme.training.rollouts import (
     gae,
     replica_advantages,
 )
-from bireme.training.worlds import World
+from bireme.training.vec_env import VecEnv
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """Where learning stands after an update; ``steps`` are decisions of this process."""
 
     update: int
@@ -43,7 +43,7 @@ class Progress:
     metrics: Mapping[str, float]
 
 
-Callback: TypeAlias = Callable[[Progress], bool]
+Callback: TypeAlias = Callable[[TrainingProgress], bool]
 """Told of every update; False ends the learning."""
 
 
@@ -52,8 +52,8 @@ class Config:
     """What every algorithm can be told.
 
     Attributes:
-        n_steps: Steps of every world between updates; None: whole episodes.
-        replicas: How many worlds, next to each other, share each seed.
+        n_steps: Steps of every env between updates; None: whole episodes.
+        replicas: How many envs, next to each other, share each seed.
         longest_episode: After how many steps an episode that does not end is an error.
         max_grad_norm: Longer gradients are shortened to this.
     """
@@ -71,8 +71,8 @@ class ActorCriticConfig(Config):
 
     Attributes:
         baseline: ``critic``: the policy's values tell what was to be expected. ``replicas``: the
-            other worlds of equal seed do; needs whole episodes, and no critic.
-        gamma: The discount, per step or per unit of the world's clock as ``gamma_per`` says.
+            other envs of equal seed do; needs whole episodes, and no critic.
+        gamma: The discount, per step or per unit of the env's clock as ``gamma_per`` says.
         reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
         normalize_advantage: To mean 0 and deviation 1 over the rollout.
     """
@@ -109,7 +109,7 @@ AC = TypeVar("AC", bound=ActorCriticConfig)
 
 
 class Algorithm(ABC, Generic[C]):
-    """One policy that learns in one world.
+    """One policy that learns in one env.
 
     Args:
         seed: Of the arrivals and of chance in sampling and shuffling; the first weights of the
@@ -117,11 +117,11 @@ class Algorithm(ABC, Generic[C]):
             (:func:`bireme.training.distributed.process_seed`).
     """
 
-    def __init__(self, policy: ActorCritic, world: World, config: C, seed: int = 0) -> None:
+    def __init__(self, policy: ActorCritic, env: VecEnv, config: C, seed: int = 0) -> None:
         self.policy, self.config = policy, config
         self._weights = list(policy.parameters())
         self.generator = torch.Generator().manual_seed(seed)
-        self.episodes = Episodes(world, seed, config.replicas)
+        self.episodes = Episodes(env, seed, config.replicas)
         self.optimizer = self._optimizer(policy)
         self.updates, self.steps, self.seconds = 0, 0, 0.0
 
@@ -150,7 +150,7 @@ class Algorithm(ABC, Generic[C]):
             if self.episodes.last_return is not None:
                 metrics["return"] = self.episodes.last_return
             if callback is not None:
-                told = Progress(self.updates, self.steps, self.seconds, metrics)
+                told = TrainingProgress(self.updates, self.steps, self.seconds, metrics)
                 goes_on = bool(least(float(callback(told))))
         return self
 
@@ -185,7 +185,7 @@ class Algorithm(ABC, Generic[C]):
         """Chances of this process's own, after it loaded those of the first."""
         common = int(torch.randint(2**31, (1,), generator=self.generator))
         self.generator.manual_seed(process_seed(common))
-        self.episodes = Episodes(self.episodes.world, process_seed(common), self.episodes.replicas)
+        self.episodes = Episodes(self.episodes.env, process_seed(common), self.episodes.replicas)
 
     def _descend(self, loss: Tensor) -> None:
         """One step of the optimiser, with the gradients of all processes.
@@ -229,7 +229,7 @@ class OnPolicy(Algorithm[AC]):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return advantages, rollout.flat(raw + rollout.values)
 
-    def _both(self, observations: Tensors) -> tuple[Distribution, Tensor | None]:
+    def _both(self, observations: Tensors) -> tuple[ActionDistribution, Tensor | None]:
         """Distribution and values, None where there is no critic."""
         if self.config.has_critic:
             return self.policy.both(observations)

@@ -1,11 +1,11 @@
 """Behaviour cloning with DAgger (Ross, Gordon and Bagnell, AISTATS 2011).
 
-A round plays one episode in which, step by step and world by world, either the teacher acts (with
-a share that falls linearly to 0 over ``teacher_rounds``) or the learner does. The teacher labels
+A round plays one episode in which, step by step and env by env, either the expert acts (with
+a share that falls linearly to 0 over ``expert_rounds``) or the learner does. The expert labels
 every state met, whoever acted, and the learner is trained on all states so far. So it also learns
-what the teacher does in states that only its own mistakes lead to.
+what the expert does in states that only its own mistakes lead to.
 
-What is minimised is the negative log-likelihood of the teacher's actions; a categorical policy may
+What is minimised is the negative log-likelihood of the expert's actions; a categorical policy may
 be given probabilities instead of one choice, then it is the cross entropy. A Gaussian policy that
 learns its spread will make it small, as a rule's actions have none: bound it in the network.
 """
@@ -22,16 +22,16 @@ from bireme.training.algorithm import Algorithm, Config
 from bireme.training.distributed import least
 from bireme.training.distributions import (
     Action,
-    Distribution,
+    ActionDistribution,
     JointDistribution,
     MaskedCategorical,
 )
 from bireme.training.networks import ActorCritic, arrays, tensor, tensors
 from bireme.training.rollouts import joined, never_ends, taken
-from bireme.training.worlds import Actions, Array, Observation, World
+from bireme.training.vec_env import Actions, Array, Observation, VecEnv
 
-Teacher: TypeAlias = Callable[[Observation], Actions]
-"""From what is seen of n worlds to what should be done in each, shape (n, ...).
+Expert: TypeAlias = Callable[[Observation], Actions]
+"""From what is seen of n envs to what should be done in each, shape (n, ...).
 
 For categorical choices: integers, or floats of shape (n, choices), the probability of each.
 """
@@ -42,14 +42,14 @@ class CloningConfig(Config):
     """The settings of cloning.
 
     Attributes:
-        teacher_rounds: The teacher acts always in the first round and never after this many.
+        expert_rounds: The expert acts always in the first round and never after this many.
         n_epochs: Passes over all states so far in every round, in parts of ``batch_size``.
         ent_coef: How much unsureness is worth; a copy that is sure of itself learns slowly later.
         most_states: The oldest states beyond this are forgotten.
     """
 
     learning_rate: float = 1e-3
-    teacher_rounds: int = 5
+    expert_rounds: int = 5
     n_epochs: int = 2
     batch_size: int = 512
     ent_coef: float = 0.0
@@ -57,7 +57,7 @@ class CloningConfig(Config):
 
 
 class Cloning(Algorithm[CloningConfig]):
-    """Learns to act as a teacher does.
+    """Learns to act as an expert does.
 
     Its rounds are the updates of :meth:`learn`; its saved state holds the states met so far.
     """
@@ -65,20 +65,20 @@ class Cloning(Algorithm[CloningConfig]):
     def __init__(
         self,
         policy: ActorCritic,
-        world: World,
+        env: VecEnv,
         config: CloningConfig,
         seed: int = 0,
         *,
-        teacher: Teacher,
+        expert: Expert,
     ) -> None:
-        super().__init__(policy, world, config, seed)
-        self.teacher = teacher
+        super().__init__(policy, env, config, seed)
+        self.expert = expert
         self._seen: dict[str, Tensor] = {}
         self._labels: Action | None = None
 
     def update(self) -> tuple[int, dict[str, float]]:
         """One round: play and label, then train on the aggregate."""
-        share = max(0.0, 1 - self.updates / max(1, self.config.teacher_rounds))
+        share = max(0.0, 1 - self.updates / max(1, self.config.expert_rounds))
         states = self._play(share)
         size = len(next(iter(self._seen.values())))
         parts = max(1, int(least(size // self.config.batch_size)))
@@ -86,7 +86,7 @@ class Cloning(Algorithm[CloningConfig]):
         for _ in range(self.config.n_epochs):
             shuffled = torch.randperm(size, generator=self.generator)
             losses += [self._improve(rows) for rows in shuffled.tensor_split(parts)]
-        told = {"loss": float(np.mean(losses)), "teacher_share": share, "states": float(size)}
+        told = {"loss": float(np.mean(losses)), "expert_share": share, "states": float(size)}
         return states, told
 
     def state_dict(self) -> dict[str, Any]:
@@ -111,12 +111,12 @@ class Cloning(Algorithm[CloningConfig]):
                 raise never_ends(int(self.episodes.rows[0]), len(seen))
             shown = self.episodes.seen()
             seen.append({name: part.clone() for name, part in tensors(shown).items()})
-            taught = self.teacher(shown)
-            labels.append(_tensor(taught))
+            expert_actions = self.expert(shown)
+            labels.append(_tensor(expert_actions))
             found = self.policy.distribution(seen[-1])
             own = arrays(found.sample(self.generator))
             heeds = torch.rand(len(self.episodes.rows), generator=self.generator) < share
-            self.episodes.step(_mixed(np.asarray(heeds), _choices(taught, own), own))
+            self.episodes.step(_mixed(np.asarray(heeds), _choices(expert_actions, own), own))
         self._remember(seen, labels)
         return sum(len(next(iter(part.values()))) for part in seen)
 
@@ -136,7 +136,7 @@ class Cloning(Algorithm[CloningConfig]):
         return float(loss.detach())
 
 
-def imitation_loss(found: Distribution, labels: Action) -> Tensor:
+def imitation_loss(found: ActionDistribution, labels: Action) -> Tensor:
     """How unlikely ``labels`` are, or how far from wanted probabilities; shape (batch,)."""
     if isinstance(found, JointDistribution) and not isinstance(labels, Tensor):
         losses = {n: imitation_loss(agent, labels[n]) for n, agent in found.agents.items()}
@@ -153,23 +153,23 @@ def _tensor(labels: Actions) -> Action:
     return tensor(labels).clone()
 
 
-def _choices(taught: Actions, own: Actions) -> Actions:
-    """What the teacher does: its likeliest choice where it gave probabilities."""
-    if isinstance(taught, Mapping) and isinstance(own, Mapping):
-        return {agent: _choice(taught[agent], own[agent]) for agent in own}
-    return _choice(np.asarray(taught), np.asarray(own))
+def _choices(expert_actions: Actions, own: Actions) -> Actions:
+    """What the expert does: its likeliest choice where it gave probabilities."""
+    if isinstance(expert_actions, Mapping) and isinstance(own, Mapping):
+        return {agent: _choice(expert_actions[agent], own[agent]) for agent in own}
+    return _choice(np.asarray(expert_actions), np.asarray(own))
 
 
-def _choice(taught: Array, own: Array) -> Array:
-    return taught if taught.ndim == own.ndim else taught.argmax(-1)
+def _choice(expert_actions: Array, own: Array) -> Array:
+    return expert_actions if expert_actions.ndim == own.ndim else expert_actions.argmax(-1)
 
 
-def _mixed(heeds: Array, taught: Actions, own: Actions) -> Actions:
-    """The teacher's actions in the rows that heed it, the learner's in others."""
-    if isinstance(taught, Mapping) and isinstance(own, Mapping):
-        return {agent: _mix(heeds, taught[agent], own[agent]) for agent in own}
-    return _mix(heeds, np.asarray(taught), np.asarray(own))
+def _mixed(heeds: Array, expert_actions: Actions, own: Actions) -> Actions:
+    """The expert's actions in the rows that heed it, the learner's in others."""
+    if isinstance(expert_actions, Mapping) and isinstance(own, Mapping):
+        return {agent: _mix(heeds, expert_actions[agent], own[agent]) for agent in own}
+    return _mix(heeds, np.asarray(expert_actions), np.asarray(own))
 
 
-def _mix(heeds: Array, taught: Array, own: Array) -> Array:
-    return np.where(heeds.reshape(-1, *[1] * (own.ndim - 1)), taught, own).astype(own.dtype)
+def _mix(heeds: Array, expert_actions: Array, own: Array) -> Array:
+    return np.where(heeds.reshape(-1, *[1] * (own.ndim - 1)), expert_actions, own).astype(own.dtype)

@@ -1,9 +1,9 @@
-"""Several processes that train one policy: each has worlds of its own, all share the gradients.
+"""Several processes that train one policy: each has envs of its own, all share the gradients.
 
 ``torchrun`` starts the processes and tells each its rank by environment variables
 (:func:`start_from_environment`). Weights are equal at the start (:func:`equal_start`), every
 gradient is averaged over the processes (:func:`average_gradients`), so weights stay equal, and n
-processes learn what one would learn from n times as many worlds. Whatever decides how many
+processes learn what one would learn from n times as many envs. Whatever decides how many
 gradients there are (a stop, the size of a batch) must be agreed on (:func:`average`,
 :func:`least`), or the processes would wait for each other for ever.
 

@@ -18,7 +18,7 @@ Action: TypeAlias = Tensor | dict[str, Tensor]
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
-class Distribution(ABC):
+class ActionDistribution(ABC):
     """A distribution over the actions of a batch; one agent unless it is joint."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Distribution(ABC):
         return torch.ones_like(self.entropy(), dtype=torch.bool).unsqueeze(1)
 
 
-class MaskedCategorical(Distribution):
+class MaskedCategorical(ActionDistribution):
     """One of n choices, of which some may be forbidden.
 
     Args:
@@ -108,7 +108,7 @@ class MaskedCategorical(Distribution):
         return _total(self.log_probabilities.exp() * (self.finite - other.finite))
 
 
-class DiagonalGaussian(Distribution):
+class DiagonalGaussian(ActionDistribution):
     """Independent normal entries.
 
     Args:
@@ -148,7 +148,7 @@ class DiagonalGaussian(Distribution):
         return _total((wider + 0.5 * away * (-2 * other.log_std).exp() - 0.5) * self.mask)
 
 
-class FullGaussian(Distribution):
+class FullGaussian(ActionDistribution):
     """A normal vector with any covariance Sigma = L L^T.
 
     log p(a) = -1/2 |L^-1 (a - mean)|^2 - sum log diag L - n/2 log 2 pi (the paper on DAS prints it
@@ -200,7 +200,7 @@ class FullGaussian(Distribution):
         return _total(wider + 0.5 * (whitened.square().sum(-1) - 1))
 
 
-class JointDistribution(Distribution):
+class JointDistribution(ActionDistribution):
     """Several agents that act at once, independently given what they see.
 
     Args:
@@ -211,7 +211,7 @@ class JointDistribution(Distribution):
     """
 
     def __init__(
-        self, agents: Mapping[str, Distribution], idle: Mapping[str, Tensor] | None = None
+        self, agents: Mapping[str, ActionDistribution], idle: Mapping[str, Tensor] | None = None
     ) -> None:
         self.agents = dict(agents)
         self._idle = dict(idle or {})

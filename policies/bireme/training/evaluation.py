@@ -1,8 +1,13 @@
-"""A checkpoint and its rivals with many seeds, over all cores.
+"""Evaluation of a checkpoint beside baselines: many seeds over all cores, means, ratios, the best.
 
-A seed is one task; each process loads the checkpoint once and uses one thread. A cluster takes a
-share of the seeds per job (``--shard I/N``), and :func:`bireme.training.judgement.merged` joins
-what they found.
+A recipe evaluates one seed (:meth:`bireme.training.recipes.Recipe.evaluate`): the numbers of every
+policy, the checkpoint under its own name and its baselines. :func:`evaluate` does so for many
+seeds, one task per seed and one thread per process; a cluster takes a share of the seeds per job
+(``--shard I/N``), and :func:`merge` joins the results.
+
+All policies meet the same seeds, so their ratios are paired; :mod:`bireme.simulator.comparison`
+defines the intervals. The best baseline is the policy, other than the checkpoint, with the best
+mean of the recipe's primary metric; ratios are to that one.
 """
 
 import math
@@ -12,22 +17,182 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from bireme.core.errors import BiremeError
+import msgspec
+import numpy as np
+
+from bireme.core.errors import BiremeError, SettingError
+from bireme.core.policy import PartName
+from bireme.core.resources import FloatArray
+from bireme.onnx.cards import CARD_FILE, Result, encode
+from bireme.onnx.checkpoints import read_card
+from bireme.onnx.errors import CheckpointError
+from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.training.judgement import EvaluationError, Judgement
+from bireme.simulator import comparison
+from bireme.simulator.comparison import Estimate
+from bireme.simulator.reports.terminal import number
 from bireme.training.recipes import Recipe, Results, load_recipe
 
+_ABOUT: Final = ("recipe", "checkpoint", "sha256", "setting", "options", "metric", "is_less_better")
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+class EvaluationError(BiremeError):
+    """A seed could not be evaluated; the text says what went wrong in it."""
+
+
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is judged, for all seeds alike."""
+class EvaluationResult:
+    """The numbers of one checkpoint and its baselines in one setting.
+
+    Attributes:
+        checkpoint: The checkpoint's name, under which its own numbers stand.
+        sha256: Of the checkpoint's card.
+        metric: The primary metric.
+        runs: Results by seed.
+    """
+
+    recipe: str
+    checkpoint: str
+    sha256: str
+    setting: str
+    options: Mapping[str, str]
+    metric: str
+    is_less_better: bool
+    runs: Mapping[int, Results]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Ascending."""
+        return tuple(sorted(self.runs))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The primary one first."""
+        first = next(iter(self.runs.values()))
+        every = dict.fromkeys([self.metric, *(key for one in first.values() for key in one)])
+        return tuple(every)
+
+    def means(self) -> dict[str, dict[str, Estimate]]:
+        """Return the means by policy and metric, the best policy first, without missing metrics."""
+        drawn = comparison.draws(len(self.runs))
+        found = {name: comparison.means(table, drawn) for name, table in self._tables().items()}
+        return {name: self._by_metric(found[name]) for name in self._best_first(found)}
+
+    def ratios(self) -> dict[str, dict[str, Estimate]]:
+        """Return ratios to the best baseline by policy and metric; empty without a baseline."""
+        baseline = self.best_baseline
+        if baseline is None:
+            return {}
+        tables, drawn = self._tables(), comparison.draws(len(self.runs))
+        return {
+            name: self._by_metric(comparison.ratios(table, tables[baseline], drawn))
+            for name, table in tables.items()
+        }
+
+    @property
+    def best_baseline(self) -> str | None:
+        """The best policy that is not the checkpoint; None when there is none."""
+        return next((name for name in self.means() if name != self.checkpoint), None)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the headings and a row per policy, the best first."""
+        means, ratios, baseline = self.means(), self.ratios(), self.best_baseline
+        head = ["policy", *(metric.replace("_", " ") for metric in self.metrics)]
+        rows = [[name, *(_cell(row.get(m)) for m in self.metrics)] for name, row in means.items()]
+        if baseline is not None:
+            head.append(f"{self.metric.replace('_', ' ')} to {baseline}'s")
+            for row in rows:
+                row.append(_cell(ratios[row[0]].get(self.metric)))
+        return head, rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it; :meth:`from_json` reads it back."""
+        means, ratios = self.means(), self.ratios()
+        return {
+            **{key: getattr(self, key) for key in _ABOUT},
+            "best_baseline": self.best_baseline,
+            "means": {name: _plain(row) for name, row in means.items()},
+            "ratios_to_best_baseline": {name: _plain(row) for name, row in ratios.items()},
+            "runs": [{"seed": seed, "results": self.runs[seed]} for seed in self.seeds],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "EvaluationResult":
+        """Read what :meth:`to_json` wrote; KeyError or TypeError for anything else."""
+        runs = {int(run["seed"]): run["results"] for run in content["runs"]}
+        return cls(**{key: content[key] for key in _ABOUT}, runs=runs)
+
+    def _tables(self) -> dict[str, FloatArray]:
+        """By policy, shape (seeds, metrics); nan where a seed has no value."""
+        names = dict.fromkeys(name for results in self.runs.values() for name in results)
+        for seed, results in self.runs.items():
+            if missing := set(names) - set(results):
+                raise SettingError(
+                    f"setting {self.setting!r}: seed {seed} has no numbers of {min(missing)!r}, "
+                    "other seeds have; the recipe must evaluate the same policies with every seed"
+                )
+        return {
+            name: np.array(
+                [[self.runs[s][name].get(m, np.nan) for m in self.metrics] for s in self.seeds]
+            )
+            for name in names
+        }
+
+    def _by_metric(self, estimates: Sequence[Estimate | None]) -> dict[str, Estimate]:
+        pairs = zip(self.metrics, estimates, strict=True)
+        return {metric: found for metric, found in pairs if found is not None}
+
+    def _best_first(self, found: Mapping[str, Sequence[Estimate | None]]) -> list[str]:
+        sign = 1 if self.is_less_better else -1
+        means = {name: row[0].mean * sign for name, row in found.items() if row[0] is not None}
+        return sorted(found, key=lambda name: means.get(name, np.inf))
+
+
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "none"
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.mean)
+    return f"{number(estimate.mean)} [{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def _plain(row: Mapping[str, Estimate]) -> dict[str, object]:
+    return {metric: asdict(estimate) for metric, estimate in row.items()}
+
+
+def merge(shards: Sequence[EvaluationResult]) -> EvaluationResult:
+    """Join the results of one checkpoint in one setting with different seeds.
+
+    Raises:
+        SettingError: they are not of the same evaluation, or have a seed in common.
+    """
+    first = shards[0]
+    runs: dict[int, Results] = {}
+    for shard in shards:
+        for key in _ABOUT:
+            if getattr(shard, key) != getattr(first, key):
+                raise SettingError(
+                    f"shards differ in {key}: {getattr(first, key)!r} and {getattr(shard, key)!r};"
+                    " merge shards of one evaluation"
+                )
+        if twice := runs.keys() & shard.runs.keys():
+            raise SettingError(f"seed {min(twice)} is in two shards; merge each shard once")
+        runs |= shard.runs
+    return replace(first, runs=runs)
+
+
+# --- running an evaluation -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationTask:
+    """What is evaluated, for all seeds alike."""
 
     recipe: str
     folder: Path
@@ -35,10 +200,13 @@ class Task:
     options: Mapping[str, str]
 
 
-def judge(
-    task: Task, seeds: Sequence[int], jobs: int, on_progress: Callable[[int, int], None]
-) -> Judgement:
-    """``task`` with each of ``seeds``, in ``jobs`` processes.
+def evaluate(
+    task: EvaluationTask,
+    seeds: Sequence[int],
+    jobs: int,
+    on_progress: Callable[[int, int], None],
+) -> EvaluationResult:
+    """Evaluate ``task`` with each of ``seeds``, in ``jobs`` processes.
 
     Raises:
         EvaluationError: a seed failed, or a process died.
@@ -46,10 +214,10 @@ def judge(
     _loaded.cache_clear()  # the folder may hold another checkpoint by now
     checkpoint, recipe = _loaded(task.recipe, task.folder)
     runs: dict[int, Results] = {}
-    for seed, results in _results(task, seeds, min(jobs, len(seeds))):
+    for seed, results in _all_seeds(task, seeds, min(jobs, len(seeds))):
         runs[seed] = results
         on_progress(len(runs), len(seeds))
-    return Judgement(
+    return EvaluationResult(
         task.recipe,
         checkpoint.card.name,
         checkpoint.sha256,
@@ -60,15 +228,17 @@ def judge(
     )
 
 
-def _results(task: Task, seeds: Sequence[int], jobs: int) -> Iterator[tuple[int, Results]]:
+def _all_seeds(
+    task: EvaluationTask, seeds: Sequence[int], jobs: int
+) -> Iterator[tuple[int, Results]]:
     if jobs == 1:
         for seed in seeds:
-            yield seed, _judge(task, seed)
+            yield seed, _one_seed(task, seed)
         return
-    afresh = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
-    with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, afresh) as pool:
+    spawn = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
+    with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, spawn) as pool:
         try:
-            waiting = {pool.submit(_judge, task, seed): seed for seed in seeds}
+            waiting = {pool.submit(_one_seed, task, seed): seed for seed in seeds}
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
         except BrokenProcessPool as error:
@@ -79,7 +249,7 @@ def _results(task: Task, seeds: Sequence[int], jobs: int) -> Iterator[tuple[int,
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _judge(task: Task, seed: int) -> Results:
+def _one_seed(task: EvaluationTask, seed: int) -> Results:
     checkpoint, recipe = _loaded(task.recipe, task.folder)
     try:
         found = recipe.evaluate(checkpoint, task.setting, seed, task.options)
@@ -93,6 +263,7 @@ def _judge(task: Task, seed: int) -> Results:
 
 @lru_cache(maxsize=1)
 def _loaded(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
+    """Load once per process, not once per seed."""
     return load(folder), load_recipe(recipe)
 
 
@@ -109,3 +280,71 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+# --- the card ------------------------------------------------------------------------------------
+
+
+def write_to_card(folder: Path, results: Sequence[EvaluationResult], command: str) -> None:
+    """Replace the card's results of the same settings by ``results``, which ``command`` measures.
+
+    The sha256 of the card, and so the name of the checkpoint in records, is another afterwards.
+
+    Raises:
+        CheckpointError: there is no card in ``folder``.
+        SettingError: ``results`` are of another checkpoint.
+    """
+    card, digest = read_card(folder)
+    for each in results:
+        if each.sha256 != digest:
+            raise SettingError(
+                f"setting {each.setting!r} was measured of the checkpoint with sha256 "
+                f"{each.sha256}, {str(folder)!r} has {digest}; measure it again"
+            )
+    measured = {each.setting for each in results}
+    kept = [result for result in card.results if result.setting not in measured]
+    rows = (*kept, *(row for each in results for row in _card_rows(each, command)))
+    (folder / CARD_FILE).write_bytes(encode(msgspec.structs.replace(card, results=rows)))
+
+
+def _card_rows(result: EvaluationResult, command: str) -> Iterator[Result]:
+    means, baseline = result.means(), result.best_baseline
+    beside = means[baseline] if baseline is not None else {}
+    for metric, own in means[result.checkpoint].items():
+        if baseline is None or metric in beside:
+            low, high = (own.mean if bound is None else bound for bound in (own.low, own.high))
+            yield Result(
+                setting=result.setting,
+                metric=metric,
+                value=own.mean,
+                interval=(low, high),
+                rival=baseline or "",
+                rival_value=beside[metric].mean if baseline is not None else own.mean,
+                command=command,
+            )
+
+
+# --- what recipes need to evaluate a checkpoint --------------------------------------------------
+
+
+def session_of(checkpoint: Checkpoint, part: PartName) -> Session:
+    """Return the network of ``part`` of ``checkpoint``; CheckpointError where it has none."""
+    found = {
+        "orderer": checkpoint.orderer,
+        "placer": checkpoint.placer,
+        "sizer": checkpoint.sizer,
+    }[part]
+    if found is None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.card.name!r} has no {part} to be evaluated; name one that has"
+        )
+    return found.session
+
+
+def check_finished(policy: str, unfinished: int, fallbacks: int = 0) -> None:
+    """Raise EvaluationError unless ``policy`` finished every job and gave only valid answers."""
+    if unfinished or fallbacks:
+        raise EvaluationError(
+            f"{policy}: {unfinished} jobs did not finish, {fallbacks} cycles fell back on the "
+            "rules, so that its times compare with no others; correct it, or leave it out"
+        )

@@ -1,4 +1,4 @@
-"""Trained networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
+"""TrainedPart networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
 
 Axes that an encoder names are exported as dynamic ones, so that one file serves every number of
 gangs and nodes. What was written is loaded by the very loader that serves it, and compared with
@@ -44,7 +44,7 @@ _TRACED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedPart:
     """A trained part.
 
     Attributes:
@@ -59,7 +59,7 @@ class Trained:
     stops_others: bool = False
 
 
-def export(parts: Mapping[PartName, Trained], card: Card, folder: Path) -> Checkpoint:
+def export(parts: Mapping[PartName, TrainedPart], card: Card, folder: Path) -> Checkpoint:
     """Write ``parts`` into ``folder``, which is made, with ``card`` but for what it says of them.
 
     Raises:
@@ -96,7 +96,7 @@ class Named(Protocol):
 def export_run(
     run: TrainingRun,
     recipe: Named,
-    parts: Mapping[PartName, Trained],
+    parts: Mapping[PartName, TrainedPart],
     data: str,
     **numbers: float,
 ) -> None:
@@ -164,7 +164,7 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _write(name: PartName, part: Trained, folder: Path) -> PartCard:
+def _write(name: PartName, part: TrainedPart, folder: Path) -> PartCard:
     inputs, output = _shapes(name, part.encoder)
     model, card = exported(part.module, f"{name}.onnx", part.encoder, inputs, output)
     (folder / card.file).write_bytes(model)

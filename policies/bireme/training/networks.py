@@ -1,7 +1,7 @@
 """What learns: a network that answers an observation with a distribution and, if asked, a value.
 
-Observations come from worlds as numpy arrays and enter networks as tensors with the same names.
-Batches are ragged in one way only: worlds that are over are left out, so every row that a network
+Observations come from envs as numpy arrays and enter networks as tensors with the same names.
+Batches are ragged in one way only: envs that are over are left out, so every row that a network
 sees is one in which something is to be decided. The value of an :class:`ActorCritic` may use all
 of the observation, also where its agents each look at a part: then it is the shared critic of
 centralised training (Yu et al., NeurIPS 2022 datasets track, MAPPO).
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bireme.core.errors import SettingError
-from bireme.training.distributions import Action, Distribution
-from bireme.training.worlds import Actions, Array, Observation
+from bireme.training.distributions import Action, ActionDistribution
+from bireme.training.vec_env import Actions, Array, Observation
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 
@@ -27,7 +27,7 @@ class ActorCritic(nn.Module, ABC):
     """A policy and a critic over the same observations."""
 
     @abstractmethod
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """What to do, for every row of ``observation``."""
 
     def values(self, observation: Tensors) -> Tensor:
@@ -41,7 +41,7 @@ class ActorCritic(nn.Module, ABC):
             'baseline="replicas", which needs none'
         )
 
-    def both(self, observation: Tensors) -> tuple[Distribution, Tensor]:
+    def both(self, observation: Tensors) -> tuple[ActionDistribution, Tensor]:
         """Distribution and values; to be overridden where they share layers."""
         return self.distribution(observation), self.values(observation)
 
@@ -60,7 +60,7 @@ def tensor(array: Array) -> Tensor:
 
 
 def arrays(actions: Action) -> Actions:
-    """Sampled actions as a world takes them."""
+    """Sampled actions as a env takes them."""
     if isinstance(actions, Tensor):
         return np.asarray(actions.detach())
     return {agent: np.asarray(action.detach()) for agent, action in actions.items()}

@@ -25,7 +25,7 @@ from bireme.training.distributed import average, least
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, Tensors
 from bireme.training.rollouts import Rollout, taken
-from bireme.training.worlds import World
+from bireme.training.vec_env import VecEnv
 
 _TOLERANCE = 1.5
 """How far KL may be from its target, as a factor, before anything is done about it."""
@@ -86,8 +86,8 @@ class Batch:
 class PPO(OnPolicy[PPOConfig]):
     """Several passes over each rollout, kept near the policy that played it."""
 
-    def __init__(self, policy: ActorCritic, world: World, config: PPOConfig, seed: int = 0) -> None:
-        super().__init__(policy, world, config, seed)
+    def __init__(self, policy: ActorCritic, env: VecEnv, config: PPOConfig, seed: int = 0) -> None:
+        super().__init__(policy, env, config, seed)
         self.kl_coef = config.kl_coef
 
     def update(self) -> tuple[int, dict[str, float]]:

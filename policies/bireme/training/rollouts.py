@@ -1,7 +1,7 @@
-"""Rollouts: what a policy lived through in its worlds, and how much better it did than expected.
+"""Rollouts: what a policy lived through in its envs, and how much better it did than expected.
 
-A rollout has ``steps`` rows and ``worlds`` columns. Worlds end at different times; entries of
-worlds that were over before a step are not active, hold zeros, and never reach a network: what
+A rollout has ``steps`` rows and ``envs`` columns. Environments end at different times; entries of
+envs that were over before a step are not active, hold zeros, and never reach a network: what
 networks see is kept flat, one row per active entry, in the order of ``is_active``.
 
 Advantages come from a critic (:func:`gae`, :func:`n_step_returns`) or from replicas, copies of the
@@ -21,69 +21,69 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, arrays, tensors
-from bireme.training.worlds import Actions, Array, Observation, Step, World, take
+from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv, take
 
-# Episodes: a world played from reset to the end, with worlds that end earlier left out.
+# Episodes: a env played from reset to the end, with envs that end earlier left out.
 #
-# All worlds start together; when the last one is over, the next episode begins with new seeds, each
-# of which goes to ``replicas`` worlds side by side. Seeds and the actions since the reset are kept,
-# so that an episode broken off in the middle can be restored exactly, in any world.
+# All envs start together; when the last one is over, the next episode begins with new seeds, each
+# of which goes to ``replicas`` envs side by side. Seeds and the actions since the reset are kept,
+# so that an episode broken off in the middle can be restored exactly, in any env.
 
 LONGEST_EPISODE: Final = 100_000
 _MOST_SEEDS: Final = 2**31
 
 
 class Episodes:
-    """The episodes of one world, one after the other.
+    """The episodes of one env, one after the other.
 
     Attributes:
-        seeds: Of the worlds in this episode, shape (worlds,).
-        is_over: Shape (worlds,); all true before the first episode.
-        times: The worlds' clocks, shape (worlds,).
-        last_return: Of the last whole episode: the sum of rewards, mean over the worlds.
+        seeds: Of the envs in this episode, shape (envs,).
+        is_over: Shape (envs,); all true before the first episode.
+        times: The envs' clocks, shape (envs,).
+        last_return: Of the last whole episode: the sum of rewards, mean over the envs.
 
     Raises:
-        SettingError: the worlds cannot be shared out evenly over the replicas.
+        SettingError: the envs cannot be shared out evenly over the replicas.
     """
 
-    def __init__(self, world: World, seed: int, replicas: int = 1) -> None:
-        if replicas < 1 or world.count % replicas:
+    def __init__(self, env: VecEnv, seed: int, replicas: int = 1) -> None:
+        if replicas < 1 or env.count % replicas:
             raise SettingError(
-                f"replicas: {world.count} worlds cannot be {replicas} copies each; make the "
-                "number of worlds a multiple of it"
+                f"replicas: {env.count} envs cannot be {replicas} copies each; make the "
+                "number of envs a multiple of it"
             )
-        self.world, self.replicas = world, replicas
+        self.env, self.replicas = env, replicas
         self._draws = np.random.default_rng(seed)
-        self.seeds: IntArray = np.zeros(world.count, np.int64)
-        self.is_over = np.ones(world.count, np.bool_)
-        self.times = np.zeros(world.count)
+        self.seeds: IntArray = np.zeros(env.count, np.int64)
+        self.is_over = np.ones(env.count, np.bool_)
+        self.times = np.zeros(env.count)
         self.last_return: float | None = None
         self._seen: Observation = {}
         self._history: list[Actions] = []
-        self._returns = np.zeros(world.count)
+        self._returns = np.zeros(env.count)
 
     def begin(self) -> None:
         """Start the next episode, if this one is over."""
         if self.is_over.all():
-            distinct = self._draws.integers(_MOST_SEEDS, size=self.world.count // self.replicas)
+            distinct = self._draws.integers(_MOST_SEEDS, size=self.env.count // self.replicas)
             self._start(np.repeat(distinct, self.replicas))
 
     @property
     def rows(self) -> IntArray:
-        """The worlds in which there is something to decide."""
+        """The envs in which there is something to decide."""
         return np.flatnonzero(~self.is_over)
 
     def seen(self) -> Observation:
-        """What is seen of the worlds that are not over, in the order of :attr:`rows`."""
+        """What is seen of the envs that are not over, in the order of :attr:`rows`."""
         return self.seen_of(self.rows)
 
     def seen_of(self, rows: IntArray) -> Observation:
         """What is seen of ``rows``."""
-        return self._seen if len(rows) == self.world.count else take(self._seen, rows)
+        return self._seen if len(rows) == self.env.count else take(self._seen, rows)
 
-    def step(self, actions: Actions) -> Step:
-        """Act in the worlds that are not over, in the order of :attr:`rows`."""
-        return self._step(_spread(actions, self.rows, self.world.count))
+    def step(self, actions: Actions) -> EnvStep:
+        """Act in the envs that are not over, in the order of :attr:`rows`."""
+        return self._step(_spread(actions, self.rows, self.env.count))
 
     def state_dict(self) -> dict[str, Any]:
         """All it takes to go on from here."""
@@ -106,12 +106,12 @@ class Episodes:
                 self._step(actions)
 
     def _start(self, seeds: IntArray) -> None:
-        self._seen = self.world.reset(seeds.tolist())
+        self._seen = self.env.reset(seeds.tolist())
         self.seeds, self._history, self._returns = seeds, [], np.zeros(len(seeds))
         self.is_over, self.times = np.zeros_like(self.is_over), np.zeros_like(self.times)
 
-    def _step(self, actions: Actions) -> Step:
-        step = self.world.step(actions)
+    def _step(self, actions: Actions) -> EnvStep:
+        step = self.env.step(actions)
         self._seen, self.times = step.observation, step.times
         self.is_over = step.is_over.copy()
         self._returns += step.rewards
@@ -122,18 +122,18 @@ class Episodes:
 
 
 def play(
-    world: World,
+    env: VecEnv,
     seeds: Sequence[int],
     act: Callable[[Observation], Actions],
     longest: int = LONGEST_EPISODE,
 ) -> FloatArray:
-    """One whole episode: the sum of rewards, shape (worlds,).
+    """One whole episode: the sum of rewards, shape (envs,).
 
     Args:
-        act: From what is seen of the worlds that are not over to what is done in them.
+        act: From what is seen of the envs that are not over to what is done in them.
         longest: After how many steps an episode that does not end is an error.
     """
-    episodes = Episodes(world, 0)
+    episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
     for _ in range(longest):
         episodes.step(act(episodes.seen()))
@@ -142,16 +142,16 @@ def play(
     raise never_ends(int(episodes.rows[0]), longest)
 
 
-def never_ends(world: int, steps: int) -> SettingError:
-    """The error for a world that is not over after ``steps``."""
+def never_ends(env: int, steps: int) -> SettingError:
+    """The error for a env that is not over after ``steps``."""
     return SettingError(
-        f"world {world} is not over after {steps} steps; let the world forbid actions that "
+        f"env {env} is not over after {steps} steps; let the env forbid actions that "
         "never lead on, or allow longer episodes"
     )
 
 
 def _spread(actions: Actions, rows: IntArray, count: int) -> Actions:
-    """Actions of ``rows`` as those of all worlds, 0 elsewhere."""
+    """Actions of ``rows`` as those of all envs, 0 elsewhere."""
     if isinstance(actions, Mapping):
         return {agent: _spread_one(action, rows, count) for agent, action in actions.items()}
     return _spread_one(actions, rows, count)
@@ -166,7 +166,7 @@ def _spread_one(action: Array, rows: IntArray, count: int) -> Array:
 
 
 def _stacked(history: Sequence[Actions]) -> dict[str, Tensor]:
-    """By agent, shape (steps, worlds, ...); under the empty name where there is one agent."""
+    """By agent, shape (steps, envs, ...); under the empty name where there is one agent."""
     rows = [a if isinstance(a, Mapping) else {"": a} for a in history]
     return {
         agent: torch.from_numpy(np.stack([row[agent] for row in rows]))
@@ -189,13 +189,13 @@ class Rollout:
         observations: By name, shape (n, ...).
         actions: Shape (n, ...); by agent where there are several.
         log_probs: Of the actions when they were taken, by agent, shape (n, agents).
-        rewards: Shape (steps, worlds).
-        values: The critic's, before each step; shape (steps, worlds).
-        next_values: The critic's, of what followed: 0 where the world ended of its own.
-        is_active: Shape (steps, worlds): the world was not over before the step.
-        is_over: Shape (steps, worlds): the world was over after the step.
-        times: The worlds' clocks, shape (steps + 1, worlds), before the first step and after each.
-        seeds: Of the worlds, shape (worlds,).
+        rewards: Shape (steps, envs).
+        values: The critic's, before each step; shape (steps, envs).
+        next_values: The critic's, of what followed: 0 where the env ended of its own.
+        is_active: Shape (steps, envs): the env was not over before the step.
+        is_over: Shape (steps, envs): the env was over after the step.
+        times: The envs' clocks, shape (steps + 1, envs), before the first step and after each.
+        seeds: Of the envs, shape (envs,).
     """
 
     observations: dict[str, Tensor]
@@ -213,7 +213,7 @@ class Rollout:
         return len(self.log_probs)
 
     def flat(self, entries: FloatArray) -> Tensor:
-        """The active ones of ``entries``, (steps, worlds), as a tensor of shape (n,)."""
+        """The active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
         return torch.from_numpy(entries[self.is_active].astype(np.float32))
 
 
@@ -287,7 +287,7 @@ def _play_step(
     has_critic: bool,
 ) -> None:
     rows, was_over = episodes.rows, episodes.is_over.copy()
-    # Copies, because a world may go on writing into the arrays it showed.
+    # Copies, because a env may go on writing into the arrays it showed.
     seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
     found, values = policy.both(seen) if has_critic else (policy.distribution(seen), None)
     actions = found.sample(generator)
@@ -306,9 +306,9 @@ def _play_step(
 
 
 def _values(policy: ActorCritic, episodes: Episodes, rows: IntArray) -> FloatArray:
-    """The critic's values of ``rows``, 0 for other worlds; shape (worlds,)."""
+    """The critic's values of ``rows``, 0 for other envs; shape (envs,)."""
     found = policy.values(tensors(episodes.seen_of(rows))) if len(rows) else None
-    return _dense(found, rows, episodes.world.count)
+    return _dense(found, rows, episodes.env.count)
 
 
 def _dense(values: Tensor | None, rows: IntArray, count: int) -> FloatArray:
@@ -347,10 +347,10 @@ def gae(
     """Generalised advantage estimates (Schulman et al., ICLR 2016, equation 16).
 
     Args:
-        rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, worlds). A
-            world that ended of its own has next value 0 there, one that was cut off has the
+        rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, envs). A
+            env that ended of its own has next value 0 there, one that was cut off has the
             value of its last state: ends and cuts need no other treatment.
-        gamma: The discount per step, or of each step, shape (steps, worlds).
+        gamma: The discount per step, or of each step, shape (steps, envs).
         gae_lambda: 0 trusts the critic one step ahead, 1 trusts rewards only.
     """
     errors = rewards + gamma * next_values - values
@@ -385,7 +385,7 @@ def replica_advantages(
     seeds: IntArray,
     gamma: float | FloatArray = 1.0,
 ) -> FloatArray:
-    """Rewards to go, less their mean over the replicas at the same time, shape (steps, worlds).
+    """Rewards to go, less their mean over the replicas at the same time, shape (steps, envs).
 
     Replicas (equal seeds) meet the same arrivals but decide at different moments, so what a
     replica had still to come at another's time is interpolated between its own decisions; after
@@ -393,8 +393,8 @@ def replica_advantages(
     baselines, with all replicas in the mean). The rollout must hold whole episodes.
 
     Args:
-        times: The worlds' clocks, shape (steps + 1, worlds).
-        gamma: The discount per step, or of each step, shape (steps, worlds).
+        times: The envs' clocks, shape (steps + 1, envs).
+        gamma: The discount per step, or of each step, shape (steps, envs).
     """
     never = np.zeros_like(is_active)
     to_go = n_step_returns(rewards, np.zeros_like(rewards), never, gamma)
@@ -402,17 +402,17 @@ def replica_advantages(
     for seed in np.unique(seeds):
         group = np.flatnonzero(seeds == seed)
         curves = [_curve(to_go[:, w], times[:, w], is_active[:, w]) for w in group]
-        for world in group:
-            asked = times[:-1, world]
+        for env in group:
+            asked = times[:-1, env]
             expected = np.mean([np.interp(asked, at, height) for at, height in curves], axis=0)
-            advantages[:, world] = (to_go[:, world] - expected) * is_active[:, world]
+            advantages[:, env] = (to_go[:, env] - expected) * is_active[:, env]
     return advantages
 
 
 def _curve(
     to_go: FloatArray, times: FloatArray, is_active: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """One world's rewards to go at its times, the first of several decisions at one time."""
+    """One env's rewards to go at its times, the first of several decisions at one time."""
     decisions = int(is_active.sum())
     at, first = np.unique(times[: decisions + 1], return_index=True)
     return at, np.append(to_go[:decisions], 0.0)[first]

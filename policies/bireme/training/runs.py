@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
-from bireme.training.algorithm import Callback, Progress
+from bireme.training.algorithm import Callback, TrainingProgress
 from bireme.training.distributed import least, process_seed, rank, world_size
 
 # The curves of a run: a table that grows by a row per update, and its picture.
@@ -42,7 +42,7 @@ _ACROSS: Final = 3
 _PANEL_INCHES: Final = (4.0, 2.6)
 
 
-class Curves:
+class LearningCurves:
     """The rows of one ``curves.csv``, in memory and on disk alike."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Curves:
         self._is_on_disk = False
 
     @classmethod
-    def read(cls, path: Path, rows: int) -> "Curves":
+    def read(cls, path: Path, rows: int) -> "LearningCurves":
         """The first ``rows`` of ``path``; the others leave it when the next row is added."""
         curves = cls(path)
         if path.exists():
@@ -128,7 +128,7 @@ SECONDS_BETWEEN_LINES: Final = 15.0
 _NUMBERS_SHOWN: Final = 4
 
 
-class Watcher(Protocol):
+class ProgressDisplay(Protocol):
     """Shows one stage, between entering and leaving it."""
 
     def __enter__(self) -> Self: ...
@@ -145,17 +145,17 @@ class Watcher(Protocol):
         ...
 
 
-def watcher(stream: TextIO) -> Watcher:
+def display(stream: TextIO) -> ProgressDisplay:
     """The one that suits ``stream``."""
-    return Bar(stream) if stream.isatty() else Lines(stream, time.monotonic)
+    return Bar(stream) if stream.isatty() else LineDisplay(stream, time.monotonic)
 
 
-def silent() -> Watcher:
+def silent() -> ProgressDisplay:
     """One that shows nothing."""
-    return Lines(None, time.monotonic)
+    return LineDisplay(None, time.monotonic)
 
 
-class Lines:
+class LineDisplay:
     """A line at the first step, then every few seconds; none where there is no stream."""
 
     def __init__(self, stream: TextIO | None, clock: Callable[[], float]) -> None:
@@ -177,7 +177,7 @@ class Lines:
         if self._stream is None or self._clock() < self._next:
             return
         self._next = self._clock() + SECONDS_BETWEEN_LINES
-        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {told(numbers)}\n")
+        self._stream.write(f"{stage}: {done:,} of {total:,} steps; {format_numbers(numbers)}\n")
         self._stream.flush()
 
 
@@ -208,11 +208,11 @@ class Bar:
 
     def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
         self._bars.update(
-            self._task, description=stage, completed=done, total=total, told=told(numbers)
+            self._task, description=stage, completed=done, total=total, told=format_numbers(numbers)
         )
 
 
-def told(numbers: Mapping[str, float]) -> str:
+def format_numbers(numbers: Mapping[str, float]) -> str:
     """The numbers told last, which are those of validation, come first."""
     last = list(numbers.items())[: -_NUMBERS_SHOWN - 1 : -1]
     return ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in last)
@@ -236,7 +236,7 @@ class _Stage:
     algorithm: Learner
     total_steps: int
     also: Callback | None
-    watcher: Watcher
+    display: ProgressDisplay
     saved_seconds: float
 
 
@@ -245,7 +245,7 @@ class TrainingRun:
 
     Attributes:
         seed: The same in all processes: for the first weights of networks.
-        world_seed: This process's own: for worlds and for chance while learning.
+        env_seed: This process's own: for envs and for chance while learning.
         scale: ``smoke`` only shows that everything works, within a minute.
         time_limit_seconds: Of all starts of the run together.
         data: The folder of data sets, for recipes that learn from traces.
@@ -263,14 +263,14 @@ class TrainingRun:
         data: Path | None = None,
         resume: bool = False,
         command: str = "",
-        watcher: Callable[[], Watcher] = silent,
+        display: Callable[[], ProgressDisplay] = silent,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.recipe, self.folder = recipe, folder
-        self.seed, self.world_seed = seed, process_seed(seed)
+        self.seed, self.env_seed = seed, process_seed(seed)
         self.scale, self.time_limit_seconds = scale, time_limit_seconds
         self.data, self.command = data, command
-        self._watcher, self._clock = watcher, clock
+        self._watcher, self._clock = display, clock
         self._open(resume)
         self._began = clock() - self._curves.seconds
         self._notes: dict[str, float] = {}
@@ -318,13 +318,13 @@ class TrainingRun:
         if stage in self._finished:
             return
         self._stage = now
-        with now.watcher:
+        with now.display:
             algorithm.learn(total_steps, self)
         self._stage = None
         self._finished.append(stage)
         self._save(now)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: TrainingProgress) -> bool:
         """Take note of an update; whether learning goes on."""
         stage = self._stage
         if stage is None:
@@ -335,7 +335,7 @@ class TrainingRun:
         if self.is_first:
             step = progress.steps * world_size()
             self._curves.add(stage.name, step, self.seconds, numbers)
-            stage.watcher.show(stage.name, progress.steps, stage.total_steps, numbers)
+            stage.display.show(stage.name, progress.steps, stage.total_steps, numbers)
             if self.seconds - stage.saved_seconds >= SECONDS_BETWEEN_SAVES:
                 self._save(stage)
         return goes_on
@@ -362,7 +362,7 @@ class TrainingRun:
                 )
         self._finished: list[str] = told.get("finished", [])
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._curves = Curves.read(self.folder / "curves.csv", told.get("rows", 0))
+        self._curves = LearningCurves.read(self.folder / "curves.csv", told.get("rows", 0))
         least(0.0)  # all have read before the first writes
         if self.is_first:
             self._note_down()
@@ -404,11 +404,11 @@ class TrainingRun:
         draft.replace(self.folder / "run.json")
 
 
-# Early stopping: the policy that did best on worlds it does not learn from is the one to keep.
+# Early stopping: the policy that did best on envs it does not learn from is the one to keep.
 #
-# Learning goes on past the best policy, into noise and into what only the training worlds have, so
-# every few updates the policy is judged on fixed validation worlds. The best weights are kept; when
-# they have not been bettered for ``patience`` judgements, learning ends.
+# Learning goes on past the best policy, into noise and into what only the training envs have, so
+# every few updates the policy is judged on fixed validation envs. The best weights are kept; when
+# they have not been bettered for ``patience`` results, learning ends.
 
 
 class EarlyStopping:
@@ -418,13 +418,13 @@ class EarlyStopping:
         policy: Whose weights are kept.
         score: The validation score of the policy as it is. The same in all processes.
         every: Judge after every so many updates.
-        patience: End after so many judgements in a row that were no better.
+        patience: End after so many results in a row that were no better.
         is_less_better: Whether a score is a cost.
 
     Attributes:
-        best_score: None before the first judgement.
+        best_score: None before the first result.
         best_update: After which update it was reached.
-        last_score: Of the last judgement.
+        last_score: Of the last result.
     """
 
     def __init__(
@@ -446,13 +446,13 @@ class EarlyStopping:
         self._misses = 0
         self._best: dict[str, Tensor] = {}
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: TrainingProgress) -> bool:
         """Judge, if it is time; whether learning should go on."""
         if progress.update % self._every == 0:
-            self.judge(progress.update)
+            self.evaluate(progress.update)
         return self._misses < self._patience
 
-    def judge(self, update: int = 0) -> float:
+    def evaluate(self, update: int = 0) -> float:
         """Judge the policy now, before learning for instance; a score of nan is never best."""
         score = self.last_score = self._score()
         if self._is_best(score):
@@ -471,7 +471,7 @@ class EarlyStopping:
         if self.best_score is None:
             raise SettingError(
                 f"the policy was never judged; learn for at least every={self._every} updates, or "
-                "call judge() first"
+                "call evaluate() first"
             )
         self._policy.load_state_dict(self._best)
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bireme.core.resources import FloatArray
-from bireme.training.distributions import Distribution, MaskedCategorical
+from bireme.training.distributions import ActionDistribution, MaskedCategorical
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.worlds import Actions, Observation, Step
+from bireme.training.vec_env import Actions, EnvStep, Observation
 
 LONGEST = 200
 _GRAVITY, _CART_MASS, _POLE_MASS, _HALF_LENGTH = 9.8, 1.0, 0.1, 0.5
@@ -35,7 +35,7 @@ class CartPole:
         self._lasted = np.zeros(self.count)
         return {"state": self.state}
 
-    def step(self, actions: Actions) -> Step:
+    def step(self, actions: Actions) -> EnvStep:
         """Push left (0) or right (1)."""
         stood = ~self._fallen & (self._at < self._longest)
         self.state = np.where(stood[:, None], _moved(self.state, np.asarray(actions)), self.state)
@@ -44,7 +44,7 @@ class CartPole:
         self._lasted = self._lasted + stood
         is_cut = ~self._fallen & (self._at >= self._longest)
         seen = {"state": self.state}
-        return Step(seen, stood.astype(float), self._fallen | is_cut, self._lasted, is_cut)
+        return EnvStep(seen, stood.astype(float), self._fallen | is_cut, self._lasted, is_cut)
 
 
 class Balancing(ActorCritic):
@@ -56,7 +56,7 @@ class Balancing(ActorCritic):
             torch.manual_seed(seed)
             self.actor, self.critic = _network(2), _network(1)
 
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """Left or right."""
         return MaskedCategorical(self.actor(observation["state"]))
 

@@ -1,15 +1,15 @@
 """A callback that takes note of everything and never ends learning."""
 
-from bireme.training.algorithm import Progress
+from bireme.training.algorithm import TrainingProgress
 
 
 class Notes:
     """What an algorithm told, update by update."""
 
     def __init__(self) -> None:
-        self.told: list[Progress] = []
+        self.told: list[TrainingProgress] = []
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: TrainingProgress) -> bool:
         """Take note."""
         self.told.append(progress)
         return True

@@ -1,17 +1,17 @@
-"""The smallest networks that can do right in the toy worlds: one layer each."""
+"""The smallest networks that can do right in the toy envs: one layer each."""
 
 import torch
 from torch import Tensor, nn
 
 from bireme.training.distributions import (
+    ActionDistribution,
     DiagonalGaussian,
-    Distribution,
     FullGaussian,
     JointDistribution,
     MaskedCategorical,
 )
 from bireme.training.networks import ActorCritic, Tensors
-from tests.support.toys.worlds import CHOICES
+from tests.support.toys.envs import CHOICES
 
 
 class Echoing(ActorCritic):
@@ -24,7 +24,7 @@ class Echoing(ActorCritic):
             self.actor = _layers(CHOICES, hidden, CHOICES)
             self.critic = _layers(CHOICES, hidden, 1)
 
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """Which choice to take."""
         return MaskedCategorical(self.actor(observation["asked"]), observation["mask"])
 
@@ -45,7 +45,7 @@ class Aiming(ActorCritic):
         self.below = nn.Parameter(torch.zeros(dims, dims))
         self._is_full = is_full
 
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """Where to go."""
         mean = self.mean(observation["wanted"])
         if not self._is_full:
@@ -63,7 +63,7 @@ class Paired(Echoing):
         nn.init.zeros_(self.level.bias)
         self.log_std = nn.Parameter(torch.tensor(-1.0))
 
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """Of both agents."""
         level = DiagonalGaussian(self.level(observation["asked"]), self.log_std)
         choice = super().distribution(observation)

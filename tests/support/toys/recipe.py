@@ -1,6 +1,6 @@
 """A recipe of seconds: Echo, learned by PPO; its checkpoint says nothing, its numbers are made up.
 
-Contender ``echo`` has cost 10 + seed, ``twice`` twice that, ``lost`` never a value of ``delay``.
+Policy ``echo`` has cost 10 + seed, ``twice`` twice that, ``lost`` never a value of ``delay``.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
 from bireme.training.runs import TrainingRun
 from tests.support.networks.checkpoints import write
+from tests.support.toys.envs import Echo
 from tests.support.toys.policies import Echoing
-from tests.support.toys.worlds import Echo
 
 UPDATES = 12
-WORLDS = 64
+ENVS = 64
 
 
 class EchoRecipe:
@@ -34,7 +34,7 @@ class EchoRecipe:
     def train(self, run: TrainingRun) -> Path:
         """``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
         policy, config = Echoing(run.seed), PPOConfig(learning_rate=0.05)
-        run.learn("echo", PPO(policy, Echo(WORLDS), config, run.world_seed), UPDATES * WORLDS * 2)
+        run.learn("echo", PPO(policy, Echo(ENVS), config, run.env_seed), UPDATES * ENVS * 2)
         save_file(policy.state_dict(), run.folder / f"weights-{rank()}.safetensors")
         if run.is_first:
             write(run.checkpoint_folder, orderer=(1,), order_encoder="a2c-jobs/1", name="echo")

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.learning.convergence import PANELS, drawn
-from bireme.training.runs import Curves
+from bireme.training.runs import LearningCurves
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def curves_in(folder: Path) -> Path:
     """Three updates, the first and last of which were validated."""
-    curves = Curves(folder / "curves.csv")
+    curves = LearningCurves(folder / "curves.csv")
     measured = {name: 3.0 for name in PANELS if name != "return"}
     curves.add("ppo", 100, 1.0, {"return": -9.0, **measured})
     curves.add("ppo", 200, 2.0, {"return": -8.0})

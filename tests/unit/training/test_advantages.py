@@ -10,7 +10,7 @@ from bireme.training.rollouts import gae, n_step_returns, replica_advantages
 
 
 def column(*numbers: float) -> FloatArray:
-    """One world's numbers, shape (steps, 1)."""
+    """One env's numbers, shape (steps, 1)."""
     return np.array(numbers, dtype=float)[:, None]
 
 
@@ -19,19 +19,19 @@ def flags(*numbers: int) -> BoolArray:
 
 
 class Lived:
-    """A random rollout of ``worlds`` worlds that end at different steps."""
+    """A random rollout of ``envs`` envs that end at different steps."""
 
-    def __init__(self, seed: int, steps: int = 7, worlds: int = 4) -> None:
+    def __init__(self, seed: int, steps: int = 7, envs: int = 4) -> None:
         draw = np.random.default_rng(seed)
-        lengths = draw.integers(1, steps + 2, worlds)
+        lengths = draw.integers(1, steps + 2, envs)
         at = np.arange(steps)[:, None]
         self.is_active, self.is_over = at < lengths, at >= lengths - 1
-        self.rewards = draw.normal(size=(steps, worlds)) * self.is_active
-        self.values = draw.normal(size=(steps, worlds)) * self.is_active
-        following = np.concatenate([self.values[1:], draw.normal(size=(1, worlds))])
+        self.rewards = draw.normal(size=(steps, envs)) * self.is_active
+        self.values = draw.normal(size=(steps, envs)) * self.is_active
+        following = np.concatenate([self.values[1:], draw.normal(size=(1, envs))])
         self.next_values = np.where(self.is_over, 0.0, following)
-        passed = draw.uniform(0, 2, (steps, worlds)) * self.is_active
-        self.times = np.concatenate([np.zeros((1, worlds)), np.cumsum(passed, axis=0)])
+        passed = draw.uniform(0, 2, (steps, envs)) * self.is_active
+        self.times = np.concatenate([np.zeros((1, envs)), np.cumsum(passed, axis=0)])
 
 
 def test_gae_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_gae_by_hand() -> None:
 
 
 def test_gae_does_not_look_past_an_end() -> None:
-    """The world ends of its own after the second step: its next value there is 0."""
+    """The env ends of its own after the second step: its next value there is 0."""
     found = gae(
         column(1, 2, 0), column(1, 2, 0), column(2, 0, 0), flags(0, 1, 1), gamma=0.5, gae_lambda=0.5
     )
@@ -100,7 +100,7 @@ def test_worlds_do_not_depend_on_their_places(seed: int, order: list[int]) -> No
 
 
 def two_replicas() -> tuple[FloatArray, FloatArray, BoolArray, IntArray]:
-    """Decisions at 0, 2, 4 and at 0, 3; the first world ends at 6, the second at 5."""
+    """Decisions at 0, 2, 4 and at 0, 3; the first env ends at 6, the second at 5."""
     rewards = np.array([[-2.0, -3], [-2, -2], [-2, 0]])
     times = np.array([[0.0, 0], [2, 3], [4, 5], [6, 5]])
     active = np.array([[1, 1], [1, 1], [1, 0]], dtype=bool)
@@ -130,7 +130,7 @@ def test_of_several_decisions_at_one_time_the_first_tells_what_was_to_come() -> 
 
 
 def test_replicas_discount_what_is_to_come() -> None:
-    """One world alone in what it earns: 1 now and 1 a step later, at half; the other earns none."""
+    """One env alone in what it earns: 1 now and 1 a step later, at half; the other earns none."""
     rewards, times = np.array([[1.0, 0], [1, 0]]), np.array([[0.0, 0], [1, 1], [2, 2]])
     found = replica_advantages(rewards, times, np.ones((2, 2), bool), np.array([1, 1]), gamma=0.5)
     assert found.T.tolist() == [[0.75, 0.5], [-0.75, -0.5]]
@@ -138,7 +138,7 @@ def test_replicas_discount_what_is_to_come() -> None:
 
 @given(st.integers(0, 999))
 def test_equal_replicas_have_no_advantage(seed: int) -> None:
-    one = Lived(seed, worlds=1)
+    one = Lived(seed, envs=1)
     twice = [np.repeat(part, 2, axis=1) for part in (one.rewards, one.times)]
     active = np.repeat(one.is_active, 2, axis=1)
     # Distinct times, for at equal ones only the first decision tells what was to come.

@@ -38,7 +38,7 @@ def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
     out = tmp_path / "run"
     assert main(["train", ECHO, "--out", str(out)]) == 0
     told = capsys.readouterr()
-    assert f"trained {ECHO} in" in told.out
+    assert "trained tests.support.toys.recipe:EchoRecipe in" in told.out
     assert f"bireme evaluate {out}/checkpoint --recipe {ECHO} --setting plain" in told.out
     assert "echo: 128 of 1,536 steps; return" in told.err
     assert (out / "curves.png").exists()
@@ -47,13 +47,13 @@ def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
     assert main(["train", ECHO, "--out", str(out), "--resume"]) == 0
 
 
-def test_table_ranks_contenders_and_relates_them_to_the_best_rival(
+def test_table_ranks_policies_and_relates_them_to_the_best_baseline(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluated(checkpoint, "--seeds", "3") == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0][:4] == ["echo", "in", "plain:", "means"]
-    assert [line[0] for line in lines[2:6]] == ["contender", "echo", "twice", "lost"]
+    assert [line[0] for line in lines[2:6]] == ["policy", "echo", "twice", "lost"]
     assert lines[3][1] == "11.0"
     assert lines[3][-3] == "0.500"
 
@@ -127,7 +127,7 @@ def test_seed_that_fails_is_named(checkpoint: Path, capsys: pytest.CaptureFixtur
         (["train", ECHO, "--minutes", "0"], "'0' is not a number of minutes above 0"),
         (["train", ECHO, "--data", "/nowhere"], "argument --data: there is no folder"),
         (["train", ECHO, "--seed", "-1"], "--seed"),
-        (["evaluate"], "judge what?"),
+        (["evaluate"], "evaluate what?"),
         (["evaluate", "no-such-checkpoint"], "argument NAME: no checkpoint is called"),
         (["evaluate", "/nowhere/checkpoint"], "argument NAME"),
         (["evaluate", "FOLDER"], "argument NAME: no recipe is called 'echo'"),

@@ -11,25 +11,25 @@ from bireme.training.cloning import Cloning, CloningConfig, imitation_loss
 from bireme.training.distributions import DiagonalGaussian, JointDistribution, MaskedCategorical
 from bireme.training.networks import predict
 from bireme.training.rollouts import play
-from bireme.training.worlds import Observation
+from bireme.training.vec_env import Observation
+from tests.support.toys.envs import CHOICES, Echo, Pair, Target
 from tests.support.toys.notes import Notes
 from tests.support.toys.policies import Aiming, Echoing, Paired
-from tests.support.toys.worlds import CHOICES, Echo, Pair, Target
 
 
 def told(observation: Observation) -> Any:
-    """The teacher of Echo: repeats what is asked."""
+    """The expert of Echo: repeats what is asked."""
     return observation["asked"].argmax(axis=1)
 
 
 def a_cloning(**config: Any) -> Cloning:
-    return Cloning(Echoing(), Echo(ragged=3), CloningConfig(**config), teacher=told)
+    return Cloning(Echoing(), Echo(ragged=3), CloningConfig(**config), expert=told)
 
 
 def test_the_teachers_share_falls_to_nothing() -> None:
     notes = Notes()
-    a_cloning(teacher_rounds=4).learn(150, notes)
-    assert notes.of("teacher_share")[:6] == [1, 0.75, 0.5, 0.25, 0, 0]
+    a_cloning(expert_rounds=4).learn(150, notes)
+    assert notes.of("expert_share")[:6] == [1, 0.75, 0.5, 0.25, 0, 0]
 
 
 def test_the_first_round_is_the_teachers() -> None:
@@ -53,22 +53,22 @@ def test_states_pile_up_round_by_round_and_the_oldest_are_forgotten() -> None:
 
 
 def test_the_teacher_labels_states_that_only_the_learner_gets_into() -> None:
-    """The learner never heeds the teacher, yet learns from its labels."""
+    """The learner never heeds the expert, yet learns from its labels."""
     policy = Echoing()
-    config = CloningConfig(learning_rate=0.1, teacher_rounds=0)
-    Cloning(policy, Echo(count=32), config, teacher=told).learn(1500)
+    config = CloningConfig(learning_rate=0.1, expert_rounds=0)
+    Cloning(policy, Echo(count=32), config, expert=told).learn(1500)
     assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
 
 
 def test_choices_may_be_taught_as_probabilities() -> None:
     """Half the asked one, the rest over all: the policy comes to answer with just that."""
 
-    def teacher(observation: Observation) -> Any:
+    def expert(observation: Observation) -> Any:
         return 0.5 * observation["asked"] + 0.5 / CHOICES
 
     policy = Echoing()
     config = CloningConfig(learning_rate=0.2, n_epochs=4, batch_size=64)
-    Cloning(policy, Echo(count=32), config, teacher=teacher).learn(1000)
+    Cloning(policy, Echo(count=32), config, expert=expert).learn(1000)
     mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
     found = policy.distribution({"asked": torch.eye(CHOICES), "mask": mask})
     assert isinstance(found, MaskedCategorical)
@@ -80,7 +80,7 @@ def test_a_copy_may_be_kept_unsure_of_itself() -> None:
     def entropy(ent_coef: float) -> float:
         policy = Echoing()
         config = CloningConfig(learning_rate=0.1, ent_coef=ent_coef)
-        Cloning(policy, Echo(count=32), config, teacher=told).learn(1000)
+        Cloning(policy, Echo(count=32), config, expert=told).learn(1000)
         assert play(Echo(), range(8), lambda seen: predict(policy, seen)).tolist() == [2] * 8
         mask = torch.ones(CHOICES, CHOICES, dtype=torch.bool)
         return policy.distribution({"asked": torch.eye(CHOICES), "mask": mask}).entropy()[0].item()
@@ -92,23 +92,23 @@ def test_a_copy_may_be_kept_unsure_of_itself() -> None:
 def test_gaussian_policies_clone_a_rule(is_full: bool) -> None:
     policy = Aiming(is_full=is_full)
     config = CloningConfig(learning_rate=0.03, batch_size=64, n_epochs=10)
-    Cloning(policy, Target(count=64), config, teacher=lambda seen: seen["wanted"]).learn(64 * 8)
+    Cloning(policy, Target(count=64), config, expert=lambda seen: seen["wanted"]).learn(64 * 8)
     missed = play(Target(64), range(64), lambda seen: predict(policy, seen))
     assert missed.mean() > -0.03
 
 
 def test_agents_are_taught_together_and_an_idle_one_not_at_all() -> None:
-    """In odd steps the teacher tells the level nonsense, which must not be learned."""
+    """In odd steps the expert tells the level nonsense, which must not be learned."""
 
-    def teacher(observation: Observation) -> Any:
+    def expert(observation: Observation) -> Any:
         asked = observation["asked"].argmax(axis=1)
         level = np.where(observation["is_odd"], 99.0, asked)
         return {"choice": asked, "level": level[:, None]}
 
-    policy, world = Paired(), Pair(count=32)
+    policy, env = Paired(), Pair(count=32)
     config = CloningConfig(learning_rate=0.1, n_epochs=4, batch_size=64)
-    Cloning(policy, world, config, teacher=teacher).learn(1000)
-    assert play(world, range(32), lambda seen: predict(policy, seen)).mean() > 1.9
+    Cloning(policy, env, config, expert=expert).learn(1000)
+    assert play(env, range(32), lambda seen: predict(policy, seen)).mean() > 1.9
 
 
 def test_loss_is_the_negative_log_likelihood_of_the_label() -> None:

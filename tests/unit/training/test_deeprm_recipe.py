@@ -1,4 +1,4 @@
-"""Both recipes of DeepRM's world, from the first step to a checkpoint that is served and judged."""
+"""Both recipes of DeepRM's env, from the first step to a checkpoint that is served and judged."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from bireme.rl import lookup
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme.training.deeprm.environment import DeepRmWorld, Setting, as_image, as_set
-from bireme.training.deeprm.networks import ImagePolicy, Scorer, SetPolicy
+from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, as_image, as_set
+from bireme.training.deeprm.networks import ImagePolicy, QueueScorer, SetPolicy
 from bireme.training.deeprm.recipe import DeepRmRecipe, ImageRecipe, ScorerRecipe
 from bireme.training.networks import predict, tensors
 from bireme.training.runs import TrainingRun
@@ -64,13 +64,13 @@ def test_the_papers_networks_are_trained_exported_and_judged(tmp_path: Path) -> 
     assert all(value >= 1 for value in found.values())
 
 
-def a_world(view: object, queue_slots: int) -> DeepRmWorld:
-    return DeepRmWorld(4, Setting(queue_slots=queue_slots), view)  # type: ignore[arg-type]
+def a_world(view: object, queue_slots: int) -> DeepRmEnv:
+    return DeepRmEnv(4, DeepRmEnvConfig(queue_slots=queue_slots), view)  # type: ignore[arg-type]
 
 
 def test_the_scorer_is_indifferent_to_the_order_of_the_queue_and_to_empty_slots() -> None:
     torch.manual_seed(0)
-    scorer, seen = Scorer(), tensors(as_set(a_world(as_set, 10).state))
+    scorer, seen = QueueScorer(), tensors(as_set(a_world(as_set, 10).state))
     jobs, context = seen["jobs"], seen["context"]
     some = torch.tensor([1.0] * 6 + [0.0] * 4).expand(4, 10)
     jobs = torch.randn(jobs.shape, generator=torch.Generator().manual_seed(1))
@@ -82,9 +82,9 @@ def test_the_scorer_is_indifferent_to_the_order_of_the_queue_and_to_empty_slots(
 
 @pytest.mark.parametrize(("queue_slots", "stride"), [(5, 1), (5, 2), (10, 2)])
 def test_the_papers_networks_take_images_of_any_queue(queue_slots: int, stride: int) -> None:
-    world = a_world(as_image, queue_slots)
-    policy = ImagePolicy(world.setting, stride)
-    seen = as_image(world.state)
+    env = a_world(as_image, queue_slots)
+    policy = ImagePolicy(env.config, stride)
+    seen = as_image(env.state)
     assert predict(policy, seen).shape == (4,)  # type: ignore[union-attr]
     assert policy.values(tensors(seen)).shape == (4,)
 
@@ -94,6 +94,6 @@ def test_the_sizes_of_the_networks_are_the_stated_ones() -> None:
         return sum(part.numel() for part in module.parameters())
 
     assert size(SetPolicy()) < 4_000
-    paper = ImagePolicy(Setting(queue_slots=5))
+    paper = ImagePolicy(DeepRmEnvConfig(queue_slots=5))
     assert size(paper.actor) == (9 + 1) * 16 + (16 * 9 + 1) * 32 + (32 * 20 * 124 + 1) * 6
     assert not set(map(id, paper.actor.parameters())) & set(map(id, paper.critic.parameters()))

@@ -1,4 +1,4 @@
-"""The rules in DeepRM's world, what is measured of them, and the reference they must meet."""
+"""The rules in DeepRM's env, what is measured of them, and the reference they must meet."""
 
 import numpy as np
 import pytest
@@ -6,19 +6,25 @@ import pytest
 from bireme.training.deeprm.baselines import (
     Rule,
     at_random,
-    carry_out,
     rules,
+    run_rule,
     shortest_first,
     tetris,
 )
-from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, measure
+from bireme.training.deeprm.environment import (
+    DeepRmEnv,
+    DeepRmEnvConfig,
+    DeepRmJobs,
+    DeepRmState,
+    measure,
+)
 
 MANY = 400
 
 
-def a_state(*jobs: tuple[int, int, int], free: tuple[int, int] = (10, 10)) -> State:
-    """One world whose queue holds these jobs: duration, and demand of either resource."""
-    setting, count = Setting(queue_slots=5, arrival_steps=50), len(jobs)
+def a_state(*jobs: tuple[int, int, int], free: tuple[int, int] = (10, 10)) -> DeepRmState:
+    """One env whose queue holds these jobs: duration, and demand of either resource."""
+    setting, count = DeepRmEnvConfig(queue_slots=5, arrival_steps=50), len(jobs)
     durations = np.ones((1, 50), dtype=np.int64)
     demands = np.ones((1, 50, 2), dtype=np.int64)
     durations[0, :count] = [duration for duration, *_ in jobs]
@@ -29,7 +35,9 @@ def a_state(*jobs: tuple[int, int, int], free: tuple[int, int] = (10, 10)) -> St
     never = np.full((1, 50), -1)
     clock = np.array([49])
     left = np.array([free])
-    return State(setting, Jobs(exists, durations, demands), clock, never, exists, queue, left, fits)
+    return DeepRmState(
+        setting, DeepRmJobs(exists, durations, demands), clock, never, exists, queue, left, fits
+    )
 
 
 def test_the_shortest_that_fits_starts_and_of_equals_the_one_that_came_first() -> None:
@@ -49,13 +57,13 @@ def test_tetris_prefers_short_jobs_of_equal_demand() -> None:
 
 @pytest.mark.parametrize("rule", [*rules(0).values()], ids=list(rules(0)))
 def test_no_rule_waits_while_something_fits(rule: Rule) -> None:
-    world = DeepRmWorld(20, Setting())
-    world.reset(range(20))
-    while not world.state.is_over.all():
-        actions = rule(world.state)
-        live = ~world.state.is_over
-        assert (actions[live] < world.setting.queue_slots).all()
-        world.step(actions)
+    env = DeepRmEnv(20, DeepRmEnvConfig())
+    env.reset(range(20))
+    while not env.state.is_over.all():
+        actions = rule(env.state)
+        live = ~env.state.is_over
+        assert (actions[live] < env.config.queue_slots).all()
+        env.step(actions)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +84,9 @@ def test_rules_are_as_good_as_independent_programs_found(
 
     Random's completion and waiting times are this program's own, to notice a change.
     """
-    world = DeepRmWorld(MANY, Setting(rates=(rate,)))
-    world.reset(range(MANY))
-    found = measure(carry_out(world, rules(1)[rule]))
+    env = DeepRmEnv(MANY, DeepRmEnvConfig(rates=(rate,)))
+    env.reset(range(MANY))
+    found = measure(run_rule(env, rules(1)[rule]))
     means = (found.slowdown, found.completion_steps, found.waiting_steps)
     assert [values.mean() for values in means] == pytest.approx(expected, rel=0.1)
 
@@ -88,8 +96,8 @@ def test_measures_by_hand() -> None:
     state = a_state((2, 1, 1), (4, 1, 1))
     started = state.started.copy()
     started[0, :2] = (4, 1)
-    done = State(
-        state.setting,
+    done = DeepRmState(
+        state.config,
         state.jobs,
         state.clock,
         started,
@@ -106,23 +114,23 @@ def test_measures_by_hand() -> None:
 
 
 def test_an_episode_with_unfinished_jobs_is_not_measured() -> None:
-    world = DeepRmWorld(2, Setting())
-    world.reset([0, 1])
-    with pytest.raises(ValueError, match="world 0 has jobs that have not finished"):
-        measure(world.state)
+    env = DeepRmEnv(2, DeepRmEnvConfig())
+    env.reset([0, 1])
+    with pytest.raises(ValueError, match="env 0 has jobs that have not finished"):
+        measure(env.state)
 
 
 def test_an_episode_without_jobs_has_no_means() -> None:
     state = a_state()
-    with pytest.raises(ValueError, match="world 0 had no jobs"):
+    with pytest.raises(ValueError, match="env 0 had no jobs"):
         measure(state)
 
 
 def test_the_random_rule_is_fixed_by_its_seed() -> None:
-    world = DeepRmWorld(3, Setting())
+    env = DeepRmEnv(3, DeepRmEnvConfig())
     ends = []
     for seed in (1, 1, 2):
-        world.reset([4, 5, 6])
-        ends.append(carry_out(world, at_random(seed)).started)
+        env.reset([4, 5, 6])
+        ends.append(run_rule(env, at_random(seed)).started)
     assert (ends[0] == ends[1]).all()
     assert (ends[0] != ends[2]).any()

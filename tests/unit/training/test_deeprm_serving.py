@@ -1,4 +1,4 @@
-"""What networks are served with is what they were trained on: one state, as world and as cluster.
+"""What networks are served with is what they were trained on: one state, as env and as cluster.
 
 And of the checkpoint that is shipped: what it is good at, and what it waits for.
 """
@@ -12,7 +12,15 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.rl import lookup
 from bireme.rl.encoders.a2c import A2cImages, A2cJobs
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, with_running
-from bireme.training.deeprm.environment import DeepRmWorld, Jobs, Setting, State, as_image, as_set
+from bireme.training.deeprm.environment import (
+    DeepRmEnv,
+    DeepRmEnvConfig,
+    DeepRmJobs,
+    DeepRmState,
+    as_image,
+    as_set,
+)
+from bireme.training.deeprm.evaluation import served_choice
 from bireme.training.deeprm.recipe import ScorerRecipe
 
 RUNNING = (0, 6, 3, 1)
@@ -21,9 +29,9 @@ WAITING = ((1, 2, 7, 1), (2, 3, 6, 2), (3, 1, 2, 7))
 NOW = 4
 
 
-def as_world() -> State:
+def as_world() -> DeepRmState:
     """One job runs and three wait; the middle duration is 2, so that a step is a second."""
-    setting = Setting()
+    setting = DeepRmEnvConfig()
     exists = np.zeros((1, setting.arrival_steps), dtype=np.bool_)
     durations = np.ones((1, setting.arrival_steps), dtype=np.int64)
     demands = np.ones((1, setting.arrival_steps, 2), dtype=np.int64)
@@ -35,8 +43,8 @@ def as_world() -> State:
     queue = np.array([[1, 2, 3, *[-1] * 7]])
     free = 10 - demands[:, 0]
     fits = (queue >= 0) & (demands[0, queue] <= free).all(axis=2)
-    jobs = Jobs(exists, durations, demands)
-    return State(setting, jobs, np.array([NOW]), started, waiting, queue, free, fits)
+    jobs = DeepRmJobs(exists, durations, demands)
+    return DeepRmState(setting, jobs, np.array([NOW]), started, waiting, queue, free, fits)
 
 
 def a_job(at: int, duration: int, cores: int, gibibytes: int) -> Gang:
@@ -92,15 +100,15 @@ def test_the_shipped_scorer_beats_the_rules() -> None:
 def test_the_shipped_scorer_waits_only_where_nothing_but_long_jobs_fit() -> None:
     orderer = lookup.load_named("a2c").orderer
     assert orderer is not None
-    recipe, world, voids = ScorerRecipe(), DeepRmWorld(1, Setting(rates=(0.9,))), 0
+    recipe, env, voids = ScorerRecipe(), DeepRmEnv(1, DeepRmEnvConfig(rates=(0.9,))), 0
     for seed in range(200, 203):
-        world.reset([seed])
-        while not world.state.is_over.all():
-            state = world.state
-            chosen = recipe.choose(orderer.session, state)
-            if chosen[0] == state.setting.queue_slots:
+        env.reset([seed])
+        while not env.state.is_over.all():
+            state = env.state
+            chosen = served_choice(orderer.session, recipe.inputs(state), state)
+            if chosen[0] == state.config.queue_slots:
                 voids += 1
                 fitting = state.of_queue(state.jobs.durations)[state.fits]
                 assert (fitting >= 10).all()
-            world.step(chosen)
+            env.step(chosen)
     assert voids > 5

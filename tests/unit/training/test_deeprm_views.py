@@ -1,35 +1,41 @@
-"""What the scorer and the paper's networks see of DeepRM's world."""
+"""What the scorer and the paper's networks see of DeepRM's env."""
 
 import numpy as np
 import pytest
 
 from bireme.rl.encoders.a2c import CONTEXT_FEATURES, HORIZON_STEPS, JOB_FEATURES, columns
 from bireme.training.deeprm.baselines import shortest_first
-from bireme.training.deeprm.environment import DeepRmWorld, Setting, State, as_image, as_set
+from bireme.training.deeprm.environment import (
+    DeepRmEnv,
+    DeepRmEnvConfig,
+    DeepRmState,
+    as_image,
+    as_set,
+)
 
-WORLDS = 40
+ENVS = 40
 
 
-def some_states(setting: Setting, steps: int = 30) -> list[State]:
+def some_states(setting: DeepRmEnvConfig, steps: int = 30) -> list[DeepRmState]:
     """States on the way, under a rule."""
-    world = DeepRmWorld(WORLDS, setting)
-    world.reset(range(WORLDS))
+    env = DeepRmEnv(ENVS, setting)
+    env.reset(range(ENVS))
     states = []
     for _ in range(steps):
-        states.append(world.state)
-        world.step(shortest_first(world.state))
+        states.append(env.state)
+        env.step(shortest_first(env.state))
     return states
 
 
-STATES = some_states(Setting(rates=(0.9,)))
+STATES = some_states(DeepRmEnvConfig(rates=(0.9,)))
 
 
 def test_the_image_of_deeprm_has_124_columns_for_5_jobs_and_224_for_10() -> None:
     assert columns(5) == 124
     assert columns(10) == 224
     for queue_slots in (5, 10):
-        state = some_states(Setting(queue_slots=queue_slots), 1)[0]
-        assert as_image(state)["image"].shape == (WORLDS, 1, 20, columns(queue_slots))
+        state = some_states(DeepRmEnvConfig(queue_slots=queue_slots), 1)[0]
+        assert as_image(state)["image"].shape == (ENVS, 1, 20, columns(queue_slots))
 
 
 def test_the_first_row_of_the_image_tells_what_is_held_now() -> None:
@@ -75,8 +81,8 @@ def test_both_views_allow_what_the_world_allows() -> None:
 def test_the_set_has_a_row_for_every_job_of_the_queue() -> None:
     state = STATES[5]
     seen = as_set(state)
-    assert seen["jobs"].shape == (WORLDS, 10, JOB_FEATURES)
-    assert seen["context"].shape == (WORLDS, CONTEXT_FEATURES)
+    assert seen["jobs"].shape == (ENVS, 10, JOB_FEATURES)
+    assert seen["context"].shape == (ENVS, CONTEXT_FEATURES)
     assert (seen["present"] == (state.queue >= 0)).all()
     demands = state.of_queue(state.jobs.demands)
     assert seen["jobs"][:, :, :2] == pytest.approx(demands / 10)
@@ -84,9 +90,9 @@ def test_the_set_has_a_row_for_every_job_of_the_queue() -> None:
 
 
 def test_the_context_tells_what_will_be_free() -> None:
-    """Nobody starts: what is free later is what the world has free then."""
+    """Nobody starts: what is free later is what the env has free then."""
     for state in STATES:
-        later = as_set(state)["context"][:, 2:-1].reshape(WORLDS, len(HORIZON_STEPS), 2)
+        later = as_set(state)["context"][:, 2:-1].reshape(ENVS, len(HORIZON_STEPS), 2)
         for place, steps in enumerate(HORIZON_STEPS):
             runs = state.ends > state.clock[:, None] + steps
             held = (runs[:, :, None] * state.jobs.demands).sum(axis=1)

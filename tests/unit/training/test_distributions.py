@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bireme.training.distributions import (
+    ActionDistribution,
     DiagonalGaussian,
-    Distribution,
     FullGaussian,
     JointDistribution,
     MaskedCategorical,
@@ -161,7 +161,7 @@ def test_full_samples_have_the_covariance_asked_for() -> None:
     assert drawn.mean(axis=0) == pytest.approx(np.asarray(found.mean[0]), abs=0.05)
 
 
-def pairs() -> list[tuple[Distribution, Distribution]]:
+def pairs() -> list[tuple[ActionDistribution, ActionDistribution]]:
     """Two of each kind, 50 000 equal rows so that a sample tells expectations."""
     many = 50_000
     logits = torch.tensor([[0.0, 1.0, -1.0], [0.5, 0.0, 0.3]])[:, None].expand(2, many, 3)
@@ -174,7 +174,7 @@ def pairs() -> list[tuple[Distribution, Distribution]]:
     joint = [
         JointDistribution({"a": a, "b": b}) for a, b in zip(categorical, diagonal, strict=True)
     ]
-    found: list[list[Distribution]] = [[*categorical], [*diagonal], [*whole], [*joint]]
+    found: list[list[ActionDistribution]] = [[*categorical], [*diagonal], [*whole], [*joint]]
     return [(one, other) for one, other in found]
 
 
@@ -182,7 +182,7 @@ def pairs() -> list[tuple[Distribution, Distribution]]:
     ("one", "other"), pairs(), ids=["categorical", "diagonal", "full", "joint"]
 )
 def test_kl_and_entropy_are_the_expectations_they_stand_for(
-    one: Distribution, other: Distribution
+    one: ActionDistribution, other: ActionDistribution
 ) -> None:
     drawn = one.sample(chance())
     difference = one.log_prob(drawn) - other.log_prob(drawn)

@@ -7,10 +7,10 @@ import torch
 from bireme.core.errors import SettingError
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import Episodes, Rollout, collect, play
-from bireme.training.worlds import Observation
+from bireme.training.vec_env import Observation
 from tests.support.toys.cartpole import Balancing, CartPole
+from tests.support.toys.envs import Echo, Late, Pair
 from tests.support.toys.policies import Echoing, Paired
-from tests.support.toys.worlds import Echo, Late, Pair
 
 ALWAYS_2 = np.full(8, 2)
 
@@ -69,10 +69,10 @@ def test_a_cart_that_fell_has_nothing_to_come() -> None:
 
 def test_a_cart_that_is_cut_off_is_worth_its_last_state() -> None:
     """No cart falls within 4 steps."""
-    policy, world = Balancing(0), CartPole(3, longest=4)
-    found = rollout(policy, Episodes(world, seed=0))
+    policy, env = Balancing(0), CartPole(3, longest=4)
+    found = rollout(policy, Episodes(env, seed=0))
     with torch.no_grad():
-        expected = policy.values({"state": torch.from_numpy(world.state).float()})
+        expected = policy.values({"state": torch.from_numpy(env.state).float()})
     assert found.next_values[-1] == pytest.approx(expected.numpy())
 
 
@@ -86,7 +86,7 @@ def test_replicas_share_a_seed_with_their_neighbours() -> None:
 
 @pytest.mark.parametrize("replicas", [0, 3])
 def test_worlds_that_cannot_be_shared_out_are_an_error(replicas: int) -> None:
-    with pytest.raises(SettingError, match=f"8 worlds cannot be {replicas} copies each"):
+    with pytest.raises(SettingError, match=f"8 envs cannot be {replicas} copies each"):
         Episodes(Echo(count=8), seed=0, replicas=replicas)
 
 
@@ -126,10 +126,10 @@ def test_last_return_is_that_of_the_last_whole_episode() -> None:
 
 
 def test_an_episode_that_does_not_end_is_an_error() -> None:
-    with pytest.raises(SettingError, match="world 0 is not over after 3 steps"):
+    with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
         play(Echo(steps=5), range(8), told, longest=3)
     generator = torch.Generator()
-    with pytest.raises(SettingError, match="world 0 is not over after 3 steps"):
+    with pytest.raises(SettingError, match="env 0 is not over after 3 steps"):
         collect(Echoing(), Episodes(Echo(steps=5), seed=0), generator, n_steps=None, longest=3)
 
 

@@ -12,7 +12,7 @@ import torch
 from bireme.onnx.cards import VERSIONED, Parts
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.training.export import Trained, export, source_commit, versions
+from bireme.training.export import TrainedPart, export, source_commit, versions
 from tests.support.networks import checkpoints, encoders
 from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
 
@@ -63,8 +63,8 @@ def exported(network: Attentive, tmp_path_factory: pytest.TempPathFactory) -> Ch
     with encoders.known():
         found = export(
             {
-                "orderer": Trained(network, GANG_FACTS, stops_others=True),
-                "placer": Trained(network, NODE_FACTS),
+                "orderer": TrainedPart(network, GANG_FACTS, stops_others=True),
+                "placer": TrainedPart(network, NODE_FACTS),
             },
             checkpoints.card("tiny", Parts()),
             folder,
@@ -99,7 +99,7 @@ def test_a_card_says_of_the_parts_what_was_exported(exported: Checkpoint) -> Non
 
 
 def test_an_export_carries_no_source_and_no_path(tmp_path: Path) -> None:
-    part = {"orderer": Trained(torch.nn.Sequential(torch.nn.Linear(3, 1), Flat()), GANG_FACTS)}
+    part = {"orderer": TrainedPart(torch.nn.Sequential(torch.nn.Linear(3, 1), Flat()), GANG_FACTS)}
     export(part, checkpoints.card("tiny", Parts()), tmp_path)  # type: ignore[arg-type]  # one part
     written = (tmp_path / "orderer.onnx").read_bytes()
     for trace in (b".py", b"site-packages", b"forward", b"/home"):
@@ -124,7 +124,7 @@ def test_a_sizer_may_answer_with_more_moves_than_any_of_its_inputs_has(
     monkeypatch.setattr(SizeFacts, "inputs", {"facts": ("gangs", 3)})
     monkeypatch.setattr(SizeFacts, "sizes", lambda *_: {})
     found = export(
-        {"sizer": Trained(Pairs(), SIZE_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
+        {"sizer": TrainedPart(Pairs(), SIZE_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
     )
     assert found.sizer is not None
     assert found.card.parts.sizer is not None
@@ -137,7 +137,9 @@ def test_a_network_that_does_not_answer_as_its_export_does_is_refused(tmp_path: 
     network = Counting()
     with pytest.raises(CheckpointError, match="ONNX Runtime answers otherwise than torch, by up"):
         export(
-            {"orderer": Trained(network, GANG_FACTS)}, checkpoints.card("tiny", Parts()), tmp_path
+            {"orderer": TrainedPart(network, GANG_FACTS)},
+            checkpoints.card("tiny", Parts()),
+            tmp_path,
         )
     assert network.training
 

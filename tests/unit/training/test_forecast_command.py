@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bireme.cli import main
+from bireme.cli.forecast_report import is_beyond_chance
 from bireme.core.resources import FloatArray
 from bireme.forecasting.selection import BackTest
-from bireme.training.forecasts import trial
-from bireme.training.forecasts.report import is_beyond_chance
+from bireme.training.gru import evaluation
 
 SIMPLE = "persistence,seasonal-naive"
 Forecast = Callable[..., str]
@@ -100,7 +100,7 @@ def test_a_network_trained_before_says_on_what(
     has_torch: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_torch:
-        monkeypatch.setattr(trial, "find_spec", lambda _name: None)
+        monkeypatch.setattr(evaluation, "find_spec", lambda _name: None)
     told = forecast("--models", "lsp,gru", "--alpha", "0.5", *["--gru", "shipped"] * has_torch)
     assert "gru: trained on 1200 generated hourly demands" in told
     assert "lsp: 0.5 * gru + 0.5 * arima" in told
@@ -205,7 +205,7 @@ def test_what_cannot_be_used_is_refused_by_name(
         ),
         (
             "matplotlib",
-            "bireme.training.forecasts.report",
+            "bireme.cli.forecast_report",
             ["--plot", "forecast.png"],
             "argument --plot: it needs matplotlib, which is not installed; pip",
         ),

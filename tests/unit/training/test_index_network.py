@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
-from bireme.training.index.network import FIRST_SECONDS, START, IndexNetwork
+from bireme.training.index.networks import FIRST_SECONDS, START, IndexNetwork
 
 PARAMETERS = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "step")
 """w0 to w6, and what the step is made of."""

@@ -1,4 +1,4 @@
-"""The recipe of the learned index: cases that it may learn from, a smoke run, its judgement."""
+"""The recipe of the learned index: cases that it may learn from, a smoke run, its result."""
 
 from pathlib import Path
 
@@ -8,8 +8,9 @@ from bireme.core.errors import SettingError
 from bireme.registry import make_orderer
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.simulator.loads import DAY
-from bireme.training.index import search
-from bireme.training.index.recipe import IndexRecipe, rivals
+from bireme.training.index import environment
+from bireme.training.index.evaluation import baselines
+from bireme.training.index.recipe import IndexRecipe
 from bireme.training.runs import TrainingRun
 
 DATA = Path(__file__).parents[4] / "shared/data"
@@ -30,23 +31,24 @@ def test_it_learns_from_traces_only(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_trace_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"there is no philly/.*name the folder"):
-        search.judged_case(tmp_path, "philly-0.9", 0)
+        environment.test_case(tmp_path, "philly-0.9", 0)
 
 
 def test_weeks_to_learn_from_to_stop_by_and_to_judge_by_are_apart() -> None:
     days = [
-        range(*each) for each in (search.LEARNED_DAYS, search.VALIDATED_DAYS, search.JUDGED_DAYS)
+        range(*each)
+        for each in (environment.TRAINING_DAYS, environment.VALIDATION_DAYS, environment.TEST_DAYS)
     ]
     assert days[0].stop <= days[1].start < days[1].stop <= days[2].start
 
 
 def test_rivals_are_the_rules_that_are_quick_to_ask() -> None:
-    assert {"fifo", "tiresias-las", "tiresias-gittins", "srtf"} <= set(rivals())
-    assert not {"learned-index", "a2c", "das", "malo", "fcfs"} & set(rivals())
+    assert {"fifo", "tiresias-las", "tiresias-gittins", "srtf"} <= set(baselines())
+    assert not {"learned-index", "a2c", "das", "malo", "fcfs"} & set(baselines())
 
 
 def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
-    case = search.judged_case(Path(), "poisson-0.9-charged", 3)
+    case = environment.test_case(Path(), "poisson-0.9-charged", 3)
     gpus = sum(node.allocatable["nvidia.com/gpu"] for node in case.window.nodes(0.9))
     assert case.window.offered_gpus / gpus == pytest.approx(0.9, rel=0.3)
     assert case.physics.restart_seconds > 0
@@ -54,13 +56,13 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 
 @needs_data
 def test_what_ran_before_a_case_is_all_that_its_history_knows() -> None:
-    early = search.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, search.CHARGED)
-    late = search.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, search.CHARGED)
+    early = environment.case(DATA, "philly", 30.0, slice(0, None, 10), 0.9, environment.CHARGED)
+    late = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, environment.CHARGED)
     known = [len(each.history._groups) for each in (early, late)]
     assert 0 < known[0] < known[1]
     assert late.window.trace.jobs[-1].submitted < DAY
     late.play(make_orderer("fifo"))
-    again = search.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, search.CHARGED)
+    again = environment.case(DATA, "philly", 60.0, slice(0, None, 10), 0.9, environment.CHARGED)
     assert again.history._groups == late.history._groups, "playing teaches a copy"
 
 
@@ -79,5 +81,5 @@ def test_a_smoke_run_writes_a_checkpoint_that_beats_fifo_on_later_days(
 
 @needs_data
 def test_an_option_that_is_none_is_refused(trained: Checkpoint) -> None:
-    with pytest.raises(SettingError, match="no option 'rivals'; there are data and only"):
-        IndexRecipe().evaluate(trained, "philly-0.9", 0, {"rivals": "fifo"})
+    with pytest.raises(SettingError, match="no option 'baselines'; there are data and only"):
+        IndexRecipe().evaluate(trained, "philly-0.9", 0, {"baselines": "fifo"})

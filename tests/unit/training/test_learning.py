@@ -10,51 +10,51 @@ import torch
 
 from bireme.core.resources import FloatArray
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.algorithm import Algorithm, Progress
+from bireme.training.algorithm import Algorithm, TrainingProgress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
 from bireme.training.rollouts import play
-from bireme.training.worlds import Actions, World
+from bireme.training.vec_env import Actions, VecEnv
 from tests.support.toys.cartpole import LONGEST, Balancing, CartPole
+from tests.support.toys.envs import Echo, Late, Pair, Target
 from tests.support.toys.policies import Aiming, Echoing, Paired
-from tests.support.toys.worlds import Echo, Late, Pair, Target
 
-Maker = Callable[[ActorCritic, World, int], Algorithm[Any]]
-
-
-def a2c(policy: ActorCritic, world: World, seed: int = 0) -> A2C:
-    return A2C(policy, world, A2CConfig(learning_rate=0.03), seed)
+Maker = Callable[[ActorCritic, VecEnv, int], Algorithm[Any]]
 
 
-def clipped(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
-    return PPO(policy, world, PPOConfig(learning_rate=0.1, n_minibatches=2), seed)
+def a2c(policy: ActorCritic, env: VecEnv, seed: int = 0) -> A2C:
+    return A2C(policy, env, A2CConfig(learning_rate=0.03), seed)
 
 
-def penalised(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
+def clipped(policy: ActorCritic, env: VecEnv, seed: int = 0) -> PPO:
+    return PPO(policy, env, PPOConfig(learning_rate=0.1, n_minibatches=2), seed)
+
+
+def penalised(policy: ActorCritic, env: VecEnv, seed: int = 0) -> PPO:
     config = PPOConfig(learning_rate=0.1, n_minibatches=2, objective="kl", target_kl=0.05)
-    return PPO(policy, world, config, seed)
+    return PPO(policy, env, config, seed)
 
 
-def judged_by_replicas(policy: ActorCritic, world: World, seed: int = 0) -> PPO:
+def judged_by_replicas(policy: ActorCritic, env: VecEnv, seed: int = 0) -> PPO:
     config = PPOConfig(learning_rate=0.1, n_minibatches=2, baseline="replicas", replicas=4)
-    return PPO(policy, world, config, seed)
+    return PPO(policy, env, config, seed)
 
 
-def agents(policy: ActorCritic, world: World, seed: int = 0) -> MAPPO:
+def agents(policy: ActorCritic, env: VecEnv, seed: int = 0) -> MAPPO:
     config = PPOConfig(learning_rate=0.05, n_minibatches=2, reward_scale=0.3)
-    return MAPPO(policy, world, config, seed)
+    return MAPPO(policy, env, config, seed)
 
 
-def cloning(policy: ActorCritic, world: World, seed: int = 0) -> Cloning:
+def cloning(policy: ActorCritic, env: VecEnv, seed: int = 0) -> Cloning:
     config = CloningConfig(learning_rate=0.1, batch_size=64)
-    return Cloning(policy, world, config, seed, teacher=lambda seen: seen["asked"].argmax(axis=1))
+    return Cloning(policy, env, config, seed, expert=lambda seen: seen["asked"].argmax(axis=1))
 
 
-def reached(policy: ActorCritic, world: World) -> float:
+def reached(policy: ActorCritic, env: VecEnv) -> float:
     """The mean return of the policy's likeliest actions."""
-    seeds = range(1000, 1000 + world.count)
-    return float(play(world, seeds, lambda seen: predict(policy, seen)).mean())
+    seeds = range(1000, 1000 + env.count)
+    return float(play(env, seeds, lambda seen: predict(policy, seen)).mean())
 
 
 @pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
@@ -88,9 +88,9 @@ def test_gaussian_policies_come_near_their_target(is_full: bool, objective: Any)
 
 def test_agents_learn_together() -> None:
     """Only the first of 2 steps asks for a level; the best return is 2, a constant costs 1.25."""
-    policy, world = Paired(), Pair(count=32)
-    agents(policy, world).learn(3_000)
-    assert reached(policy, world) > 1.8
+    policy, env = Paired(), Pair(count=32)
+    agents(policy, env).learn(3_000)
+    assert reached(policy, env) > 1.8
 
 
 @pytest.mark.parametrize("make", [a2c, clipped, penalised, judged_by_replicas, agents, cloning])
@@ -98,7 +98,7 @@ def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
     def run(seed: int) -> tuple[torch.Tensor, list[dict[str, float]]]:
         policy, told = Echoing(hidden=4), []
 
-        def note(progress: Progress) -> bool:
+        def note(progress: TrainingProgress) -> bool:
             told.append({**progress.metrics})
             return True
 
@@ -114,9 +114,9 @@ def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
 
 
 def test_learning_ends_when_the_callback_says_so() -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
 
-    def stop_third(progress: Progress) -> bool:
+    def stop_third(progress: TrainingProgress) -> bool:
         seen.append(progress)
         return progress.update < 3
 
@@ -130,7 +130,7 @@ def test_a_callback_may_change_the_settings() -> None:
     """With a learning rate of 0 from the second update on, only the first one teaches."""
     algorithm, after = clipped(Echoing(), Echo(count=4)), []
 
-    def end_teaching(progress: Progress) -> bool:
+    def end_teaching(progress: TrainingProgress) -> bool:
         algorithm.config = replace(algorithm.config, learning_rate=0.0)
         after.append(torch.cat([one.detach().flatten() for one in algorithm.policy.parameters()]))
         return True
@@ -161,7 +161,7 @@ def test_ppo_balances_a_pole() -> None:
     )  # fmt: skip
     scores: list[float] = []
 
-    def solved(progress: Progress) -> bool:
+    def solved(progress: TrainingProgress) -> bool:
         if progress.update % 10 == 0:
             scores.append(reached(policy, CartPole(100)))
         return not scores or scores[-1] < 195

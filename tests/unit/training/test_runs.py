@@ -11,11 +11,11 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.testing import ManualClock
 from bireme.training import distributed
-from bireme.training.algorithm import Callback, Progress
+from bireme.training.algorithm import Callback, TrainingProgress
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.runs import SECONDS_BETWEEN_SAVES, EarlyStopping, TrainingRun
+from tests.support.toys.envs import Echo
 from tests.support.toys.policies import Echoing
-from tests.support.toys.worlds import Echo
 
 STEPS = 16
 """Of one update."""
@@ -41,7 +41,9 @@ class Ticking:
         while goes_on and self.steps < total_steps:
             self.clock.advance(self.seconds)
             self.steps += 1
-            goes_on = callback(Progress(self.steps, self.steps, 0.0, {"twice": 2.0 * self.steps}))
+            goes_on = callback(
+                TrainingProgress(self.steps, self.steps, 0.0, {"twice": 2.0 * self.steps})
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
@@ -65,7 +67,7 @@ def test_noted_number_belongs_to_the_next_row_and_gets_a_column_of_its_own(tmp_p
     clock = ManualClock(0)
     run = TrainingRun("toy", tmp_path, clock=clock)
 
-    def judge(progress: Progress) -> bool:
+    def judge(progress: TrainingProgress) -> bool:
         if progress.update == 2:
             run.note("validation", 3.5)
         return True
@@ -94,7 +96,7 @@ def test_run_broken_off_goes_on_to_the_same_weights_and_curves(tmp_path: Path) -
     whole = a_ppo()
     TrainingRun("toy", tmp_path / "whole").learn("ppo", whole, 6 * STEPS)
 
-    def broken_off(progress: Progress) -> bool:
+    def broken_off(progress: TrainingProgress) -> bool:
         if progress.update == 4:
             raise KeyboardInterrupt
         return True
@@ -102,7 +104,7 @@ def test_run_broken_off_goes_on_to_the_same_weights_and_curves(tmp_path: Path) -
     clock = ManualClock(0)
     first = TrainingRun("toy", tmp_path / "parts", clock=clock)
 
-    def slow(progress: Progress) -> bool:
+    def slow(progress: TrainingProgress) -> bool:
         clock.advance(SECONDS_BETWEEN_SAVES if progress.update == 2 else 1)
         return broken_off(progress)
 
@@ -172,7 +174,7 @@ def test_resuming_where_nothing_is_begins(tmp_path: Path) -> None:
 
 def test_run_is_no_callback_outside_of_learning(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="only inside its learn"):
-        TrainingRun("toy", tmp_path)(Progress(1, 1, 0.0, {}))
+        TrainingRun("toy", tmp_path)(TrainingProgress(1, 1, 0.0, {}))
 
 
 def test_alone_a_process_is_the_first_and_averages_nothing() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
-from bireme.training.algorithm import Progress
+from bireme.training.algorithm import TrainingProgress
 from bireme.training.runs import EarlyStopping
 from tests.support.toys.policies import Echoing
 
@@ -31,7 +31,7 @@ class Judged:
         """After which update learning ended."""
         for update in range(after + 1, after + updates + 1):
             self.mark(update)
-            if not self.stopping(Progress(update, update, 0.0, {})):
+            if not self.stopping(TrainingProgress(update, update, 0.0, {})):
                 return update
         return after + updates
 
@@ -73,7 +73,7 @@ def test_a_score_that_is_nan_is_never_the_best() -> None:
 def test_policy_may_be_judged_before_learning() -> None:
     judged = Judged(5, 1, 1)
     judged.mark(7)
-    judged.stopping.judge()
+    judged.stopping.evaluate()
     assert judged.learn(2) == 2
     assert judged.restored == 7
 

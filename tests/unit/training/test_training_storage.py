@@ -15,8 +15,8 @@ from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
+from tests.support.toys.envs import Echo, Pair
 from tests.support.toys.policies import Echoing, Paired
-from tests.support.toys.worlds import Echo, Pair
 
 Maker = Callable[[], Algorithm[Any]]
 
@@ -37,7 +37,7 @@ def agents() -> MAPPO:
 def cloning() -> Cloning:
     return Cloning(
         Echoing(1, hidden=4), Echo(ragged=3), CloningConfig(batch_size=16),
-        teacher=lambda seen: seen["asked"].argmax(axis=1),
+        expert=lambda seen: seen["asked"].argmax(axis=1),
     )  # fmt: skip
 
 

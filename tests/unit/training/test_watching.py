@@ -3,7 +3,7 @@
 import io
 
 from bireme.testing import ManualClock
-from bireme.training.runs import SECONDS_BETWEEN_LINES, Bar, Lines, told, watcher
+from bireme.training.runs import SECONDS_BETWEEN_LINES, Bar, LineDisplay, display, format_numbers
 
 
 class Terminal(io.StringIO):
@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 def test_log_gets_a_line_at_first_and_then_one_now_and_then() -> None:
     log, clock = io.StringIO(), ManualClock(0)
-    with Lines(log, clock) as lines:
+    with LineDisplay(log, clock) as lines:
         for done in range(1, 7):
             lines.show("ppo", 1000 * done, 6000, {"loss": 0.5})
             clock.advance(SECONDS_BETWEEN_LINES / 2)
@@ -24,15 +24,15 @@ def test_log_gets_a_line_at_first_and_then_one_now_and_then() -> None:
 
 def test_terminal_gets_a_bar_with_the_stage_and_what_was_measured() -> None:
     terminal = Terminal()
-    shows = watcher(terminal)
+    shows = display(terminal)
     assert isinstance(shows, Bar)
     with shows:
         shows.show("ppo", 3, 6, {"validation_slowdown": 3.25})
     assert "ppo" in terminal.getvalue()
     assert "validation slowdown 3.25" in terminal.getvalue()
-    assert isinstance(watcher(io.StringIO()), Lines)
+    assert isinstance(display(io.StringIO()), LineDisplay)
 
 
 def test_only_what_was_told_last_is_shown_the_last_first() -> None:
     numbers = {"loss": 1.0, "kl": 2.0, "entropy": 3.0, "return": 4.0, "slowdown": 12345.678}
-    assert told(numbers) == "slowdown 1.235e+04, return 4, entropy 3, kl 2"
+    assert format_numbers(numbers) == "slowdown 1.235e+04, return 4, entropy 3, kl 2"

@@ -1,1 +1,1 @@
-"""DAS: a world of machines that differ, two agents that order and place, and their judgement."""
+"""DAS: a env of machines that differ, two agents that order and place, and their result."""

@@ -1,8 +1,10 @@
-"""The rule that DAS starts from: what lasts least on its best site first, on that site.
+"""DAS' baselines: the rule that training starts from, and the expert of DL2.
 
-It is the teacher of the warm start, and what a learned policy has to beat. Scores and affinities
-are functions of what the agents see (:class:`~bireme.training.das.turns.DasTurns`), so that they
-can be imitated, and of a scale at which a deviation of 0.3 changes little.
+``best site`` starts what lasts least on its best site first, on that site. It is the expert of the
+warm start, and what a learned policy has to beat. Its scores and affinities are functions of what
+the agents see (:class:`~bireme.training.das.environment.DasTurnEnv`), so that they can be imitated,
+and of a scale at which a deviation of 0.3 changes little. :class:`BestSite` is the same rule as a
+policy for the simulator, through the encoders that the networks are served by.
 """
 
 from collections.abc import Sequence
@@ -19,8 +21,8 @@ from bireme.heuristics.packing import fill, place_by
 from bireme.heuristics.ranking import SortKey, ranked
 from bireme.rl.encoders.das import DasJobs, DasMachines, Finished
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
-from bireme.training.das.turns import ORDERING, PLACEMENT
-from bireme.training.worlds import Array, Observation
+from bireme.training.das.environment import ORDERING, PLACEMENT
+from bireme.training.vec_env import Array, Observation
 
 _MIDDLE: Final = 1
 """Which of FEE_WEIGHTS decides: time and dollars."""
@@ -45,16 +47,11 @@ def affinities(places: Array) -> Array:
     return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)
 
 
-# The rule that DAS starts from, as a policy for the simulator: what remains if nothing is learned.
-#
-# It sees what the networks see in service, through the same encoders.
-
-
 class BestSite:
-    """What lasts least on its best site first, on that site; nobody is stopped.
+    """What lasts least on its best site first, on that site; no gang is stopped.
 
     A site is a machine, a rack or the cluster, without the machines slower than some speed. Where
-    ``finished`` tells of past runs, speeds are what the Gaussian process makes of them.
+    ``finished`` gives past runs, speeds are what the Gaussian process makes of them.
     """
 
     def __init__(self, finished: Finished | None = None) -> None:
@@ -78,3 +75,8 @@ class BestSite:
             return fill(room, task.replicas, order)
 
         return place_by(gang, capacity, divide)
+
+
+def shortest_job(seen: Observation) -> Array:
+    """The slot of the job that fits and is said to last least."""
+    return np.asarray(np.where(seen["fits"], -seen["jobs"][:, :, 1], -np.inf).argmax(axis=1))

@@ -1,13 +1,18 @@
-"""The world of DAS, batched: an ordering agent and a placement agent start one job per step.
+"""DAS' environment: an ordering agent and a placement agent start one job per step on a cluster.
 
-A step happens when a job in sight fits. Of the jobs that fit, that of the highest score starts,
-on the machines of the highest affinity with room. If another one still fits, the next step is at
-the same moment, else time goes on to the next event at which one does. So an episode has as many
-steps as jobs, in every world, and the placement agent always sees what is really free. That is
-what :func:`bireme.training.das.evaluation.start_now` does in the simulator, which therefore gives
-the same starts, completion times and fees (tests/parity).
+A step happens when a job in sight fits. Of the jobs that fit, that of the highest score starts, on
+the machines of the highest affinity with room. If another one still fits, the next step is at the
+same moment, else time goes on to the next event at which one does. So an episode has as many steps
+as jobs, in every environment, and the placement agent always sees what is really free. That is what
+:func:`bireme.training.das.evaluation.start_now` does in the simulator, which therefore gives the
+same starts, completion times and fees (tests/parity).
 
-Shapes: worlds W, slots for waiting jobs J, machines M, runs remembered T.
+From top to bottom: the jobs and machines of a seed, the clusters (physics, no decisions), the
+memory of past runs, placements, rewards, :class:`DasEnv`, and two wrappers: :class:`DasTurnEnv`, in
+which the agents act in turn, and :class:`Dl2Env`, which orders only.
+
+Shapes: environments W, jobs J in order of arrival (or slots for waiting jobs), machines M, runs
+remembered T.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +28,29 @@ from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.times import HOUR
 from bireme.rl.encoders import das_inputs
-from bireme.rl.encoders.das_inputs import TRAINED_MODELS
+from bireme.rl.encoders.das_inputs import (
+    PLACE_FEATURES,
+    PLACED_FEATURES,
+    TRAINED_MODELS,
+    VARIANCE,
+    Machines,
+    believed,
+    job_inputs,
+    place_inputs,
+    placed_inputs,
+)
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics import Physics
 from bireme.simulator.physics.model import OVER_NODES, OVER_RACKS, MachineLaw, interference
 from bireme.simulator.traces.generators import draw_durations, draw_sizes, parse_sizes
 from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
-from bireme.training.worlds import Actions, Array, Observation, Step
+from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
-# What happens to DAS: jobs that arrive and machines they run on, one sample per seed.
+# --- jobs and machines of a seed ----------------------------------------------------------------
 #
-# A sample is drawn once and read twice: as arrays by the batched world, and as a trace, nodes and
-# physics by the simulator. The slides tell little of the setting; what is filled in is said at each
+# A sample is drawn once and read twice: as arrays by the environment, and as a trace, nodes and
+# physics by the simulator. The slides say little of the setting; what is filled in is noted at each
 # constant. Jobs are gangs of one-GPU workers, so that whether a job fits depends on the number of
 # free GPUs alone, and where it goes decides how fast it is and what it costs.
 
@@ -43,7 +58,7 @@ GPUS_PER_MACHINE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DasEnvConfig:
     """One size of cluster.
 
     Attributes:
@@ -55,10 +70,10 @@ class Setting:
     load: float
 
 
-SETTINGS: Final[Mapping[str, Setting]] = {
-    "small": Setting(8, 2, 1.3),
-    "medium": Setting(32, 4, 0.8),
-    "large": Setting(64, 8, 0.5),
+SETTINGS: Final[Mapping[str, DasEnvConfig]] = {
+    "small": DasEnvConfig(8, 2, 1.3),
+    "medium": DasEnvConfig(32, 4, 0.8),
+    "large": DasEnvConfig(64, 8, 0.5),
 }
 """Small has 8 machines of 4 GPUs (DAS slides, figure 3). Filled in: all else."""
 
@@ -80,11 +95,11 @@ _USERS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class DasSample:
     """Jobs of shape (jobs,), in order of arrival, and machines of shape (machines,).
 
     Attributes:
-        health: What a machine makes of its GPUs, above 0, below 1; nobody is told.
+        health: What a machine makes of its GPUs, above 0, below 1, and no agent sees it.
         model: Index into :data:`~bireme.rl.encoders.das_inputs.TRAINED_MODELS`.
     """
 
@@ -106,7 +121,7 @@ class Sample:
         return np.array([model.speed for model in TRAINED_MODELS])[self.model] * self.health
 
 
-def draw(setting: str, jobs: int, seed: int) -> Sample:
+def draw(setting: str, jobs: int, seed: int) -> DasSample:
     """The sample of ``seed``; SettingError for an unknown setting or too few jobs."""
     if setting not in SETTINGS or jobs < 1:
         raise SettingError(
@@ -120,7 +135,7 @@ def draw(setting: str, jobs: int, seed: int) -> Sample:
     sizes, shares = parse_sizes(SIZES)
     gap_seconds = float(sizes @ shares) * RUN_SECONDS / (pace * size.load)
     runs = draw_durations(rng, "lognormal", RUN_SECONDS, RUN_SPREAD, jobs)
-    return Sample(
+    return DasSample(
         setting=setting,
         seed=seed,
         submitted=np.cumsum(rng.exponential(gap_seconds, jobs)),
@@ -135,8 +150,8 @@ def draw(setting: str, jobs: int, seed: int) -> Sample:
     )
 
 
-def nodes_of(sample: Sample) -> list[Node]:
-    """The machines, in order of their names; the label of the GPU is all that tells them apart."""
+def nodes_of(sample: DasSample) -> list[Node]:
+    """Return the machines in order of their names; they differ in the label of the GPU alone."""
     size = SETTINGS[sample.setting]
     plain = parse_nodes(f"{size.machines}x{GPUS_PER_MACHINE}", size.racks)
     return [
@@ -149,8 +164,8 @@ def nodes_of(sample: Sample) -> list[Node]:
     ]
 
 
-def trace_of(sample: Sample) -> Trace:
-    """The jobs, called so that the order of names is that of arrival."""
+def trace_of(sample: DasSample) -> Trace:
+    """Return the jobs, named in the order of their arrival."""
     columns = (sample.submitted, sample.gpus, sample.run_seconds, sample.estimated_seconds)
     rows = zip(*(column.tolist() for column in (*columns, sample.user)), strict=True)
     jobs = tuple(
@@ -167,20 +182,14 @@ def trace_of(sample: Sample) -> Trace:
     return Trace(f"das-{sample.setting}", jobs, nodes=tuple(nodes_of(sample)))
 
 
-def physics_of(sample: Sample) -> Physics:
-    """Spread as everywhere in the simulator, speed by machine, and 0.94 per neighbour on each."""
+def physics_of(sample: DasSample) -> Physics:
+    """Return the simulator's spread, speeds by machine, and 0.94 per neighbour on each."""
     names = (node.name for node in nodes_of(sample))
     speeds = dict(zip(names, sample.speed.tolist(), strict=True))
     return Physics(over_nodes=OVER_NODES, over_racks=OVER_RACKS, machines=MachineLaw(speeds))
 
 
-# Many clouds at once: jobs that run on machines, events that move each cloud's clock.
-#
-# The physics of the simulator as arrays: what :class:`~bireme.simulator.job_state.SimulatedJob` and
-# :class:`~bireme.simulator.physics.Physics` do for one job, in the same order of operations, so
-# that
-# both agree to the last bit (tests/parity). Nothing here decides. Shapes: worlds W, jobs J in order
-# of arrival, machines M; smaller clouds are padded with machines that have no GPU.
+# --- clusters -----------------------------------------------------------------------------------
 
 _CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_PER_MACHINE))])
 """Factor on speed by the number of gangs on a machine, one's own included."""
@@ -189,8 +198,13 @@ _DOLLARS: Final = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
-class Clouds:
-    """The state of W clouds.
+class DasClusters:
+    """The state of W clusters; nothing here decides.
+
+    The physics of the simulator as arrays: what its job states and
+    :class:`~bireme.simulator.physics.Physics` do for one job, in the same order of operations, so
+    that both agree to the last bit (tests/parity). Smaller clusters are padded with machines that
+    have no GPU.
 
     Attributes:
         now: Seconds since the start, shape (W,).
@@ -199,10 +213,10 @@ class Clouds:
         started, finished: Seconds; NaN before, shape (W, J).
         dollars: Rent paid so far, shape (W,).
         job_seconds: Time that jobs have spent in the system so far, summed, shape (W,).
-        ended: World and job of every run that ended in the last :meth:`advance`, shapes (runs,).
+        ended: VecEnv and job of every run that ended in the last :meth:`advance`, shapes (runs,).
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[DasSample]) -> None:
         machines = max(len(sample.capacity) for sample in samples)
         self.submitted = np.stack([sample.submitted for sample in samples])
         self.gpus = np.stack([sample.gpus for sample in samples])
@@ -234,33 +248,33 @@ class Clouds:
         self._arrived = np.zeros(len(samples), dtype=np.int64)
         self._unfinished = np.full(len(samples), self.submitted.shape[1])
 
-    def start(self, worlds: IntArray, jobs: IntArray, counts: IntArray) -> None:
-        """``jobs[i]`` of ``worlds[i]`` takes ``counts[i]`` GPUs of each machine, shape (i, M)."""
+    def start(self, envs: IntArray, jobs: IntArray, counts: IntArray) -> None:
+        """``jobs[i]`` of ``envs[i]`` takes ``counts[i]`` GPUs of each machine, shape (i, M)."""
         there = counts > 0
-        self.free[worlds] -= counts
-        self.gangs[worlds] += there
-        self.places[worlds, jobs] = counts
-        self.waiting[worlds, jobs] = False
-        self.running[worlds, jobs] = True
-        self.started[worlds, jobs] = self._since[worlds, jobs] = self.now[worlds]
-        self.rent[worlds, jobs] = (counts * self.dollars_per_hour[worlds]).sum(axis=1)
-        self._locality[worlds, jobs] = _locality(there, self.rack[worlds])
-        self._set_pace(worlds)
+        self.free[envs] -= counts
+        self.gangs[envs] += there
+        self.places[envs, jobs] = counts
+        self.waiting[envs, jobs] = False
+        self.running[envs, jobs] = True
+        self.started[envs, jobs] = self._since[envs, jobs] = self.now[envs]
+        self.rent[envs, jobs] = (counts * self.dollars_per_hour[envs]).sum(axis=1)
+        self._locality[envs, jobs] = _locality(there, self.rack[envs])
+        self._set_pace(envs)
 
-    def advance(self, worlds: IntArray) -> None:
-        """The next thing happens in each of ``worlds`` (each once): runs end, jobs arrive."""
-        finish = self._finish[worlds]
-        times = np.minimum(finish.min(axis=1), self._next_arrival(worlds))
-        self._count(worlds, times - self.now[worlds])
-        self.now[worlds] = times
+    def advance(self, envs: IntArray) -> None:
+        """Advance each of ``envs`` (each once) to its next event: runs end, jobs arrive."""
+        finish = self._finish[envs]
+        times = np.minimum(finish.min(axis=1), self._next_arrival(envs))
+        self._count(envs, times - self.now[envs])
+        self.now[envs] = times
         rows, jobs = np.nonzero(finish <= times[:, None])
-        self.ended = (worlds[rows], jobs)
+        self.ended = (envs[rows], jobs)
         self._end(*self.ended)
-        here = (self.submitted[worlds] <= times[:, None]).sum(axis=1)
+        here = (self.submitted[envs] <= times[:, None]).sum(axis=1)
         number = np.arange(self.submitted.shape[1])
-        fresh = (number >= self._arrived[worlds, None]) & (number < here[:, None])
-        self.waiting[worlds] |= fresh
-        self._arrived[worlds] = here
+        fresh = (number >= self._arrived[envs, None]) & (number < here[:, None])
+        self.waiting[envs] |= fresh
+        self._arrived[envs] = here
         self._set_pace(np.unique(self.ended[0]))
 
     @property
@@ -273,31 +287,31 @@ class Clouds:
         """Dollars of each job, NaN before it has finished, shape (W, J)."""
         return np.asarray(self.rent * (self.finished - self.started) / HOUR)
 
-    def _next_arrival(self, worlds: IntArray) -> FloatArray:
-        arrived, jobs = self._arrived[worlds], self.submitted.shape[1]
-        times = self.submitted[worlds, np.minimum(arrived, jobs - 1)]
+    def _next_arrival(self, envs: IntArray) -> FloatArray:
+        arrived, jobs = self._arrived[envs], self.submitted.shape[1]
+        times = self.submitted[envs, np.minimum(arrived, jobs - 1)]
         return np.where(arrived < jobs, times, np.inf)
 
-    def _count(self, worlds: IntArray, seconds: FloatArray) -> None:
-        present = self.waiting[worlds].sum(axis=1) + self.running[worlds].sum(axis=1)
-        rent = np.where(self.running[worlds], self.rent[worlds], 0.0).sum(axis=1)
-        self.job_seconds[worlds] += seconds * present
-        self.dollars[worlds] += seconds * rent / HOUR
+    def _count(self, envs: IntArray, seconds: FloatArray) -> None:
+        present = self.waiting[envs].sum(axis=1) + self.running[envs].sum(axis=1)
+        rent = np.where(self.running[envs], self.rent[envs], 0.0).sum(axis=1)
+        self.job_seconds[envs] += seconds * present
+        self.dollars[envs] += seconds * rent / HOUR
 
-    def _end(self, worlds: IntArray, jobs: IntArray) -> None:
-        places = self.places[worlds, jobs].astype(np.int64)
-        np.add.at(self.free, worlds, places)
-        np.subtract.at(self.gangs, worlds, (places > 0).astype(np.int64))
-        self.running[worlds, jobs] = False
-        self.finished[worlds, jobs] = self.now[worlds]
-        self._finish[worlds, jobs] = np.inf
-        np.subtract.at(self._unfinished, worlds, 1)
+    def _end(self, envs: IntArray, jobs: IntArray) -> None:
+        places = self.places[envs, jobs].astype(np.int64)
+        np.add.at(self.free, envs, places)
+        np.subtract.at(self.gangs, envs, (places > 0).astype(np.int64))
+        self.running[envs, jobs] = False
+        self.finished[envs, jobs] = self.now[envs]
+        self._finish[envs, jobs] = np.inf
+        np.subtract.at(self._unfinished, envs, 1)
 
-    def _set_pace(self, worlds: IntArray) -> None:
-        """Whoever runs in ``worlds`` goes as fast as the slowest of its machines."""
-        rows, jobs = np.nonzero(self.running[worlds])
-        of = worlds[rows]
-        machine = self._speed[worlds] * _CROWDS[self.gangs[worlds]]
+    def _set_pace(self, envs: IntArray) -> None:
+        """Set the speed of what runs in ``envs``: that of the slowest of its machines."""
+        rows, jobs = np.nonzero(self.running[envs])
+        of = envs[rows]
+        machine = self._speed[envs] * _CROWDS[self.gangs[envs]]
         slowest = np.where(self.places[of, jobs] > 0, machine[rows], np.inf).min(axis=1)
         rate = self._locality[of, jobs] * slowest
         is_new = rate != self.rate[of, jobs]
@@ -326,11 +340,7 @@ def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArr
     return padded
 
 
-# What past runs tell of machines: where each was, and how fast it was for what was stated.
-#
-# X_t and Y_t of the paper's Gaussian process, from nothing but what an operator knows: a run's
-# normalised speed is its stated estimate over the time it took, over the speed of the slowest GPU
-# model it was on. The rest is noise of the estimate, spread, neighbours, and the machines' health.
+# --- past runs ----------------------------------------------------------------------------------
 
 MOST: Final = 2.0
 """Logarithms of normalised speeds are clipped to this, up and down."""
@@ -345,33 +355,39 @@ def normalised_speed(
 
 
 class Memory:
-    """The last T runs that ended in each of W clouds, in no particular order."""
+    """The last T runs that ended in each of W clusters, in no particular order.
 
-    def __init__(self, clouds: Clouds, runs: int) -> None:
-        worlds, machines = clouds.capacity.shape
-        self._clouds = clouds
-        self._shares = np.zeros((worlds, runs, machines), dtype=np.float32)
-        self._speeds = np.zeros((worlds, runs), dtype=np.float32)
-        self._count = np.zeros(worlds, dtype=np.int64)
+    X_t and Y_t of the paper's Gaussian process, from nothing but what an operator knows: where each
+    run was, and its normalised speed, which is its stated estimate over the time it took, over the
+    speed of the slowest GPU model it was on. The rest is noise of the estimate, spread, neighbours,
+    and the machines' health.
+    """
 
-    def add(self, worlds: IntArray, jobs: IntArray) -> None:
-        """Runs that have ended; worlds ascend, and may be named more than once."""
-        while len(worlds):
-            is_first = np.diff(worlds, prepend=-1) > 0
-            self._add(worlds[is_first], jobs[is_first])
-            worlds, jobs = worlds[~is_first], jobs[~is_first]
+    def __init__(self, clusters: DasClusters, runs: int) -> None:
+        envs, machines = clusters.capacity.shape
+        self._clouds = clusters
+        self._shares = np.zeros((envs, runs, machines), dtype=np.float32)
+        self._speeds = np.zeros((envs, runs), dtype=np.float32)
+        self._count = np.zeros(envs, dtype=np.int64)
 
-    def _add(self, worlds: IntArray, jobs: IntArray) -> None:
-        clouds = self._clouds
-        places = clouds.places[worlds, jobs]
-        slowest = np.where(places > 0, clouds.model_speed[worlds], np.inf).min(axis=1)
-        elapsed = clouds.finished[worlds, jobs] - clouds.started[worlds, jobs]
-        at = self._count[worlds] % self._speeds.shape[1]
-        self._shares[worlds, at] = places / places.sum(axis=1, keepdims=True)
-        self._speeds[worlds, at] = normalised_speed(
-            clouds.estimated_seconds[worlds, jobs], elapsed, slowest
+    def add(self, envs: IntArray, jobs: IntArray) -> None:
+        """Runs that have ended; envs ascend, and may be named more than once."""
+        while len(envs):
+            is_first = np.diff(envs, prepend=-1) > 0
+            self._add(envs[is_first], jobs[is_first])
+            envs, jobs = envs[~is_first], jobs[~is_first]
+
+    def _add(self, envs: IntArray, jobs: IntArray) -> None:
+        clusters = self._clouds
+        places = clusters.places[envs, jobs]
+        slowest = np.where(places > 0, clusters.model_speed[envs], np.inf).min(axis=1)
+        elapsed = clusters.finished[envs, jobs] - clusters.started[envs, jobs]
+        at = self._count[envs] % self._speeds.shape[1]
+        self._shares[envs, at] = places / places.sum(axis=1, keepdims=True)
+        self._speeds[envs, at] = normalised_speed(
+            clusters.estimated_seconds[envs, jobs], elapsed, slowest
         )
-        self._count[worlds] += 1
+        self._count[envs] += 1
 
     def observation(self) -> dict[str, Array]:
         """past_shares (W, T, M), past_speeds (W, T), past_mask (W, T)."""
@@ -383,11 +399,10 @@ class Memory:
         }
 
 
-# Where one gang of one-GPU workers goes, for many clouds at once.
+# --- placements ---------------------------------------------------------------------------------
 #
 # Affinities become places as in the simulator: machines by falling affinity, each as full as it
-# gets. The two rules give what :mod:`bireme.heuristics.simple_placers` gives one cloud. Shapes:
-# worlds W, machines M.
+# gets. The two rules give what :mod:`bireme.heuristics.simple_placers` gives one cluster.
 
 Divide: TypeAlias = Callable[[IntArray, IntArray, IntArray], IntArray]
 """``divide(gpus, free, used)``: GPUs on each machine, shape (W, M), ``gpus`` (W,) in all."""
@@ -428,24 +443,24 @@ RULES: Final[Mapping[str, Divide]] = {"first-fit": first_fit, "load-balance": lo
 """Placements that need no affinities, under their names in :mod:`bireme.registry`."""
 
 
-# What the agents of DAS are rewarded for, in one step in which one job starts.
-#
-# The slides give r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'. Read: the
-# sum is over the N' jobs that are in line; zeta_i is 1 for the job that starts; its fee and
-# completion time are what they would be at its present speed; C_i is how long the others have
-# waited and n_i their GPUs. Filled in: fees count in 51 $ and times in hours (the slides' mean fee;
-# no unit is stated), alpha, and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
-#
-# It is no potential of the two metrics, so "direct" is offered beside it: minus the job-hours that
-# have passed, minus the rent that was paid; its undiscounted sum over an episode is exactly
-# -(mean completion hours + fee_weight * mean fee / 51 $).
+# --- rewards ------------------------------------------------------------------------------------
 
 MEAN_FEE_DOLLARS: Final = 51.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reward:
-    """Which reward, and its weights.
+class DasReward:
+    """Which reward a start of a job gives, and its weights.
+
+    "paper": the slides give r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'.
+    Read: the sum is over the N' jobs that are in line; zeta_i is 1 for the job that starts; its fee
+    and completion time are what they would be at its present speed; C_i is how long the others have
+    waited and n_i their GPUs. Filled in: fees count in 51 $ and times in hours (the slides' mean
+    fee; no unit is stated), alpha, and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
+
+    "direct", because that is no potential of the two metrics: minus the job-hours that have passed,
+    minus the rent that was paid; its undiscounted sum over an episode is exactly
+    -(mean completion hours + fee_weight * mean fee / 51 $).
 
     Attributes:
         kind: "direct" or "paper".
@@ -465,50 +480,52 @@ class Reward:
 
 
 def of_start(
-    reward: Reward, clouds: Clouds, jobs: IntArray, in_line: BoolArray, running: BoolArray
+    reward: DasReward, clusters: DasClusters, jobs: IntArray, in_line: BoolArray, running: BoolArray
 ) -> FloatArray:
     """The paper's reward right after ``jobs`` started, shape (W,); 0 for "direct".
 
-    ``in_line`` are the jobs, shape (W, J), that were in line before; ``running`` are the worlds,
+    ``in_line`` are the jobs, shape (W, J), that were in line before; ``running`` are the envs,
     shape (W,), in which a job started.
     """
     if reward.kind != "paper":
         return np.zeros(len(jobs))
-    worlds = np.arange(len(jobs))
-    waited = (clouds.now[:, None] - clouds.submitted) / HOUR
-    run_hours = clouds.run_seconds[worlds, jobs] / HOUR
-    run_hours = run_hours / np.where(running, clouds.rate[worlds, jobs], 1.0)
-    fee = clouds.rent[worlds, jobs] * run_hours / MEAN_FEE_DOLLARS
-    cost = np.where(running, fee * (waited[worlds, jobs] + run_hours), 1.0)
-    others = np.where(in_line & clouds.waiting, waited * clouds.gpus, 0.0).sum(axis=1)
+    envs = np.arange(len(jobs))
+    waited = (clusters.now[:, None] - clusters.submitted) / HOUR
+    run_hours = clusters.run_seconds[envs, jobs] / HOUR
+    run_hours = run_hours / np.where(running, clusters.rate[envs, jobs], 1.0)
+    fee = clusters.rent[envs, jobs] * run_hours / MEAN_FEE_DOLLARS
+    cost = np.where(running, fee * (waited[envs, jobs] + run_hours), 1.0)
+    others = np.where(in_line & clusters.waiting, waited * clusters.gpus, 0.0).sum(axis=1)
     gain = np.minimum(1 / np.maximum(cost, 1e-9), reward.ceiling) - reward.alpha * others
     return np.where(running, gain / np.maximum(in_line.sum(axis=1), 1), 0.0)
 
 
 def of_time(
-    reward: Reward, clouds: Clouds, job_seconds: FloatArray, dollars: FloatArray
+    reward: DasReward, clusters: DasClusters, job_seconds: FloatArray, dollars: FloatArray
 ) -> FloatArray:
     """The direct reward since the counters stood at ``job_seconds``, ``dollars``, shape (W,)."""
     if reward.kind != "direct":
         return np.zeros(len(job_seconds))
-    hours = (clouds.job_seconds - job_seconds) / HOUR
-    fees = (clouds.dollars - dollars) / MEAN_FEE_DOLLARS
-    return np.asarray(-(hours + reward.fee_weight * fees) / clouds.gpus.shape[1])
+    hours = (clusters.job_seconds - job_seconds) / HOUR
+    fees = (clusters.dollars - dollars) / MEAN_FEE_DOLLARS
+    return np.asarray(-(hours + reward.fee_weight * fees) / clusters.gpus.shape[1])
 
 
-_DIRECT: Final = Reward()
+# --- the environment ----------------------------------------------------------------------------
+
+_DIRECT: Final = DasReward()
 AFFINITY: Final = "affinity"
 
 
-class DasWorld:
-    """A batch of clouds; a World of :mod:`bireme.training.worlds`.
+class DasEnv:
+    """A :class:`~bireme.training.vec_env.VecEnv` of clusters.
 
     Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and
     "placement", shape (W, M), affinities of the machines for the job that starts, or (W, J, M)
     for every job; the latter only where ``placement`` is "affinity".
 
     Attributes:
-        clouds: The state, for rules and metrics; agents see the observation alone.
+        clusters: The state, for rules and metrics; agents see the observation alone.
     """
 
     def __init__(
@@ -520,9 +537,9 @@ class DasWorld:
         slots: int = 64,
         history: int = 256,
         placement: str = AFFINITY,
-        reward: Reward = _DIRECT,
+        reward: DasReward = _DIRECT,
     ) -> None:
-        """``count`` worlds; that of seed ``s`` is ``settings[s % len(settings)]``.
+        """``count`` envs; that of seed ``s`` is ``settings[s % len(settings)]``.
 
         Args:
             jobs: Per episode.
@@ -540,108 +557,108 @@ class DasWorld:
         self._every = np.arange(count)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start all clouds anew, one seed each."""
+        """Begin an episode in every cluster, one seed each."""
         if len(seeds) != self.count:
-            raise SettingError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
+            raise SettingError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         names = [self._settings[seed % len(self._settings)] for seed in seeds]
         samples = {key: draw(key[0], self._jobs, key[1]) for key in zip(names, seeds, strict=True)}
-        self.clouds = Clouds([samples[key] for key in zip(names, seeds, strict=True)])
-        self._memory = Memory(self.clouds, self._history)
-        self._same_rack = das_inputs.share_of_rack(self.clouds.rack)
-        model = self.clouds.model
+        self.clusters = DasClusters([samples[key] for key in zip(names, seeds, strict=True)])
+        self._memory = Memory(self.clusters, self._history)
+        self._same_rack = das_inputs.share_of_rack(self.clusters.rack)
+        model = self.clusters.model
         self._same_model = self._same_rack & (model[:, :, None] == model[:, None, :])
-        self._to_decision()
+        self._pass_time()
         return self._observe()
 
-    def step(self, actions: Actions) -> Step:
-        """Start one job in every world that is not over."""
+    def step(self, actions: Actions) -> EnvStep:
+        """Start one job in every environment that is not over."""
         if not isinstance(actions, Mapping):
             raise SettingError(
                 f"actions is of type {type(actions).__name__}; give a mapping with ordering and "
                 "placement"
             )
-        clouds = self.clouds
-        before = clouds.job_seconds.copy(), clouds.dollars.copy()
+        clusters = self.clusters
+        before = clusters.job_seconds.copy(), clusters.dollars.copy()
         chosen = self.chosen(actions["ordering"])
         jobs, is_live = self._slot_jobs[self._every, chosen], np.asarray(self._fits.any(axis=1))
-        worlds = np.flatnonzero(is_live)
+        envs = np.flatnonzero(is_live)
         counts = self._divide(actions, chosen, jobs)
-        in_line = clouds.waiting.copy()
-        clouds.start(worlds, jobs[worlds], counts[worlds])
-        gained = of_start(self._reward, clouds, jobs, in_line, is_live)
-        self._to_decision()
-        gained += of_time(self._reward, clouds, *before)
-        return Step(self._observe(), gained, clouds.is_done, clouds.now.copy())
+        in_line = clusters.waiting.copy()
+        clusters.start(envs, jobs[envs], counts[envs])
+        gained = of_start(self._reward, clusters, jobs, in_line, is_live)
+        self._pass_time()
+        gained += of_time(self._reward, clusters, *before)
+        return EnvStep(self._observe(), gained, clusters.is_done, clusters.now.copy())
 
     def chosen(self, ordering: Array) -> IntArray:
-        """The slot whose job starts under these scores, shape (W,); 0 where none fits."""
+        """Return the slot whose job starts under these scores, shape (W,); 0 where none fits."""
         scores = np.where(self._fits, ordering, -np.inf)
         return np.asarray(scores.argmax(axis=1))
 
     def summary(self) -> dict[str, FloatArray]:
-        """Means over the jobs of worlds that are over, shape (W,) each."""
-        clouds = self.clouds
+        """Means over the jobs of envs that are over, shape (W,) each."""
+        clusters = self.clusters
         return {
-            "mean_jct_minutes": (clouds.finished - clouds.submitted).mean(axis=1) / 60,
-            "mean_fee_dollars": clouds.fees.mean(axis=1),
-            "mean_wait_minutes": (clouds.started - clouds.submitted).mean(axis=1) / 60,
+            "mean_jct_minutes": (clusters.finished - clusters.submitted).mean(axis=1) / 60,
+            "mean_fee_dollars": clusters.fees.mean(axis=1),
+            "mean_wait_minutes": (clusters.started - clusters.submitted).mean(axis=1) / 60,
         }
 
     def _divide(self, actions: Mapping[str, Array], chosen: IntArray, jobs: IntArray) -> IntArray:
-        clouds = self.clouds
-        gpus = clouds.gpus[self._every, jobs]
+        clusters = self.clusters
+        gpus = clusters.gpus[self._every, jobs]
         if self._placement != AFFINITY:
-            used = clouds.capacity - clouds.free
-            return RULES[self._placement](gpus, clouds.free, used)
+            used = clusters.capacity - clusters.free
+            return RULES[self._placement](gpus, clusters.free, used)
         affinity = np.asarray(actions["placement"])
         if affinity.ndim == 3:
             affinity = affinity[self._every, chosen]
-        return fill(gpus, clouds.free, affinity)
+        return fill(gpus, clusters.free, affinity)
 
-    def _to_decision(self) -> None:
+    def _pass_time(self) -> None:
         """Let time pass until a job in sight fits, or all is done."""
-        clouds, idle = self.clouds, self._every
-        while len(idle := idle[~(self._may_start(idle) | clouds.is_done[idle])]):
-            clouds.advance(idle)
-            self._memory.add(*clouds.ended)
-        self._look()
+        clusters, idle = self.clusters, self._every
+        while len(idle := idle[~(self._may_start(idle) | clusters.is_done[idle])]):
+            clusters.advance(idle)
+            self._memory.add(*clusters.ended)
+        self._update_queue()
 
-    def _may_start(self, worlds: IntArray) -> BoolArray:
-        """Whether a job in sight fits, shape of ``worlds``."""
-        waiting, free = self.clouds.waiting[worlds], self.clouds.free[worlds].sum(axis=1)
+    def _may_start(self, envs: IntArray) -> BoolArray:
+        """Whether a job in sight fits, shape of ``envs``."""
+        waiting, free = self.clusters.waiting[envs], self.clusters.free[envs].sum(axis=1)
         in_sight = waiting & (waiting.cumsum(axis=1) <= self._slots)
-        return np.asarray((in_sight & (self.clouds.gpus[worlds] <= free[:, None])).any(axis=1))
+        return np.asarray((in_sight & (self.clusters.gpus[envs] <= free[:, None])).any(axis=1))
 
-    def _look(self) -> None:
+    def _update_queue(self) -> None:
         """Which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
-        waiting = self.clouds.waiting
+        waiting = self.clusters.waiting
         order = np.argsort(~waiting, axis=1, kind="stable")[:, : self._slots]
         self._slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))
         there = np.arange(self._slots) < waiting.sum(axis=1)[:, None]
         self._there: BoolArray = there
-        gpus = self.clouds.gpus[self._every[:, None], self._slot_jobs]
-        self._fits: BoolArray = there & (gpus <= self.clouds.free.sum(axis=1)[:, None])
+        gpus = self.clusters.gpus[self._every[:, None], self._slot_jobs]
+        self._fits: BoolArray = there & (gpus <= self.clusters.free.sum(axis=1)[:, None])
 
     def _observe(self) -> dict[str, Array]:
-        clouds = self.clouds
+        clusters = self.clusters
         rows = self._every[:, None], self._slot_jobs
         jobs = das_inputs.job_features(
-            clouds.gpus[rows],
-            clouds.estimated_seconds[rows],
-            np.maximum(clouds.now[:, None] - clouds.submitted[rows], 0.0),
-            clouds.free.sum(axis=1)[:, None],
-            clouds.capacity.sum(axis=1)[:, None],
+            clusters.gpus[rows],
+            clusters.estimated_seconds[rows],
+            np.maximum(clusters.now[:, None] - clusters.submitted[rows], 0.0),
+            clusters.free.sum(axis=1)[:, None],
+            clusters.capacity.sum(axis=1)[:, None],
         )
         machines = das_inputs.machine_features(
-            clouds.free,
-            clouds.capacity,
-            clouds.model_speed,
-            clouds.dollars_per_hour,
-            _sums(self._same_rack, clouds.free),
-            _sums(self._same_rack, clouds.capacity),
-            _sums(self._same_model, clouds.free),
+            clusters.free,
+            clusters.capacity,
+            clusters.model_speed,
+            clusters.dollars_per_hour,
+            _sums(self._same_rack, clusters.free),
+            _sums(self._same_rack, clusters.capacity),
+            _sums(self._same_model, clusters.free),
         )
-        mask = clouds.capacity > 0
+        mask = clusters.capacity > 0
         near = das_inputs.adjacency(self._same_rack) * (mask[:, :, None] & mask[:, None, :])
         return {
             "jobs": np.where(self._there[:, :, None], jobs, 0.0).astype(np.float32),
@@ -650,7 +667,7 @@ class DasWorld:
             "machines": np.where(mask[:, :, None], machines, 0.0).astype(np.float32),
             "machine_mask": mask,
             "adjacency": near.astype(np.float32),
-            "racks": clouds.rack,
+            "racks": clusters.rack,
             **self._memory.observation(),
         }
 
@@ -658,3 +675,147 @@ class DasWorld:
 def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
     """Of every machine, the amounts of all that are the ``same``; shape (W, M)."""
     return np.asarray((same @ amounts[:, :, None])[:, :, 0], dtype=np.float64)
+
+
+# --- the environment as the agents take turns in it ---------------------------------------------
+
+LOAD_BALANCE: Final = "load-balance"
+ORDERING: Final = "ordering"
+PLACEMENT: Final = "placement"
+
+
+class DasTurnEnv:
+    """A turn-based VecEnv around a :class:`DasEnv`: first the ordering agent acts, then placement.
+
+    Every job that starts takes two steps. In the first the ordering agent chooses it, and no time
+    passes; in the second the placement agent, whose observation says which job it is, places it,
+    and time goes on. So the density of what both do is the product of theirs. Observations are put
+    together as in serving (:mod:`bireme.rl.encoders.das_inputs`). Every other seed reports no
+    finished runs, as some clusters do: a policy that is to serve both must have met both.
+
+    Observations, beside the env's "fits", "job_mask", "machine_mask" and "machines":
+    "is_placing" bool (W,); "jobs" (W, J, JOB_FEATURES); and, zero while a job is chosen, "placed"
+    (W, PLACED_FEATURES), "places" (W, M, PLACE_FEATURES), "has_room" bool (W, M) and "walks"
+    (W, M, M), the Cholesky factor of what is not known of machines, 1 being the prior's deviation.
+
+    Actions are those of DasEnv, of which only the agent's whose turn it is counts.
+    """
+
+    def __init__(self, env: DasEnv, *, reports: bool | None = None) -> None:
+        """``reports``: whether finished runs are told of; None for every other seed."""
+        self.env = env
+        self._reports = reports
+        self._every = np.arange(env.count)
+
+    @property
+    def count(self) -> int:
+        """How many envs there are."""
+        return self.env.count
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start all clusters anew; the ordering agent is first."""
+        reports = np.array(seeds) // 2 % 2 == 0
+        self._reports_runs = (
+            reports if self._reports is None else np.full_like(reports, self._reports)
+        )
+        self._is_over: BoolArray = np.zeros(self.count, dtype=np.bool_)
+        self._scores: FloatArray | None = None
+        return self._choosing(self.env.reset(seeds))
+
+    def step(self, actions: Actions) -> EnvStep:
+        """The turn of one agent in every env; all envs are in step."""
+        if not isinstance(actions, Mapping):
+            raise TypeError("actions of DAS are a mapping with ordering and placement")
+        if self._scores is None:
+            self._scores = np.asarray(actions[ORDERING], dtype=np.float64)
+            placing = self._placing(self.env.chosen(self._scores))
+            return EnvStep(
+                placing, np.zeros(self.count), self._is_over, self.env.clusters.now.copy()
+            )
+        scores, self._scores = self._scores, None
+        step = self.env.step({ORDERING: scores, PLACEMENT: np.asarray(actions[PLACEMENT])})
+        self._is_over = step.is_over
+        return EnvStep(self._choosing(step.observation), step.rewards, step.is_over, step.times)
+
+    def _choosing(self, seen: Observation) -> dict[str, Array]:
+        self._seen = seen
+        machines = seen["machine_mask"].shape[1]
+        need = gpus(seen)
+        jobs = job_inputs(seen["jobs"], machines_of(self.env.clusters), need)
+        self._jobs = np.where(seen["job_mask"][:, :, None], jobs, np.float32(0.0))
+        return self._shown(
+            np.zeros((self.count, PLACED_FEATURES), np.float32),
+            np.zeros((self.count, machines, PLACE_FEATURES), np.float32),
+            np.zeros((self.count, machines), np.bool_),
+            np.zeros((self.count, machines, machines), np.float32),
+        )
+
+    def _placing(self, chosen: IntArray) -> dict[str, Array]:
+        seen, machines = self._seen, machines_of(self.env.clusters)
+        need = gpus(seen)[self._every, chosen]
+        seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
+        is_run = seen["past_mask"] & self._reports_runs[:, None]
+        shares = np.where(is_run[:, :, None], seen["past_shares"], 0.0)
+        near = seen["adjacency"].astype(np.float64)
+        belief = believed(machines, need, near, shares, seen["past_speeds"].astype(np.float64))
+        has_room = machines.room > 0
+        places = place_inputs(machines, need, belief.mean)
+        return self._shown(
+            placed_inputs(machines, need, seconds),
+            np.where(seen["machine_mask"][:, :, None], places, np.float32(0.0)),
+            has_room,
+            (belief.factor / np.sqrt(VARIANCE)).astype(np.float32),
+        )
+
+    def _shown(self, placed: Array, places: Array, room: Array, walks: Array) -> dict[str, Array]:
+        kept = {key: self._seen[key] for key in ("fits", "job_mask", "machine_mask", "machines")}
+        return kept | {
+            "is_placing": np.full(self.count, self._scores is not None),
+            "jobs": self._jobs,
+            "placed": placed,
+            "places": places,
+            "has_room": room,
+            "walks": walks,
+        }
+
+
+def gpus(seen: Observation) -> IntArray:
+    """GPUs of the jobs in sight, int64, shape (W, J), from the env's features."""
+    return np.rint(seen["jobs"][:, :, 0] * 16.0).astype(np.int64)
+
+
+def machines_of(clusters: DasClusters) -> Machines:
+    """Machines as places for replicas of one GPU."""
+    return Machines(
+        room=clusters.free,
+        capacity=clusters.capacity,
+        speed=clusters.model_speed,
+        dollars=clusters.dollars_per_hour,
+        rack=clusters.rack,
+        held=np.zeros_like(clusters.free),
+    )
+
+
+class Dl2Env:
+    """A VecEnv in which a job is chosen, int64 of shape (W,), and placed by load balance."""
+
+    def __init__(self, count: int, settings: Sequence[str], jobs: int) -> None:
+        self.count = count
+        self._world = DasEnv(count, settings, jobs=jobs, placement=LOAD_BALANCE)
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start all clusters anew."""
+        return self._shown(self._world.reset(seeds))
+
+    def step(self, actions: Actions) -> EnvStep:
+        """Start the chosen job in every env that is not over."""
+        slots = np.arange(self._slots)
+        step = self._world.step({ORDERING: np.asarray(actions)[:, None] == slots})
+        return EnvStep(self._shown(step.observation), step.rewards, step.is_over, step.times)
+
+    def _shown(self, seen: Observation) -> dict[str, Array]:
+        jobs = job_inputs(seen["jobs"], machines_of(self._world.clusters), gpus(seen))
+        self._slots = jobs.shape[1]
+        names = ("fits", "job_mask", "machines", "machine_mask")
+        jobs = np.where(seen["job_mask"][:, :, None], jobs, np.float32(0.0))
+        return {name: seen[name] for name in names} | {"jobs": jobs}

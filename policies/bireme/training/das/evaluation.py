@@ -1,6 +1,6 @@
-"""DAS beside its rivals in the simulator: completion time and fee on equal samples.
+"""Evaluation of DAS in the simulator: completion time and fee on equal samples beside baselines.
 
-The paper's rivals, by their names in :mod:`bireme.registry` (searching ones on a budget that a
+The paper's baselines, by their names in :mod:`bireme.registry` (searching ones on a budget that a
 study of many seeds can pay for), and rules that the paper does not have: shortest job first, the
 default placement of Bireme, which keeps gangs together, and the rule that training starts from. All
 decide on the same noisy estimates. Seeds of evaluation are never drawn in training.
@@ -31,27 +31,32 @@ from bireme.rl.components import LearnedOrderer, LearnedPlacer
 from bireme.simulator import metrics
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
-from bireme.training.das.baselines import BestSite
+from bireme.training.das.baselines import BestSite, best_site
 from bireme.training.das.environment import (
-    Sample,
+    DasEnv,
+    DasSample,
+    DasTurnEnv,
     draw,
     nodes_of,
     normalised_speed,
     physics_of,
     trace_of,
 )
-from bireme.training.judgement import check_ended
+from bireme.training.evaluation import check_finished
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.rollouts import play
+from bireme.training.vec_env import Actions, Observation
 
-# The papers' way to schedule, in the place of the scheduling cycle: whoever fits starts now.
-#
-# DAS and its rivals keep no places for anybody: they go through the line once and start every job
-# that fits. :func:`start_now` does that with the parts of a Policy, so that the simulator runs the
-# paper's setting; with the cycle in its place (the option ``cycle=rails``) it runs what
-# the operator does.
+# --- the paper's way to schedule, in the place of the cycle -------------------------------------
 
 
 def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-    """Every waiting gang that fits when its turn comes, in the policy's order."""
+    """Start every waiting gang that fits when its turn comes, in the policy's order.
+
+    DAS and its baselines reserve nothing: they go through the queue once and start every job that
+    fits. In the place of the scheduling cycle it makes the simulator run the paper's setting;
+    with the option ``cycle=rails`` it runs what the operator does.
+    """
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)
     column = snapshot.nodes.axis.names.index(GPU)
     waiting = [gang for gang in snapshot.waiting if _fits(gang, capacity.free[:, column])]
@@ -77,15 +82,15 @@ START_NOW: Final = SimulationConfig(decide=start_now, takes_shortcuts=False)
 """Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""
 
 
-# Past runs, told from what a scheduling cycle sees: for policies that learn from them in service.
-#
-# Whoever ran in the last snapshot, and neither runs nor waits in this one, has ended in between.
-# What
-# is remembered of it is what :mod:`bireme.training.das.environment` remembers in training.
+# --- past runs, for policies that learn from them in service ------------------------------------
 
 
 class FinishedRuns:
-    """The last runs that ended; call it for their shares and speeds."""
+    """The last runs that ended, seen from scheduling cycles; call it for their shares and speeds.
+
+    What ran in the last snapshot, and neither runs nor waits in this one, has ended in between.
+    What is remembered of it is what :class:`bireme.training.das.environment.Memory` remembers.
+    """
 
     def __init__(self, runs: int = 256) -> None:
         self._runs: deque[tuple[FloatArray, float]] = deque(maxlen=runs)
@@ -182,10 +187,10 @@ RULES: Final = (
 def evaluate(
     checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Metrics of every contender with ``seed``: JCT and wait in minutes, fee in dollars.
+    """Return the metrics of every policy with ``seed``: JCT and wait in minutes, fee in dollars.
 
-    Options: ``jobs``, ``cycle``, ``only`` (contenders, commas between), ``beside`` (folders of
-    more checkpoints, commas between), and ``reports`` (no: nobody tells of finished runs).
+    Options: ``jobs``, ``cycle``, ``only`` (policies, commas between), ``beside`` (folders of
+    more checkpoints, commas between), and ``reports`` (no: finished runs are not reported).
     """
     unknown = set(options) - {"jobs", "cycle", "only", "beside", "reports"}
     cycle, reports = options.get("cycle", "start-now"), options.get("reports", "yes")
@@ -196,22 +201,22 @@ def evaluate(
         )
     sample = draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
     others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
-    contenders = {**dict(_learned([checkpoint, *others], reports == "yes")), **rivals()}
+    makers = {**dict(_learned([checkpoint, *others], reports == "yes")), **baselines()}
     if reports == "no":
-        del contenders["best-site-told"]
+        del makers["best-site-told"]
     only = options.get("only")
-    names = contenders if only is None else [checkpoint.card.name, *only.split(",")]
+    names = makers if only is None else [checkpoint.card.name, *only.split(",")]
     for name in names:
-        if name not in contenders:
-            raise SettingError(f"no contender is called {name!r}; known: {', '.join(contenders)}")
-    return {name: judged(sample, contenders[name], CYCLES[cycle]) for name in names}
+        if name not in makers:
+            raise SettingError(f"no policy is called {name!r}; known: {', '.join(makers)}")
+    return {name: evaluate_policy(sample, makers[name], CYCLES[cycle]) for name in names}
 
 
-Contender = Callable[[FinishedRuns], Policy]
+PolicyMaker = Callable[[FinishedRuns], Policy]
 """Makes a policy, which may look at the runs that have ended."""
 
 
-def rivals() -> dict[str, Contender]:
+def baselines() -> dict[str, PolicyMaker]:
     """By name: orderer/placer, and ``best-site``, which is both, also told of finished runs."""
     return {
         **{name: partial(_rule, name) for name in RULES},
@@ -231,7 +236,7 @@ def _rule(name: str, _: FinishedRuns) -> Policy:
     return Policy(make(), registry.make_placer(placer))
 
 
-def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str, Contender]]:
+def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str, PolicyMaker]]:
     """Under the names of their cards; without a placer, beside the two plain placements."""
     for checkpoint in checkpoints:
         name = checkpoint.card.name
@@ -253,21 +258,67 @@ def _order_alone(checkpoint: Checkpoint, placer: str, _: FinishedRuns) -> Policy
     return Policy(LearnedOrderer(checkpoint), registry.make_placer(placer))
 
 
-def judged(sample: Sample, contender: Contender, cycle: Decide) -> dict[str, float]:
-    """Mean completion time (min), fee ($) and wait (min) of one contender on one sample.
+def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) -> dict[str, float]:
+    """Mean completion time (min), fee ($) and wait (min) of one policy on one sample.
 
     EvaluationError where a job did not finish, or the policy gave no valid answer.
     """
     finished = FinishedRuns()
-    policy, nodes = contender(finished), nodes_of(sample)
+    policy, nodes = make_policy(finished), nodes_of(sample)
     config = replace(START_NOW, decide=finished.watching(cycle))
     physics = physics_of(sample)
     outcome = simulate(trace_of(sample), nodes, policy, physics=physics, config=config)
     jct = metrics.completion_seconds(outcome)
-    check_ended(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
+    check_finished(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {
         "mean_jct_minutes": float(jct.mean()) / 60,
         "mean_fee_dollars": float(fee_dollars(outcome, nodes).mean()),
         "mean_wait_minutes": float(metrics.waited_seconds(outcome).mean()) / 60,
         "decision_milliseconds": 1000 * outcome.decision_seconds / outcome.counts["cycles"],
     }
+
+
+# --- validation while learning ------------------------------------------------------------------
+
+VALIDATION_SEED: Final = 500_000
+"""Trainings draw at random from 2^31 seeds and evaluations begin there: neither meets these."""
+METRICS: Final = ("mean_jct_minutes", "mean_fee_dollars")
+
+
+class DasValidation:
+    """Scores a policy by ratios to the rule: completion time and fee on the same environments."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        envs: Mapping[str, int],
+        jobs: int,
+        note: Callable[[str, float], None],
+    ) -> None:
+        """Make as many environments of each setting as ``envs`` says; ``note`` gets every ratio."""
+        self._policy, self._note = policy, note
+        self._envs = {
+            setting: DasTurnEnv(DasEnv(count, (setting,), jobs=jobs))
+            for setting, count in envs.items()
+        }
+        self._of_rule = {setting: _played(env, best_site) for setting, env in self._envs.items()}
+
+    def __call__(self) -> float:
+        """Return the mean of all ratios; 1 is the rule's.
+
+        Each is the geometric mean over environments, which a few crowded ones do not decide.
+        """
+        ratios = []
+        for setting, env in self._envs.items():
+            found = _played(env, partial(predict, self._policy))
+            for metric in METRICS:
+                logs = np.log(found[metric] / self._of_rule[setting][metric])
+                ratio = float(np.exp(logs.mean()))
+                self._note(f"{setting}_{metric.split('_')[1]}_ratio", ratio)
+                ratios.append(ratio)
+        return sum(ratios) / len(ratios)
+
+
+def _played(env: DasTurnEnv, act: Callable[[Observation], Actions]) -> dict[str, FloatArray]:
+    play(env, range(VALIDATION_SEED, VALIDATION_SEED + env.count), act)
+    return env.env.summary()

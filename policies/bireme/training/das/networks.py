@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bireme.rl.encoders import das_inputs
-from bireme.training.das.turns import ORDERING, PLACEMENT
+from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.distributions import (
+    ActionDistribution,
     DiagonalGaussian,
-    Distribution,
     FullGaussian,
     JointDistribution,
+    MaskedCategorical,
 )
 from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
 
@@ -36,7 +37,7 @@ LONGEST_WAVE = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class DasSizes:
     """How large the networks are: features as the encoders give them, and inner widths.
 
     ``placed_features`` and ``place_features`` are those of a job that is placed, and of machines
@@ -71,7 +72,7 @@ class Communication(nn.Module):
 class OrderingNetwork(nn.Module):
     """Mean priorities of jobs; without ``communicates`` it does not see the cluster (DA)."""
 
-    def __init__(self, sizes: Sizes, *, communicates: bool = True) -> None:
+    def __init__(self, sizes: DasSizes, *, communicates: bool = True) -> None:
         super().__init__()
         width = sizes.width
         self.embed = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
@@ -99,7 +100,7 @@ class OrderingNetwork(nn.Module):
 class PlacementNetwork(nn.Module):
     """Mean affinities of one job to all machines."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: DasSizes) -> None:
         super().__init__()
         width = sizes.width
         self.of_job = nn.Linear(sizes.placed_features, width)
@@ -114,10 +115,10 @@ class PlacementNetwork(nn.Module):
         return affinities.squeeze(-1)
 
 
-class Critic(nn.Module):
+class DasCritic(nn.Module):
     """The value of what both agents see, from the means over jobs and over machines."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: DasSizes) -> None:
         super().__init__()
         width = sizes.width
         self.of_job = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
@@ -142,18 +143,9 @@ def positions(places: Tensor, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
-# The two agents of DAS as one policy: Gaussian priorities, Gaussian affinities, a shared critic.
-#
-# The ordering agent's priorities are independent given what it sees. The placement agent's
-# affinities are as alike as machines are: their covariance is the posterior of the random-walk
-# Gaussian process, so that what is tried on one machine is tried on those like it. Both densities
-# are the correct ones (:mod:`bireme.training.distributions`); the slides print another. How widely
-# either agent tries things is learned, within bounds.
-#
-# The ablations of the slides: ``communicates=False`` keeps the cluster from the ordering agent,
-# ``walks=False`` gives affinities of their own to machines and hides what finished runs tell.
+# --- the agents' policy -------------------------------------------------------------------------
 
-SIZES: Final = Sizes(
+SIZES: Final = DasSizes(
     job_features=das_inputs.JOB_FEATURES,
     machine_features=das_inputs.MACHINE_FEATURES,
     placed_features=das_inputs.PLACED_FEATURES,
@@ -162,25 +154,36 @@ SIZES: Final = Sizes(
 _LOG_STD: Final = (-3.0, 0.0)
 """Bounds of the logarithm of either agent's deviation."""
 _FIRST_LOG_STD: Final = -1.0
+_DL2_WIDTH: Final = 32
 _CLUSTER: Final = ("machines", "machine_mask")
 
 
 class DasAgents(ActorCritic):
-    """What acts in a :class:`~bireme.training.das.turns.DasTurns`."""
+    """Both agents of :class:`~bireme.training.das.environment.DasTurnEnv` and their shared critic.
+
+    The ordering agent's priorities are independent given what it sees. The placement agent's
+    affinities are as alike as machines are: their covariance is the posterior of the random-walk
+    Gaussian process, so that what is tried on one machine is tried on those like it. Both densities
+    are the correct ones (:mod:`bireme.training.distributions`); the slides print another. How
+    widely either agent explores is learned, within bounds.
+
+    The ablations of the slides: ``communicates=False`` keeps the cluster from the ordering agent,
+    ``walks=False`` gives affinities of their own to machines and hides finished runs.
+    """
 
     def __init__(
-        self, sizes: Sizes = SIZES, *, communicates: bool = True, walks: bool = True
+        self, sizes: DasSizes = SIZES, *, communicates: bool = True, walks: bool = True
     ) -> None:
         super().__init__()
         self.ordering = OrderingNetwork(sizes, communicates=communicates)
         self.placement = PlacementNetwork(sizes)
-        self.critic = Critic(sizes)
+        self.critic = DasCritic(sizes)
         self.walks = walks
         self.log_std = nn.ParameterDict(
             {name: nn.Parameter(torch.tensor(_FIRST_LOG_STD)) for name in (ORDERING, PLACEMENT)}
         )
 
-    def distribution(self, observation: Tensors) -> Distribution:
+    def distribution(self, observation: Tensors) -> ActionDistribution:
         """Of both agents; only the one whose turn it is has work, and that only if it matters."""
         is_placing, fits, has_room = (observation[n] for n in ("is_placing", "fits", "has_room"))
         return JointDistribution(
@@ -230,7 +233,7 @@ class DasAgents(ActorCritic):
         means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
         return means.new_zeros(seen["job_mask"].shape).index_copy(0, rows, means)
 
-    def _affinities(self, seen: Tensors, has_room: Tensor) -> Distribution:
+    def _affinities(self, seen: Tensors, has_room: Tensor) -> ActionDistribution:
         rows = seen["is_placing"].nonzero().squeeze(-1)
         places = seen["places"][rows]
         if not self.walks:
@@ -244,7 +247,30 @@ class DasAgents(ActorCritic):
         return FullGaussian(means, factor * self._std(PLACEMENT).exp(), has_room)
 
 
-# The networks of DAS as they are served: one cluster, no padding, means instead of samples.
+class Dl2Agent(ActorCritic):
+    """A perceptron per job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scorer = nn.Sequential(
+            *(nn.Linear(das_inputs.JOB_FEATURES, _DL2_WIDTH), nn.ReLU()),
+            *(nn.Linear(_DL2_WIDTH, _DL2_WIDTH), nn.ReLU()),
+            nn.Linear(_DL2_WIDTH, 1),
+        )
+        self.critic = DasCritic(SIZES)
+
+    def distribution(self, observation: Tensors) -> ActionDistribution:
+        """Which of the jobs that fit."""
+        return MaskedCategorical(self.scorer(observation["jobs"]).squeeze(-1), observation["fits"])
+
+    def values(self, observation: Tensors) -> Tensor:
+        """Of the queue and the machines."""
+        names = ("jobs", "job_mask", "machines", "machine_mask")
+        value: Tensor = self.critic(*(observation[name] for name in names))
+        return value
+
+
+# --- as served: one cluster, no padding, means instead of samples -------------------------------
 
 
 class ServedOrdering(nn.Module):
@@ -278,3 +304,16 @@ class ServedPlacement(nn.Module):
         """(nodes,)."""
         affinities: Tensor = self.network(job, machines)
         return affinities
+
+
+class ServedDl2(nn.Module):
+    """Scores from the inputs of ``das-jobs/1``, of which jobs alone count."""
+
+    def __init__(self, scorer: nn.Module) -> None:
+        super().__init__()
+        self.scorer = scorer
+
+    def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
+        """(gangs,)."""
+        scores: Tensor = self.scorer(jobs)
+        return scores.squeeze(-1)

@@ -1,105 +1,62 @@
-"""How DAS is trained: the rule is copied, then both agents improve together by MAPPO.
+"""Recipes of DAS: a rule is copied, then both agents improve together by MAPPO.
 
 Eight replicas of every sequence of arrivals are each other's baseline, since most of what happens
-on a cluster is decided by what arrives. Small clusters come first, where it matters who goes first;
-then medium ones, where nobody waits and it matters where. The weights that do best beside the rule,
-on worlds of their own of both sizes, are kept. Large clusters are never seen in training.
+on a cluster is decided by what arrives. Small clusters come first, where the order matters; then
+medium ones, where no job waits and the place matters. The weights that do best beside the rule, on
+validation environments of both sizes, are kept. Large clusters are never seen in training.
+
+``bireme train bireme.training.das.recipe:Da`` trains an ablation of the slides, and
+``bireme.training.das.recipe:Dl2Recipe`` the baseline that learns as DL2 does, like any recipe of
+one's own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import torch
 
 from bireme.core.policy import PartName
-from bireme.core.resources import FloatArray
 from bireme.rl.checkpoint import Checkpoint
+from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.das import evaluation
-from bireme.training.das.baselines import best_site
-from bireme.training.das.environment import DasWorld
-from bireme.training.das.networks import DasAgents, ServedOrdering, ServedPlacement
-from bireme.training.das.turns import DasTurns
-from bireme.training.export import Trained, export_run
-from bireme.training.networks import ActorCritic, predict
+from bireme.training.das.baselines import best_site, shortest_job
+from bireme.training.das.environment import DasEnv, DasTurnEnv, Dl2Env
+from bireme.training.das.networks import (
+    DasAgents,
+    Dl2Agent,
+    ServedDl2,
+    ServedOrdering,
+    ServedPlacement,
+)
+from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.rollouts import play
 from bireme.training.runs import EarlyStopping, TrainingRun
-from bireme.training.worlds import Actions, Observation
-
-# How DAS does beside the rule it starts from, on worlds that it does not learn in.
-
-_FIRST_SEED: Final = 500_000
-"""Trainings draw at random from 2^31 seeds and evaluations begin there: neither meets these."""
-METRICS: Final = ("mean_jct_minutes", "mean_fee_dollars")
-
-
-class Validation:
-    """Ratios to the rule, per setting: completion time and fee, over the same worlds."""
-
-    def __init__(
-        self,
-        policy: ActorCritic,
-        worlds: Mapping[str, int],
-        jobs: int,
-        note: Callable[[str, float], None],
-    ) -> None:
-        """``worlds``: how many there are of each setting; ``note`` is told of every ratio."""
-        self._policy, self._note = policy, note
-        self._worlds = {
-            setting: DasTurns(DasWorld(count, (setting,), jobs=jobs))
-            for setting, count in worlds.items()
-        }
-        self._of_rule = {
-            setting: _played(world, best_site) for setting, world in self._worlds.items()
-        }
-
-    def __call__(self) -> float:
-        """The mean of all ratios; 1 is the rule's.
-
-        Each is the geometric mean over worlds, which a few crowded ones do not decide.
-        """
-        ratios = []
-        for setting, world in self._worlds.items():
-            found = _played(world, partial(predict, self._policy))
-            for metric in METRICS:
-                logs = np.log(found[metric] / self._of_rule[setting][metric])
-                ratio = float(np.exp(logs.mean()))
-                self._note(f"{setting}_{metric.split('_')[1]}_ratio", ratio)
-                ratios.append(ratio)
-        return sum(ratios) / len(ratios)
-
-
-def _played(world: DasTurns, act: Callable[[Observation], Actions]) -> dict[str, FloatArray]:
-    play(world, range(_FIRST_SEED, _FIRST_SEED + world.count), act)
-    return world.world.summary()
-
 
 REPLICAS: Final = 8
+_DL2_STEPS: Final = {"full": 1_000_000, "smoke": 3_000}
 _COPYING: Final = CloningConfig(learning_rate=2e-3)
 _LOG_STD: Final = -2.0
-"""How widely things are tried. With 0.3 instead of 0.14 the policy that tries got better and its
-mean, which is what is served, worse: it learned to make up for its own noise."""
+"""Logarithm of the deviation of exploration. With 0.3 instead of 0.14 the exploring policy got
+better and its mean, which is what is served, worse: it learned to make up for its own noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is done of everything.
+class DasSchedule:
+    """How long each stage of training is, and how it is validated.
 
     Attributes:
-        worlds: That are played together, of ``jobs`` jobs each.
-        copied: Decisions in which the rule is copied.
+        envs: Environments that are stepped together, of ``jobs`` jobs each.
+        copied: Decisions of behaviour cloning.
         stages: Settings of the clusters, and decisions, of every stage of MAPPO.
-        validated: Worlds of each setting in a validation, one every ``every`` updates.
+        validated: Environments of each setting in a validation, one every ``every`` updates.
         patience: Validations without a gain that end a stage.
     """
 
-    worlds: int
+    envs: int
     jobs: int
     copied: int
     stages: Mapping[tuple[str, ...], int]
@@ -108,8 +65,8 @@ class Plan:
     patience: int
 
 
-FULL: Final = Plan(
-    worlds=96,
+FULL: Final = DasSchedule(
+    envs=96,
     jobs=80,
     copied=120_000,
     stages={("small",): 1_500_000, ("medium",): 600_000},
@@ -117,8 +74,8 @@ FULL: Final = Plan(
     every=20,
     patience=5,
 )
-SMOKE: Final = Plan(
-    worlds=16,
+SMOKE: Final = DasSchedule(
+    envs=16,
     jobs=30,
     copied=6_000,
     stages={("small",): 2_000},
@@ -134,7 +91,7 @@ class DasRecipe:
     name = "das"
     summary = "Orders gangs and places them by two agents that learned together, for time and fee"
     paper = (
-        "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cloud "
+        "Xing et al., A dual-agent scheduler for distributed deep learning jobs on public cluster "
         "via reinforcement learning, KDD 2023"
     )
     split = (
@@ -142,27 +99,27 @@ class DasRecipe:
         "from 500,000; evaluated on seeds from 0, and on large clusters, which it has never seen"
     )
     settings = evaluation.SETTINGS
-    primary = (METRICS[0], True)
+    primary = (evaluation.METRICS[0], True)
     communicates = True
     walks = True
     place_encoder = "das-machines/1"
-    plans: Mapping[str, Plan] = {"full": FULL, "smoke": SMOKE}
+    schedules: Mapping[str, DasSchedule] = {"full": FULL, "smoke": SMOKE}
 
     def train(self, run: TrainingRun) -> Path:
         """Copy, improve, export."""
-        plan = self.plans[run.scale]
+        schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         agents = DasAgents(communicates=self.communicates, walks=self.walks)
-        world = self._world(plan, next(iter(plan.stages)))
-        copied = Cloning(agents, world, _COPYING, run.world_seed, teacher=best_site)
-        run.learn("cloning", copied, plan.copied)
+        env = self._world(schedule, next(iter(schedule.stages)))
+        copied = Cloning(agents, env, _COPYING, run.env_seed, expert=best_site)
+        run.learn("cloning", copied, schedule.copied)
         steps = copied.steps
-        for settings, decisions in plan.stages.items():
+        for settings, decisions in schedule.stages.items():
             agents.try_within(_LOG_STD)
             steps += self._improve(run, agents, settings, decisions)
-        parts: dict[PartName, Trained] = {
-            "orderer": Trained(ServedOrdering(agents.ordering), "das-jobs/1"),
-            "placer": Trained(ServedPlacement(agents.placement), self.place_encoder),
+        parts: dict[PartName, TrainedPart] = {
+            "orderer": TrainedPart(ServedOrdering(agents.ordering), "das-jobs/1"),
+            "placer": TrainedPart(ServedPlacement(agents.placement), self.place_encoder),
         }
         self.export(run, parts, steps)
         return run.checkpoint_folder
@@ -170,18 +127,18 @@ class DasRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside the paper's rivals and the project's rules, in the simulator."""
+        """Beside the paper's baselines and the project's rules, in the simulator."""
         return evaluation.evaluate(checkpoint, setting, seed, options)
 
-    def _world(self, plan: Plan, settings: tuple[str, ...]) -> DasTurns:
-        world = DasWorld(plan.worlds, settings, jobs=plan.jobs)
-        return DasTurns(world, reports=None if self.walks else False)
+    def _world(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
+        env = DasEnv(schedule.envs, settings, jobs=schedule.jobs)
+        return DasTurnEnv(env, reports=None if self.walks else False)
 
     def _improve(
         self, run: TrainingRun, agents: DasAgents, settings: tuple[str, ...], decisions: int
     ) -> int:
         """A stage of MAPPO; the best weights are kept. How many decisions it took."""
-        plan = self.plans[run.scale]
+        schedule = self.schedules[run.scale]
         config = PPOConfig(
             baseline="replicas",
             replicas=REPLICAS,
@@ -190,27 +147,25 @@ class DasRecipe:
             n_minibatches=8,
             target_kl=0.03,
         )
-        algorithm = MAPPO(agents, self._world(plan, settings), config, run.world_seed)
-        score = Validation(agents, plan.validated, plan.jobs, run.note)
+        algorithm = MAPPO(agents, self._world(schedule, settings), config, run.env_seed)
+        score = evaluation.DasValidation(agents, schedule.validated, schedule.jobs, run.note)
         stopping = EarlyStopping(
-            agents, score, every=plan.every, patience=plan.patience, is_less_better=True
+            agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
         )
-        stopping.judge()
+        stopping.evaluate()
         run.learn(f"mappo-{'-'.join(settings)}", algorithm, decisions, stopping)
         stopping.restore()
         return algorithm.steps
 
-    def export(self, run: TrainingRun, parts: Mapping[PartName, Trained], steps: int) -> None:
+    def export(self, run: TrainingRun, parts: Mapping[PartName, TrainedPart], steps: int) -> None:
         """Write the checkpoint, in the first process."""
-        stages = self.plans[run.scale].stages
+        stages = self.schedules[run.scale].stages
         seen = ", ".join(sorted({name for settings in stages for name in settings}))
-        data = f"drawn jobs on drawn clusters of the world of DAS: {seen}"
+        data = f"drawn jobs on drawn clusters of the env of DAS: {seen}"
         export_run(run, self, parts, data, steps=steps)
 
 
-# The ablations of the slides: DAS without the one, the other, or both of its two ideas.
-#
-# ``bireme train bireme.training.das.recipe:Da`` trains one, like any recipe of one's own.
+# --- the ablations of the slides: DAS without one, the other, or both of its ideas --------------
 
 
 class Da(DasRecipe):
@@ -238,3 +193,31 @@ class DaWithWalks(DasRecipe):
     name = "da-rwgp"
     summary = "DAS without communication"
     communicates = False
+
+
+class Dl2Recipe(DasRecipe):
+    """The baseline that learns as DL2 does: a rule is copied, then improved by reward (A2C).
+
+    DL2 (Peng et al., 2019) decides the sizes of jobs; jobs are rigid here, so it keeps the method
+    and orders jobs: each that fits has a score of its own, the softmax of which chooses, and load
+    balance places it. The scheduler that it copies is shortest job first.
+    """
+
+    name = "dl2"
+    summary = "Orders gangs by a small network per gang, learned as DL2 does"
+
+    def train(self, run: TrainingRun) -> Path:
+        """Copy, improve, export."""
+        schedule = self.schedules[run.scale]
+        torch.manual_seed(run.seed)
+        agent, env = Dl2Agent(), Dl2Env(schedule.envs, ("small",), schedule.jobs)
+        copied = Cloning(agent, env, CloningConfig(), run.env_seed, expert=shortest_job)
+        run.learn("cloning", copied, schedule.copied // 2)
+        config = A2CConfig(n_steps=10, ent_coef=0.01, gamma=0.99)
+        algorithm = A2C(agent, env, config, run.env_seed)
+        run.learn("a2c", algorithm, _DL2_STEPS[run.scale])
+        parts: dict[PartName, TrainedPart] = {
+            "orderer": TrainedPart(ServedDl2(agent.scorer), "das-jobs/1")
+        }
+        self.export(run, parts, copied.steps + algorithm.steps)
+        return run.checkpoint_folder

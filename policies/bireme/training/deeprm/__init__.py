@@ -1,1 +1,1 @@
-"""A2cScheduler: DeepRM's world in batches, its rules, networks and recipes (Liang et al. 2019)."""
+"""A2cScheduler: DeepRM's env in batches, its rules, networks and recipes (Liang et al. 2019)."""

@@ -1,8 +1,8 @@
-"""The paper's rules in DeepRM's world: random, shortest job first, Tetris; and strict arrival.
+"""The paper's baselines in DeepRM's environment: random, shortest job first, Tetris.
 
 A rule gives every job of the queue a score; of those that fit the one with the highest starts, the
 first that came where scores are equal. None of them waits while something fits ("all of these
-baselines work in a greedy way", section 4.4), except strict arrival, which nobody passes.
+baselines work in a greedy way", section 4.4).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,19 +11,19 @@ from typing import TypeAlias
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.training.deeprm.environment import SLOTS, DeepRmWorld, State
+from bireme.training.deeprm.environment import SLOTS, DeepRmEnv, DeepRmState
 
-Rule: TypeAlias = Callable[[State], IntArray]
-"""The action of every world, shape (worlds,)."""
+Rule: TypeAlias = Callable[[DeepRmState], IntArray]
+"""The action of every environment, shape (envs,), from its state."""
 
 
-def shortest_first(state: State) -> IntArray:
-    """SJF: the shortest job that fits."""
+def shortest_first(state: DeepRmState) -> IntArray:
+    """Choose the shortest job that fits (SJF)."""
     return _best(state, -state.of_queue(state.jobs.durations).astype(np.float64))
 
 
-def tetris(state: State) -> IntArray:
-    """Best alignment with what is free plus one over the duration, both alike on average.
+def tetris(state: DeepRmState) -> IntArray:
+    """Choose by alignment with what is free plus one over the duration, both alike on average.
 
     Grandl et al., Tetris, SIGCOMM'14, section 3.3, with time where they have time times demand:
     that packs worse here (a slowdown of 5.35 against 4.78 at rate 0.7).
@@ -39,24 +39,24 @@ def tetris(state: State) -> IntArray:
 
 
 def at_random(seed: int) -> Rule:
-    """Any job that fits, each as likely."""
+    """Return a rule that chooses any job that fits, each as likely."""
     chance = np.random.default_rng(seed)
     return lambda state: _best(state, chance.random(state.fits.shape))
 
 
 def rules(seed: int) -> Mapping[str, Rule]:
-    """The paper's baselines by name; ``seed`` is for the random one."""
+    """Return the paper's baselines by name; ``seed`` is for the random one."""
     return {"random": at_random(seed), "sjf": shortest_first, "tetris": tetris}
 
 
-def carry_out(world: DeepRmWorld, rule: Rule) -> State:
-    """Let ``rule`` decide until all worlds are over; their last state."""
-    while not world.state.is_over.all():
-        world.step(rule(world.state))
-    return world.state
+def run_rule(env: DeepRmEnv, rule: Rule) -> DeepRmState:
+    """Let ``rule`` decide until all environments are over; return their last state."""
+    while not env.state.is_over.all():
+        env.step(rule(env.state))
+    return env.state
 
 
-def _best(state: State, scores: FloatArray) -> IntArray:
-    """The slot with the highest score among those that fit, the void where none does."""
+def _best(state: DeepRmState, scores: FloatArray) -> IntArray:
+    """Return the slot with the highest score among those that fit, the void where none does."""
     best = np.where(state.fits, scores, -np.inf).argmax(axis=1)
-    return np.where(state.fits.any(axis=1), best, state.setting.queue_slots)
+    return np.where(state.fits.any(axis=1), best, state.config.queue_slots)

@@ -1,4 +1,4 @@
-"""DeepRM's world, many at a time: one machine with two resources, and a queue to choose from.
+"""DeepRM's environment, batched: one machine with two resources, and a queue to choose from.
 
 In every step of the clock jobs are chosen one by one until the void is; then the clock moves on.
 A chosen job starts at once, so it must fit what is free now. The void is not allowed while the
@@ -10,8 +10,11 @@ The reward of a stretch of time is minus the sum, over its steps and the jobs in
 together are then minus the slowdowns of all jobs, plus their completion times so weighted, per
 arrival step. Without the second term waits grow (the first is the paper's).
 
+From top to bottom: the jobs of a seed, the state, the environment, its measures, the two views of
+networks (the queue as a set of jobs, and the paper's image).
+
 Sources: Liang et al., "Data centers job scheduling with deep reinforcement learning", PAKDD 2020,
-section 3.1; Mao et al., HotNets 2016, sections 3.2 and 3.3.
+sections 3.1 and 4.2; Mao et al., HotNets 2016, sections 3.2 and 3.3.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,15 +25,14 @@ import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders import a2c as encoder
-from bireme.rl.encoders import a2c as pictures
-from bireme.training.worlds import Actions, Observation, Step
+from bireme.training.vec_env import Actions, EnvStep, Observation
 
-# What arrives in DeepRM's world: at most one job a step, mostly short, with one main resource.
+# --- the jobs of a seed: at most one a step, mostly short, with one main resource ---------------
 #
 # Four of five jobs run 1 to 3 steps, the others 10 to 15. A job asks 5 to 10 slots of its main
 # resource, drawn at random, and 1 or 2 of the other one. The paper of A2cScheduler leaves all of
-# this open; these are the numbers of Mao et al., "Resource Management with Deep Reinforcement
-# Learning", HotNets 2016, section 4.1, as its public program has them.
+# this open; these are the numbers of Mao et al., HotNets 2016, section 4.1, as its public program
+# has them.
 
 RESOURCES = 2
 SLOTS = 10
@@ -43,13 +45,13 @@ OTHER = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One size of the world.
+class DeepRmEnvConfig:
+    """One size of the environment.
 
     Attributes:
-        rates: Chance of an arrival in a step; each world draws one of them, with its seed.
+        rates: Chance of an arrival in a step; each env draws one of them, with its seed.
         queue_slots: How many waiting jobs can be chosen from, the first that came.
-        arrival_steps: Steps in which jobs arrive; then the world is drained.
+        arrival_steps: Steps in which jobs arrive; then the env is drained.
         completion_weight: What a job in the system costs per step, beside one over its duration.
     """
 
@@ -69,13 +71,13 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
-    """The jobs of several worlds; job ``j`` of a world arrives at step ``j``, if it exists.
+class DeepRmJobs:
+    """The jobs of several envs; job ``j`` of a env arrives at step ``j``, if it exists.
 
     Attributes:
-        exists: Shape (worlds, arrival steps).
-        durations: Steps, shape (worlds, arrival steps).
-        demands: Slots, shape (worlds, arrival steps, resources).
+        exists: Shape (envs, arrival steps).
+        durations: Steps, shape (envs, arrival steps).
+        demands: Slots, shape (envs, arrival steps, resources).
     """
 
     exists: BoolArray
@@ -83,19 +85,19 @@ class Jobs:
     demands: IntArray
 
 
-def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
-    """The jobs of one world per seed; equal seeds give equal jobs.
+def draw(config: DeepRmEnvConfig, seeds: Sequence[int]) -> DeepRmJobs:
+    """The jobs of one env per seed; equal seeds give equal jobs.
 
     Chance is drawn in the same order at every rate: of the jobs at a low rate each also comes at a
-    higher one, as far as both worlds have one rate to choose from.
+    higher one, as far as both envs have one rate to choose from.
     """
-    exists, durations, demands = zip(*(_draw(setting, seed) for seed in seeds), strict=True)
-    return Jobs(np.stack(exists), np.stack(durations), np.stack(demands))
+    exists, durations, demands = zip(*(_draw(config, seed) for seed in seeds), strict=True)
+    return DeepRmJobs(np.stack(exists), np.stack(durations), np.stack(demands))
 
 
-def _draw(setting: Setting, seed: int) -> tuple[BoolArray, IntArray, IntArray]:
-    chance, steps = np.random.default_rng(seed), setting.arrival_steps
-    rate = setting.rates[chance.integers(len(setting.rates))]
+def _draw(config: DeepRmEnvConfig, seed: int) -> tuple[BoolArray, IntArray, IntArray]:
+    chance, steps = np.random.default_rng(seed), config.arrival_steps
+    rate = config.rates[chance.integers(len(config.rates))]
     exists = chance.random(steps) < rate
     is_short = chance.random(steps) < SHORT_SHARE
     durations = np.where(is_short, _between(chance, SHORT, steps), _between(chance, LONG, steps))
@@ -113,25 +115,27 @@ def _between(chance: np.random.Generator, span: tuple[int, int], count: int) -> 
     return chance.integers(*span, size=count, endpoint=True)
 
 
+# --- the environment ----------------------------------------------------------------------------
+
 NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """Several worlds at one moment, before a choice.
+class DeepRmState:
+    """Several envs at one moment, before a choice.
 
     Attributes:
-        clock: Steps gone by, shape (worlds,).
-        started: When each job started; -1 for those that have not; shape (worlds, jobs).
-        waiting: Which jobs wait, shape (worlds, jobs).
+        clock: Steps gone by, shape (envs,).
+        started: When each job started; -1 for those that have not; shape (envs, jobs).
+        waiting: Which jobs wait, shape (envs, jobs).
         queue: The jobs that can be chosen, the first that came first; -1 where a slot is empty;
-            shape (worlds, queue slots).
-        free: Slots that are free, shape (worlds, resources).
-        fits: Which jobs of the queue fit, shape (worlds, queue slots).
+            shape (envs, queue slots).
+        free: Slots that are free, shape (envs, resources).
+        fits: Which jobs of the queue fit, shape (envs, queue slots).
     """
 
-    setting: Setting
-    jobs: Jobs
+    config: DeepRmEnvConfig
+    jobs: DeepRmJobs
     clock: IntArray
     started: IntArray
     waiting: BoolArray
@@ -141,79 +145,79 @@ class State:
 
     @property
     def ends(self) -> IntArray:
-        """When each started job ends; 0 for those that have not; shape (worlds, jobs)."""
+        """When each started job ends; 0 for those that have not; shape (envs, jobs)."""
         return np.where(self.started >= 0, self.started + self.jobs.durations, 0)
 
     @property
     def is_present(self) -> BoolArray:
-        """Which jobs wait or run, shape (worlds, jobs)."""
+        """Which jobs wait or run, shape (envs, jobs)."""
         return self.waiting | (self.ends > self.clock[:, None])
 
     @property
     def is_over(self) -> BoolArray:
-        """Which worlds have finished all their jobs, shape (worlds,)."""
+        """Which envs have finished all their jobs, shape (envs,)."""
         is_done = (self.started >= 0) & (self.ends <= self.clock[:, None])
         return np.asarray((is_done | ~self.jobs.exists).all(axis=1))
 
     @property
     def allowed(self) -> BoolArray:
-        """What may be chosen, the void last, shape (worlds, queue slots + 1)."""
+        """What may be chosen, the void last, shape (envs, queue slots + 1)."""
         is_empty = (self.free == SLOTS).all(axis=1)
         void = ~(is_empty & self.fits.any(axis=1))
         return np.concatenate([self.fits, void[:, None]], axis=1)
 
-    def some(self, worlds: BoolArray) -> "State":
-        """The state of these ``worlds`` alone, shape (worlds,)."""
-        jobs = Jobs(*(getattr(self.jobs, each.name)[worlds] for each in fields(Jobs)))
-        return State(
-            self.setting,
+    def some(self, envs: BoolArray) -> "DeepRmState":
+        """The state of these ``envs`` alone, shape (envs,)."""
+        jobs = DeepRmJobs(*(getattr(self.jobs, each.name)[envs] for each in fields(DeepRmJobs)))
+        return DeepRmState(
+            self.config,
             jobs,
-            self.clock[worlds],
-            self.started[worlds],
-            self.waiting[worlds],
-            self.queue[worlds],
-            self.free[worlds],
-            self.fits[worlds],
+            self.clock[envs],
+            self.started[envs],
+            self.waiting[envs],
+            self.queue[envs],
+            self.free[envs],
+            self.fits[envs],
         )
 
     def of_queue(self, values: IntArray) -> IntArray:
-        """``values`` of jobs, shape (worlds, jobs, ...), for the queue; 0 for empty slots."""
+        """``values`` of jobs, shape (envs, jobs, ...), for the queue; 0 for empty slots."""
         found = values[np.arange(len(values))[:, None], self.queue]
         is_there = (self.queue >= 0).reshape(*self.queue.shape, *[1] * (values.ndim - 2))
         return np.where(is_there, found, 0)
 
 
-View: TypeAlias = Callable[[State], Observation]
+View: TypeAlias = Callable[[DeepRmState], Observation]
 
 
-def masks(state: State) -> Observation:
+def masks(state: DeepRmState) -> Observation:
     """The plainest view: ``mask``, what may be chosen."""
     return {"mask": state.allowed}
 
 
-class DeepRmWorld:
-    """``count`` worlds of one setting, seen through ``view``; see the module."""
+class DeepRmEnv:
+    """``count`` environments of one configuration, seen through ``view``; see the module."""
 
-    def __init__(self, count: int, setting: Setting, view: View = masks) -> None:
+    def __init__(self, count: int, config: DeepRmEnvConfig, view: View = masks) -> None:
         self.count = count
-        self.setting = setting
+        self.config = config
         self.view = view
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Begin anew with the jobs of ``seeds``, one per world."""
+        """Begin episodes with the jobs of ``seeds``, one per environment."""
         if len(seeds) != self.count:
-            raise ValueError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
+            raise ValueError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         clock = np.zeros(self.count, dtype=np.int64)
-        started = np.full((self.count, self.setting.arrival_steps), -1, dtype=np.int64)
-        self.state = _look(self.setting, draw(self.setting, seeds), clock, started)
-        self._run_on()
+        started = np.full((self.count, self.config.arrival_steps), -1, dtype=np.int64)
+        self.state = _state_of(self.config, draw(self.config, seeds), clock, started)
+        self._pass_idle_time()
         return self.view(self.state)
 
-    def step(self, actions: Actions) -> Step:
-        """Choose a queue slot, or the void (the last action), in every world that is not over."""
+    def step(self, actions: Actions) -> EnvStep:
+        """Choose a queue slot, or the void (the last action), in environments that are not over."""
         chosen = np.asarray(actions)
-        state, slots = self.state, self.setting.queue_slots
+        state, slots = self.state, self.config.queue_slots
         live = ~state.is_over
         self._check(chosen, live)
         rows = np.flatnonzero(live & (chosen < slots))
@@ -221,13 +225,13 @@ class DeepRmWorld:
         started[rows, state.queue[rows, chosen[rows]]] = state.clock[rows]
         pause = np.where(live & (chosen == slots), 1, 0)
         rewards = -pause * _cost(state)
-        self.state = _look(self.setting, state.jobs, state.clock + pause, started)
-        rewards += self._run_on()
+        self.state = _state_of(self.config, state.jobs, state.clock + pause, started)
+        rewards += self._pass_idle_time()
         clock = self.state.clock.astype(np.float64)
-        return Step(self.view(self.state), rewards, self.state.is_over, clock)
+        return EnvStep(self.view(self.state), rewards, self.state.is_over, clock)
 
-    def _run_on(self) -> FloatArray:
-        """Let time pass wherever nothing can be chosen; the rewards, shape (worlds,)."""
+    def _pass_idle_time(self) -> FloatArray:
+        """Let time pass wherever nothing can be chosen; the rewards, shape (envs,)."""
         part, clock = self.state, self.state.clock.copy()
         rows, rewards = np.arange(self.count), np.zeros(self.count)
         while (idle := ~part.fits.any(axis=1) & ~part.is_over).any():
@@ -235,63 +239,64 @@ class DeepRmWorld:
             pause = _until_next_event(part)
             rewards[rows] -= pause * _cost(part)
             clock[rows] += pause
-            part = _look(self.setting, part.jobs, clock[rows], part.started)
+            part = _state_of(self.config, part.jobs, clock[rows], part.started)
         if part is not self.state:
-            self.state = _look(self.setting, self.state.jobs, clock, self.state.started)
+            self.state = _state_of(self.config, self.state.jobs, clock, self.state.started)
         return rewards
 
     def _check(self, actions: IntArray, live: BoolArray) -> None:
         if actions.shape != (self.count,):
             raise ValueError(f"actions have shape {actions.shape}; give ({self.count},)")
-        chosen = np.clip(actions, 0, self.setting.queue_slots)
+        chosen = np.clip(actions, 0, self.config.queue_slots)
         fine = self.state.allowed[np.arange(self.count), chosen] & (chosen == actions)
         if (bad := live & ~fine).any():
-            world = int(np.flatnonzero(bad)[0])
+            env = int(np.flatnonzero(bad)[0])
             raise ValueError(
-                f"action {int(actions[world])} of world {world} is not allowed; "
+                f"action {int(actions[env])} of env {env} is not allowed; "
                 "choose where the mask is true"
             )
 
 
-def _cost(state: State) -> FloatArray:
-    """What a step costs while nothing comes or ends, above 0, shape (worlds,)."""
-    each = 1.0 / state.jobs.durations + state.setting.completion_weight
-    return np.asarray((each * state.is_present).sum(axis=1) / state.setting.arrival_steps)
+def _cost(state: DeepRmState) -> FloatArray:
+    """What a step costs while nothing comes or ends, above 0, shape (envs,)."""
+    each = 1.0 / state.jobs.durations + state.config.completion_weight
+    return np.asarray((each * state.is_present).sum(axis=1) / state.config.arrival_steps)
 
 
-def _look(setting: Setting, jobs: Jobs, clock: IntArray, started: IntArray) -> State:
-    """The state of worlds in which these jobs have started then."""
-    has_come = np.arange(setting.arrival_steps) <= clock[:, None]
+def _state_of(
+    config: DeepRmEnvConfig, jobs: DeepRmJobs, clock: IntArray, started: IntArray
+) -> DeepRmState:
+    """The state of envs in which these jobs have started then."""
+    has_come = np.arange(config.arrival_steps) <= clock[:, None]
     waiting = jobs.exists & has_come & (started < 0)
     place = waiting.cumsum(axis=1) - 1
-    rows, columns = np.nonzero(waiting & (place < setting.queue_slots))
-    queue = np.full((len(clock), setting.queue_slots), -1, dtype=np.int64)
+    rows, columns = np.nonzero(waiting & (place < config.queue_slots))
+    queue = np.full((len(clock), config.queue_slots), -1, dtype=np.int64)
     queue[rows, place[rows, columns]] = columns
     runs = (started >= 0) & (started + jobs.durations > clock[:, None])
     free = SLOTS - np.einsum("wj,wjr->wr", runs, jobs.demands)
     demands = jobs.demands[np.arange(len(clock))[:, None], queue]
     fits = (queue >= 0) & (demands <= free[:, None, :]).all(axis=2)
-    return State(setting, jobs, clock, started, waiting, queue, free, fits)
+    return DeepRmState(config, jobs, clock, started, waiting, queue, free, fits)
 
 
-def _until_next_event(state: State) -> IntArray:
-    """Steps until a job comes or ends, shape (worlds,); at least 1 in worlds that are not over."""
-    steps = np.arange(state.setting.arrival_steps)
+def _until_next_event(state: DeepRmState) -> IntArray:
+    """Steps until a job comes or ends, shape (envs,); at least 1 in envs that are not over."""
+    steps = np.arange(state.config.arrival_steps)
     comes = np.where(state.jobs.exists & (steps > state.clock[:, None]), steps, NEVER)
     ends = np.where(state.ends > state.clock[:, None], state.ends, NEVER)
     return np.asarray(np.minimum(comes, ends).min(axis=1) - state.clock)
 
 
-# What an episode of DeepRM's world achieved: mean slowdown, completion and waiting time of jobs.
-#
-# Liang et al., PAKDD 2020, section 4.2; times in steps. Only episodes in which every job has
-# finished
-# have them: jobs left out would flatter whoever starves them.
+# --- measures of an episode ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
-    """Means over the jobs of each world, and the longest wait, shape (worlds,).
+    """Means over the jobs of each environment, and the longest wait, shape (envs,).
+
+    Times are in steps. Only episodes in which every job has finished have them: jobs left out would
+    flatter a policy that starves them.
 
     Attributes:
         slowdown: Completion time over duration.
@@ -306,15 +311,15 @@ class Measures:
     longest_wait_steps: FloatArray
 
 
-def measure(state: State) -> Measures:
-    """The measures of worlds that are over; ValueError where one is not, or had no jobs."""
+def measure(state: DeepRmState) -> Measures:
+    """The measures of envs that are over; ValueError where one is not, or had no jobs."""
     exists, durations = state.jobs.exists, state.jobs.durations
     if not state.is_over.all():
-        world = int(np.flatnonzero(~state.is_over)[0])
-        raise ValueError(f"world {world} has jobs that have not finished; measure it when over")
+        env = int(np.flatnonzero(~state.is_over)[0])
+        raise ValueError(f"env {env} has jobs that have not finished; measure it when over")
     if not exists.any(axis=1).all():
-        world = int(np.flatnonzero(~exists.any(axis=1))[0])
-        raise ValueError(f"world {world} had no jobs, so that it has no means; take another seed")
+        env = int(np.flatnonzero(~exists.any(axis=1))[0])
+        raise ValueError(f"env {env} had no jobs, so that it has no means; take another seed")
     waits = state.started - np.arange(exists.shape[1])
     completions = waits + durations
     found = (completions / durations, completions, waits)
@@ -323,18 +328,15 @@ def measure(state: State) -> Measures:
     return Measures(slowdown, completion, waiting, longest)
 
 
-# Two views of one state of DeepRM's world: the queue as a set of jobs, and the paper's image.
-#
-# Both are made by the very formulas that they are served with: :mod:`bireme.rl.encoders.a2c` and
-# :mod:`bireme.rl.encoders.a2c`.
+# --- views, by the very formulas that the networks are served with ------------------------------
 
 
-def as_set(state: State) -> Observation:
+def as_set(state: DeepRmState) -> Observation:
     """Features of every job of the queue, of the whole, and what may be chosen.
 
-    ``jobs`` float32, shape (worlds, queue slots, features); ``context`` float32, shape (worlds,
-    features); ``mask`` bool, shape (worlds, queue slots + 1), the void last; ``present`` bool,
-    shape (worlds, queue slots), the slots with a job in them.
+    ``jobs`` float32, shape (envs, queue slots, features); ``context`` float32, shape (envs,
+    features); ``mask`` bool, shape (envs, queue slots + 1), the void last; ``present`` bool,
+    shape (envs, queue slots), the slots with a job in them.
     """
     clock = state.clock[:, None]
     free = state.free / SLOTS
@@ -355,27 +357,27 @@ def as_set(state: State) -> Observation:
     }
 
 
-def _free_after(state: State, steps: int) -> IntArray:
-    """Slots that are free so many steps on if nobody starts, shape (worlds, resources)."""
+def _free_after(state: DeepRmState, steps: int) -> IntArray:
+    """Slots that are free so many steps on if nobody starts, shape (envs, resources)."""
     still_runs = state.ends > state.clock[:, None] + steps
     return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
 
 
-def as_image(state: State) -> Observation:
+def as_image(state: DeepRmState) -> Observation:
     """The paper's image and what may be chosen.
 
-    ``image`` float32, shape (worlds, 1, horizon steps, columns), by
+    ``image`` float32, shape (envs, 1, horizon steps, columns), by
     :func:`bireme.rl.encoders.a2c.paint`; ``mask`` as in :func:`as_set`.
     """
-    coming = state.clock[:, None] + np.arange(pictures.IMAGE_HORIZON_STEPS)
+    coming = state.clock[:, None] + np.arange(encoder.IMAGE_HORIZON_STEPS)
     runs = state.ends[:, None, :] > coming[:, :, None]
-    come = state.jobs.exists & (np.arange(state.setting.arrival_steps) <= state.clock[:, None])
-    last = np.where(come, np.arange(state.setting.arrival_steps), -pictures.IMAGE_HORIZON_STEPS)
-    image = pictures.paint(
+    come = state.jobs.exists & (np.arange(state.config.arrival_steps) <= state.clock[:, None])
+    last = np.where(come, np.arange(state.config.arrival_steps), -encoder.IMAGE_HORIZON_STEPS)
+    image = encoder.paint(
         np.einsum("wtj,wjr->wtr", runs, state.jobs.demands),
         state.of_queue(state.jobs.durations),
         state.of_queue(state.jobs.demands),
-        np.maximum(state.waiting.sum(axis=1) - state.setting.queue_slots, 0),
+        np.maximum(state.waiting.sum(axis=1) - state.config.queue_slots, 0),
         state.clock - last.max(axis=1),
     )
     return {"image": image, "mask": state.allowed}

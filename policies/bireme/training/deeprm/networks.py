@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bireme.rl.encoders.a2c import CONTEXT_FEATURES, IMAGE_HORIZON_STEPS, JOB_FEATURES, columns
-from bireme.training.deeprm.environment import Setting
+from bireme.training.deeprm.environment import DeepRmEnvConfig
 from bireme.training.distributions import MaskedCategorical
 from bireme.training.networks import ActorCritic, Tensors
 
@@ -21,7 +21,7 @@ WIDTH = 32
 FILTERS = (16, 32)
 
 
-class Scorer(nn.Module):
+class QueueScorer(nn.Module):
     """Scores of jobs; those below 0 are worse than waiting."""
 
     def __init__(self, width: int = WIDTH) -> None:
@@ -50,10 +50,10 @@ class Scorer(nn.Module):
         return torch.as_tensor(scores - self.void(torch.relu(whole)))
 
 
-class ServedScorer(nn.Module):
+class ServedQueueScorer(nn.Module):
     """The scorer as it is served: one queue, without empty slots."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: QueueScorer) -> None:
         super().__init__()
         self.scorer = scorer
 
@@ -67,7 +67,7 @@ class SetPolicy(ActorCritic):
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        self.scorer = Scorer(width)
+        self.scorer = QueueScorer(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
         """Over the queue and the void, of what ``views.as_set`` shows."""
@@ -77,12 +77,12 @@ class SetPolicy(ActorCritic):
         return MaskedCategorical(logits, observation["mask"])
 
 
-def convolutions(setting: Setting, outputs: int, stride: int = 1) -> nn.Sequential:
+def convolutions(config: DeepRmEnvConfig, outputs: int, stride: int = 1) -> nn.Sequential:
     """One of the paper's networks; with ``stride`` 2 each layer looks at every other place.
 
     From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
     """
-    down, across = IMAGE_HORIZON_STEPS, columns(setting.queue_slots)
+    down, across = IMAGE_HORIZON_STEPS, columns(config.queue_slots)
     for _ in FILTERS:
         down, across = -(-down // stride), -(-across // stride)
     return nn.Sequential(
@@ -116,10 +116,10 @@ class ServedImages(nn.Module):
 class ImagePolicy(ActorCritic):
     """The paper's actor and critic."""
 
-    def __init__(self, setting: Setting, stride: int = 1) -> None:
+    def __init__(self, config: DeepRmEnvConfig, stride: int = 1) -> None:
         super().__init__()
-        self.actor = convolutions(setting, setting.queue_slots + 1, stride)
-        self.critic = convolutions(setting, 1, stride)
+        self.actor = convolutions(config, config.queue_slots + 1, stride)
+        self.critic = convolutions(config, 1, stride)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
         """Over the queue and the void, of what ``views.as_image`` shows."""

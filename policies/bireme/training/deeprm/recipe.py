@@ -1,46 +1,103 @@
-"""How A2cScheduler is trained and judged: the scorer that is served, and the paper's CNNs.
+"""Recipes of A2cScheduler: the scorer that is served (``a2c``), and the paper's CNNs (``a2c-cnn``).
 
-The scorer learns by PPO over whole episodes, judged by eight replicas of each sequence of
-arrivals. It needs no teacher: a copy of shortest-job-first is so sure of itself that it learns
+The scorer learns by PPO over whole episodes; eight replicas of each sequence of arrivals are its
+baseline. It needs no expert: a copy of shortest-job-first is so sure of itself that it learns
 slowly from then on. The paper's networks learn by n-step A2C. Both meet all arrival rates at once.
+The learning rate falls linearly, and the weights with the least validation cost are kept.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import nn
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import IntArray
-from bireme.onnx.sessions import Array, Session
+from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.deeprm.coaching import (
-    PRIMARY,
-    RATES,
-    SETTINGS,
-    Coach,
-    Plan,
-    contest,
-    rate_of,
+from bireme.training.algorithm import OnPolicy, TrainingProgress
+from bireme.training.deeprm import evaluation
+from bireme.training.deeprm.environment import (
+    DeepRmEnv,
+    DeepRmEnvConfig,
+    DeepRmState,
+    as_image,
+    as_set,
 )
-from bireme.training.deeprm.environment import DeepRmWorld, Setting, State, as_image, as_set
-from bireme.training.deeprm.networks import ImagePolicy, ServedImages, ServedScorer, SetPolicy
-from bireme.training.export import Trained, export_run
-from bireme.training.judgement import session_of
+from bireme.training.deeprm.evaluation import RATES, DeepRmValidation, served_choice
+from bireme.training.deeprm.networks import (
+    ImagePolicy,
+    ServedImages,
+    ServedQueueScorer,
+    SetPolicy,
+)
+from bireme.training.evaluation import session_of
+from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.recipes import Results
-from bireme.training.runs import TrainingRun
+from bireme.training.runs import EarlyStopping, TrainingRun
 
-_LIMIT_SECONDS: Final = 5.0
+_LEAST_RATE_SHARE: Final = 0.03
+"""Of the learning rate, at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeepRmSchedule:
+    """How long training is, and how it is validated.
+
+    Attributes:
+        envs: Environments that are stepped together.
+        steps: Decisions in all.
+        every: Updates between validations.
+        validated: Environments of each rate in a validation.
+    """
+
+    envs: int
+    steps: int
+    every: int
+    validated: int
+
+
+class LinearDecay(EarlyStopping):
+    """Keeps the best weights, never ends learning, and lets the learning rate fall linearly."""
+
+    def __init__(
+        self, algorithm: OnPolicy[Any], score: DeepRmValidation, schedule: DeepRmSchedule
+    ) -> None:
+        super().__init__(
+            algorithm.policy,
+            score,
+            every=schedule.every,
+            patience=schedule.steps,
+            is_less_better=True,
+        )
+        self._algorithm, self._total = algorithm, schedule.steps
+        self._rate = algorithm.config.learning_rate
+
+    def __call__(self, progress: TrainingProgress) -> bool:
+        """Set the learning rate of the next update, and validate where it is time."""
+        self._decay(progress.steps)
+        return super().__call__(progress)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the algorithm goes on."""
+        super().load_state_dict(state)
+        self._decay(self._algorithm.steps)
+
+    def _decay(self, steps: int) -> None:
+        share = max(_LEAST_RATE_SHARE, 1 - steps / self._total)
+        algorithm = self._algorithm
+        algorithm.config = replace(algorithm.config, learning_rate=share * self._rate)
 
 
 class DeepRmRecipe(ABC):
-    """What both recipes share: settings, evaluation and card."""
+    """What both recipes share: settings, evaluation, the training loop and the card."""
 
     name: str
     summary: str
@@ -49,13 +106,14 @@ class DeepRmRecipe(ABC):
         "trained on arrivals drawn anew for every episode; validated with seeds from 1,000,000; "
         "evaluated on seeds from 0"
     )
-    settings = SETTINGS
-    primary = PRIMARY
-    setting: Setting
+    settings = evaluation.SETTINGS
+    primary = evaluation.PRIMARY
+    config: DeepRmEnvConfig
+    schedules: Mapping[str, DeepRmSchedule]
 
     @abstractmethod
-    def shown(self, state: State) -> dict[str, Array]:
-        """What the served network is shown of a single world, a row per job of the queue."""
+    def inputs(self, state: DeepRmState) -> dict[str, Array]:
+        """Return the served network's inputs in a single environment, a row per job."""
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
@@ -64,24 +122,30 @@ class DeepRmRecipe(ABC):
         waits = options.get("waits", "yes")
         if waits not in ("yes", "no") or set(options) - {"waits"}:
             raise SettingError(f"options are {dict(options)}; there are waits=yes and waits=no")
-        rule = partial(self.choose, session_of(checkpoint, "orderer"), may_wait=waits == "yes")
-        slots = self.setting.queue_slots
-        world = Setting(rates=(rate_of(setting),), queue_slots=slots)
-        return contest(checkpoint.card.name, rule, world, seed)
+        session = session_of(checkpoint, "orderer")
 
-    def choose(self, session: Session, state: State, *, may_wait: bool = True) -> IntArray:
-        """What the served network chooses in a single world: a slot, or the void; shape (1,)."""
-        jobs = int((state.queue[0] >= 0).sum())
-        scores = session.answer(self.shown(state), jobs, _LIMIT_SECONDS)
-        fitting = np.where(state.fits[0, :jobs], scores, -np.inf)
-        is_void = may_wait and fitting.max() < 0 and state.allowed[0, -1]
-        return np.array([state.setting.queue_slots if is_void else fitting.argmax()])
+        def choose(state: DeepRmState) -> IntArray:
+            return served_choice(session, self.inputs(state), state, may_wait=waits == "yes")
 
-    def export(self, run: TrainingRun, part: Trained, steps: int) -> None:
-        """Write the checkpoint, in the first process."""
+        slots = self.config.queue_slots
+        return evaluation.evaluate(checkpoint.card.name, choose, setting, slots, seed)
+
+    def _learn(
+        self, run: TrainingRun, stage: str, algorithm: OnPolicy[Any], score: DeepRmValidation
+    ) -> None:
+        """Learn for the scheduled steps; the policy has its best weights afterwards."""
+        schedule = self.schedules[run.scale]
+        stopping = LinearDecay(algorithm, score, schedule)
+        stopping.evaluate()
+        run.learn(stage, algorithm, schedule.steps, stopping)
+        stopping.evaluate(algorithm.updates)
+        stopping.restore()
+
+    def _export(self, run: TrainingRun, network: nn.Module, encoder: str, steps: int) -> Path:
         rates = ", ".join(f"{rate:g}" for rate in RATES)
         data = f"arrivals of DeepRM's world, drawn at rates of {rates}"
-        export_run(run, self, {"orderer": part}, data, steps=steps)
+        export_run(run, self, {"orderer": TrainedPart(network, encoder)}, data, steps=steps)
+        return run.checkpoint_folder
 
 
 class ScorerRecipe(DeepRmRecipe):
@@ -89,34 +153,34 @@ class ScorerRecipe(DeepRmRecipe):
 
     name = "a2c"
     summary = "Orders a queue by a small network shared over its gangs, learned in DeepRM's world"
-    setting = Setting(rates=RATES, completion_weight=0.5)
-    plans: Final = {"full": Plan(64, 1_000_000, 6, 100), "smoke": Plan(32, 10_000, 4, 40)}
+    config = DeepRmEnvConfig(rates=RATES, completion_weight=0.5)
+    schedules: Mapping[str, DeepRmSchedule] = {
+        "full": DeepRmSchedule(64, 1_000_000, 6, 100),
+        "smoke": DeepRmSchedule(32, 10_000, 4, 40),
+    }
 
     def train(self, run: TrainingRun) -> Path:
-        """Learn and export.
-
-        Nothing is discounted: with a discount a policy gains by putting off what is long.
-        """
-        plan = self.plans[run.scale]
+        """Learn and export."""
+        schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         policy = SetPolicy()
-        world = DeepRmWorld(plan.worlds, self.setting, as_set)
         config = PPOConfig(
-            baseline="replicas", replicas=8, gamma=1.0, learning_rate=1e-3, ent_coef=0.003
+            baseline="replicas",
+            replicas=8,
+            gamma=1.0,  # with a discount a policy gains by putting off what is long
+            learning_rate=1e-3,
+            ent_coef=0.003,
         )
-        algorithm = PPO(policy, world, config, run.world_seed)
-        coach = Coach(algorithm, run, self.setting, as_set, plan)
-        coach.judge()
-        run.learn("ppo", algorithm, plan.steps, coach)
-        coach.judge(algorithm.updates)
-        coach.restore()
-        self.export(run, Trained(ServedScorer(policy.scorer), "a2c-jobs/1"), algorithm.steps)
-        return run.checkpoint_folder
+        env = DeepRmEnv(schedule.envs, self.config, as_set)
+        algorithm = PPO(policy, env, config, run.env_seed)
+        score = DeepRmValidation(policy, schedule.validated, self.config, as_set, run)
+        self._learn(run, "ppo", algorithm, score)
+        return self._export(run, ServedQueueScorer(policy.scorer), "a2c-jobs/1", algorithm.steps)
 
-    def shown(self, state: State) -> dict[str, Array]:
-        """The set."""
-        seen, jobs = as_set(state), int((state.queue[0] >= 0).sum())
-        return {"jobs": seen["jobs"][0, :jobs], "context": seen["context"][0]}
+    def inputs(self, state: DeepRmState) -> dict[str, Array]:
+        """Return the features of the jobs, and the context."""
+        observation, jobs = as_set(state), int((state.queue[0] >= 0).sum())
+        return {"jobs": observation["jobs"][0, :jobs], "context": observation["context"][0]}
 
 
 class ImageRecipe(DeepRmRecipe):
@@ -127,39 +191,36 @@ class ImageRecipe(DeepRmRecipe):
 
     name = "a2c-cnn"
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
-    setting = Setting(rates=RATES)
+    config = DeepRmEnvConfig(rates=RATES)
     stride = 2
-    plans: Final = {"full": Plan(32, 300_000, 20, 40), "smoke": Plan(16, 2_000, 5, 20)}
+    schedules: Mapping[str, DeepRmSchedule] = {
+        "full": DeepRmSchedule(32, 300_000, 20, 40),
+        "smoke": DeepRmSchedule(16, 2_000, 5, 20),
+    }
 
     def train(self, run: TrainingRun) -> Path:
-        """Learn and export.
-
-        Discounted, because the image does not tell how many jobs are still to come: without, the
-        critic could only guess.
-        """
-        plan = self.plans[run.scale]
+        """Learn and export."""
+        schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
-        policy = ImagePolicy(self.setting, self.stride)
-        world = DeepRmWorld(plan.worlds, self.setting, as_image)
+        policy = ImagePolicy(self.config, self.stride)
         config = A2CConfig(
             n_steps=10,
+            # Discounted: the image does not show how many jobs are still to come, so that without
+            # a discount the critic could only guess.
             gamma=0.98,
             gamma_per="time",
             reward_scale=0.3,
             normalize_advantage=True,
             ent_coef=0.02,
         )
-        algorithm = A2C(policy, world, config, run.world_seed)
-        coach = Coach(algorithm, run, self.setting, as_image, plan)
-        coach.judge()
-        run.learn("a2c", algorithm, plan.steps, coach)
-        coach.judge(algorithm.updates)
-        coach.restore()
-        self.export(run, Trained(ServedImages(policy.actor), "a2c-image/1"), algorithm.steps)
-        return run.checkpoint_folder
+        env = DeepRmEnv(schedule.envs, self.config, as_image)
+        algorithm = A2C(policy, env, config, run.env_seed)
+        score = DeepRmValidation(policy, schedule.validated, self.config, as_image, run)
+        self._learn(run, "a2c", algorithm, score)
+        return self._export(run, ServedImages(policy.actor), "a2c-image/1", algorithm.steps)
 
-    def shown(self, state: State) -> dict[str, Array]:
-        """The same image for every job, and its slot."""
+    def inputs(self, state: DeepRmState) -> dict[str, Array]:
+        """Return the same image for every job, and its slot."""
         jobs = int((state.queue[0] >= 0).sum())
-        slots = np.eye(state.setting.queue_slots, dtype=np.float32)
+        slots = np.eye(state.config.queue_slots, dtype=np.float32)
         return {"image": np.repeat(as_image(state)["image"], jobs, axis=0), "slot": slots[:jobs]}

@@ -1,8 +1,18 @@
-"""How the network learns: from windows of series, by the absolute error of scaled logs.
+"""The GRU of LSP: the network, how it learns from windows of series, and how it is served.
 
-The weights found are the likeliest ones if each is normally distributed around where it began,
-which is the seasonal-naive forecast. That counts the more the fewer rows there are: a series of
-seven weeks of days moves the network little, one of half a year of hours moves it freely.
+    state           = GRU(past)
+    weights, shift  = head(state, ahead)
+    forecast        = (usual + weights) . ahead + shift
+
+So a forecast is a blend of the values of past seasons and of the last value, with weights that
+depend on how well they agreed lately. Before it has learned anything the head answers 0, and the
+usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
+seasons: on the last value).
+
+It learns by the absolute error of scaled logs. The weights found are the likeliest ones if each is
+normally distributed around where it began. That counts the more the fewer rows there are: a series
+of seven weeks of days moves the network little, one of half a year of hours moves it freely. What
+is exported is compared with torch before it is used, as every checkpoint of Bireme is.
 """
 
 import math
@@ -29,19 +39,10 @@ from bireme.forecasting.networks import (
     network_of,
 )
 from bireme.forecasting.series import Series, TooShort, origins_between
-from bireme.training.algorithm import Callback, Progress
+from bireme.training.algorithm import Callback, TrainingProgress
 from bireme.training.export import compare, exported, source_commit, today, versions
 
-# The network: a GRU reads the last values, one head says for every lead what to go by.
-#
-#     state           = GRU(past)
-#     weights, shift  = head(state, ahead)
-#     forecast        = (usual + weights) . ahead + shift
-#
-# So a forecast is a blend of what stood there in past seasons and of the last value, with weights
-# that depend on how well they agreed lately. Before it has learned anything the head answers 0, and
-# the usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
-# seasons: on the last value).
+# --- the network --------------------------------------------------------------------------------
 
 HIDDEN = 32
 
@@ -64,26 +65,28 @@ class GruNetwork(nn.Module):
     def forward(self, past: Tensor, ahead: Tensor) -> Tensor:
         """(rows, window, ...) and (rows, horizon, ...) to (rows * horizon,), row by row."""
         state = self.gru(past)[1][-1].unsqueeze(1).expand(-1, ahead.shape[1], -1)
-        told = self.head(torch.cat([state, ahead], -1))
-        weights, shift = self.usual + told[..., :-1], told[..., -1]
-        answer: Tensor = (weights * ahead).sum(-1) + shift
-        return answer.reshape(-1)
+        answer = self.head(torch.cat([state, ahead], -1))
+        weights, shift = self.usual + answer[..., :-1], answer[..., -1]
+        forecast: Tensor = (weights * ahead).sum(-1) + shift
+        return forecast.reshape(-1)
 
+
+# --- learning -----------------------------------------------------------------------------------
 
 LEARNING_RATE: Final = 3e-3
 ROWS_AT_ONCE: Final = 128
 HOLDING_ROWS: Final = 50.0
 """So few rows hold the weights where they began; with ten times as many they are all but free.
 
-Chosen on windows before those that any result is told of, and on other daily series.
+Chosen on windows before those of any published result, and on other daily series.
 """
 _WARM_UP: Final = 0.1
 _UPDATES_BETWEEN_REPORTS: Final = 25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lessons:
-    """What is shown, and what came: (rows, window, ...), (rows, horizon, ...), (rows, horizon)."""
+class WindowBatch:
+    """Inputs and targets: (rows, window, ...), (rows, horizon, ...), (rows, horizon)."""
 
     past: Tensor
     ahead: Tensor
@@ -93,45 +96,45 @@ class Lessons:
         return len(self.came)
 
 
-def lessons(values: FloatArray, frame: Frame, origins: IntArray) -> Lessons:
-    """Those of one series at ``origins``, each with ``frame.horizon`` values behind it."""
+def windows_of(values: FloatArray, frame: Frame, origins: IntArray) -> WindowBatch:
+    """Return the windows of a series at ``origins``, with ``frame.horizon`` values after each."""
     logs = np.log1p(values)
     rows = encode(logs, origins, frame)
     came = logs[origins[:, None] + np.arange(frame.horizon)]
     scaled = ((came - rows.centre) / rows.spread).astype(np.float32)
-    return Lessons(*map(torch.from_numpy, (rows.inputs["past"], rows.inputs["ahead"], scaled)))
+    return WindowBatch(*map(torch.from_numpy, (rows.inputs["past"], rows.inputs["ahead"], scaled)))
 
 
-def joined(parts: Sequence[Lessons]) -> Lessons:
-    """All of them together."""
+def concatenate(parts: Sequence[WindowBatch]) -> WindowBatch:
+    """Return all of them as one batch."""
     every = ((part.past, part.ahead, part.came) for part in parts)
-    return Lessons(*(torch.cat(tensors) for tensors in zip(*every, strict=True)))
+    return WindowBatch(*(torch.cat(tensors) for tensors in zip(*every, strict=True)))
 
 
-class Fitting:
+class GruTrainer:
     """Fits ``network`` to ``rows`` in so many updates, faster first; may be interrupted.
 
     What an update does depends on its number, on ``seed`` and on the weights alone, so that a run
     that is resumed is the one that was not broken off.
     """
 
-    def __init__(self, network: GruNetwork, rows: Lessons, updates: int, seed: int = 0) -> None:
+    def __init__(self, network: GruNetwork, rows: WindowBatch, updates: int, seed: int = 0) -> None:
         self.network, self._rows, self._total, self._seed = network, rows, updates, seed
         self._began = [part.detach().clone() for part in network.parameters()]
         self._optimizer = torch.optim.Adam(network.parameters())
         self.updates = 0
 
     def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
-        """Update until ``total_steps`` updates were made; a callback hears every 25th and last."""
+        """Make ``total_steps`` updates in all; a callback gets every 25th and the last."""
         since, losses, goes_on = time.perf_counter(), [0.0], True
         while goes_on and self.updates < total_steps:
             losses.append(self._update())
             self.updates += 1
-            is_told = not self.updates % _UPDATES_BETWEEN_REPORTS or self.updates == total_steps
-            if callback is not None and is_told:
-                told = {"loss": float(np.mean(losses[-_UPDATES_BETWEEN_REPORTS:]))}
+            is_reported = not self.updates % _UPDATES_BETWEEN_REPORTS or self.updates == total_steps
+            if callback is not None and is_reported:
+                metrics = {"loss": float(np.mean(losses[-_UPDATES_BETWEEN_REPORTS:]))}
                 took = time.perf_counter() - since
-                goes_on = callback(Progress(self.updates, self.updates, took, told))
+                goes_on = callback(TrainingProgress(self.updates, self.updates, took, metrics))
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -179,13 +182,12 @@ def _rate(share: float) -> float:
     return (1 + math.cos(math.pi * (share - _WARM_UP) / (1 - _WARM_UP))) / 2
 
 
-# A network for one series, from torch to what serves it.
-#
-# What is exported is compared with torch before it is used, as every checkpoint of Bireme is.
+# --- from torch to what serves it ---------------------------------------------------------------
 
 NAME: Final = "gru"
 SUMMARY: Final = "Forecasts from the last values and from the same hours of past seasons"
 PAPER: Final = "Lu et al., IEEE TPDS 2023 (LSP), eq. 1, with the fill-ins of its recipe"
+WHOLE_SERIES: Final = "trained on the whole series, neither validated nor evaluated"
 MOST_WINDOW: Final = 24
 UPDATES: Final = 2000
 
@@ -205,12 +207,12 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
     torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
     frame = frame_for(series, horizon)
     network = new_network(frame, seed)
-    rows = lessons(series.values, frame, origins_of(series, frame))
-    Fitting(network, rows, updates, seed).learn(updates)
+    rows = windows_of(series.values, frame, origins_of(series, frame))
+    GruTrainer(network, rows, updates, seed).learn(updates)
     data = f"the series itself, {len(series)} values in steps of {series.step_seconds} s"
-    told = {"steps": float(updates), "rows": float(len(rows))}
+    numbers = {"steps": float(updates), "rows": float(len(rows))}
     step = series.step_seconds
-    return served(network, frame, step_seconds=step, data=data, seed=seed, training=told)[0]
+    return served(network, frame, step_seconds=step, data=data, seed=seed, training=numbers)[0]
 
 
 def frame_for(series: Series, horizon: int) -> Frame:
@@ -251,8 +253,8 @@ def served(
     seed: int,
     training: dict[str, float],
     command: str = "",
+    split: str = WHOLE_SERIES,
     trained_on: tuple[DataRange, ...] | None = None,
-    split: str = "trained on the whole series, neither validated nor evaluated",
 ) -> tuple[Network, bytes]:
     """``network`` as it is served, with its card, and the ONNX file.
 
@@ -266,13 +268,13 @@ def served(
         paper=PAPER,
         made=today(),
         command=command or "bireme forecast --gru train",
-        commit=source_commit(),
-        versions=versions(),
         seeds=(seed,),
         data=data,
+        training=training,
+        commit=source_commit(),
+        versions=versions(),
         split=split,
         trained_on=trained_on,
-        training=training,
         results=(),
         step_seconds=step_seconds,
         window=frame.window,

@@ -1,11 +1,12 @@
-"""How the GRU of forecasts is trained: ``gru``, for pools of any kind or for one series.
+"""Recipe ``gru``: the network of LSP's short-period half, for pools of any kind or for one series.
 
-Without ``--series`` it learns generated demand (:mod:`bireme.training.gru.recipe`), and with
-``--data FOLDER`` the hours of a real cluster as well: Philly's nodes in use, and its jobs. That is
-the network that comes with Bireme. With ``--series FILE`` it learns that series alone.
+Without ``--series`` it learns generated demand (:func:`demand`), and with ``--data FOLDER`` the
+hours of a real cluster as well: Philly's nodes in use, and its jobs. That is the network that comes
+with Bireme. With ``--series FILE`` it learns that series alone.
 
-Fill-ins to the paper, which names no sizes: one layer of 32 units, windows of a day of hours beside
-the same hours of past seasons, direct forecasts of the whole horizon, absolute error of logs.
+Fill-ins to the paper (Lu et al., IEEE TPDS 2023), which names no sizes: one layer of 32 units,
+windows of a day of hours beside the same hours of past seasons, direct forecasts of the whole
+horizon, absolute error of logs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,38 +19,31 @@ import numpy as np
 
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
-from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.gru import Gru
-from bireme.forecasting.naive import Persistence, SeasonalNaive
 from bireme.forecasting.networks import DataRange, Frame, Network
-from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import Series, SeriesError
 from bireme.onnx import cards
 from bireme.onnx.cards import Result
-from bireme.simulator import comparison
 from bireme.simulator.traces.series import read_series
+from bireme.training.gru.evaluation import evaluate_forecaster
 from bireme.training.gru.networks import (
     MOST_WINDOW,
     NAME,
     SUMMARY,
     UPDATES,
-    Fitting,
-    Lessons,
+    WHOLE_SERIES,
+    GruTrainer,
+    WindowBatch,
+    concatenate,
     frame_for,
-    joined,
-    lessons,
     new_network,
     origins_of,
     served,
+    windows_of,
 )
 from bireme.training.runs import TrainingRun
 
-# Generated demand: what a network learns that is to serve pools nobody has seen yet.
-#
-# Each series is drawn from wide families: a daily course of a few waves, weekdays of their own with
-# one or two quiet days, noise that lasts from minutes to weeks, drift, now and then a lasting
-# change
-# of level, a size between one node and thousands, a ceiling that some run into, hours without any.
+# --- generated demand: pools that nobody has seen yet -------------------------------------------
 
 DAY: Final = 24
 WEEK: Final = 7 * DAY
@@ -60,7 +54,13 @@ _DRIFT: Final = (0.0, 0.03, 0.1)
 
 
 def demand(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
-    """Hourly node counts of ``count`` pools, at least 0, shape (count, hours)."""
+    """Draw hourly node counts of ``count`` pools, at least 0, shape (count, hours).
+
+    Each series is drawn from wide families: a daily course of a few waves, weekdays of their own
+    with one or two quiet days, noise that lasts from minutes to weeks, drift, now and then a
+    lasting change of level, a size between one node and thousands, a ceiling that some run into,
+    hours without any.
+    """
     strength = chance.uniform(0, 1, (count, 1)) * chance.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
     logs = strength * _weeks(chance, count)[:, np.arange(hours) % WEEK]
     logs += chance.choice(_NOISE, (count, 1)) * _lasting(chance, count, hours)
@@ -118,58 +118,8 @@ def _as_recorded(chance: np.random.Generator, nodes: FloatArray) -> FloatArray:
     return np.where(chance.random((count, 1)) < 0.6, np.round(nodes), nodes)
 
 
-# How a network does on series that it has not learned, beside persistence and the season.
-#
-# What is compared is the absolute error over the whole horizon, from one origin a day, each series
-# relative to its own mean so that large pools do not speak for small ones.
-
-RIVALS: Final = (Persistence, SeasonalNaive)
-LEAST_MEAN: Final = 1e-9
-"""For series that are all but without demand."""
-
-
-def judged(
-    forecaster: Forecaster,
-    every: Sequence[Series],
-    steps: int,
-    days: int,
-    setting: str,
-    command: str,
-) -> Result:
-    """Its mean error over the last ``days`` of hourly series, as a ratio to the better rival's.
-
-    The interval is that of series drawn anew; where there is one, that of its days.
-    """
-    own = _errors(forecaster, every, steps, days)
-    rivals = {rival.name: _errors(rival(), every, steps, days) for rival in RIVALS}
-    best = min(rivals, key=lambda name: float(rivals[name].mean()))
-    (found,) = comparison.ratios(own, rivals[best], comparison.draws(len(own)))
-    if found is None or found.low is None or found.high is None:
-        raise RuntimeError(f"{setting}: {best} is never wrong, or there is nothing to draw from")
-    return Result(
-        setting=setting,
-        metric=f"mean error of {steps} hours, as a ratio",
-        value=round(found.mean, 4),
-        interval=(round(found.low, 4), round(found.high, 4)),
-        rival=best,
-        rival_value=1.0,
-        command=command,
-    )
-
-
-def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: int) -> FloatArray:
-    """Errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
-    found = []
-    for series in every:
-        test = back_test(forecaster, series, len(series) - days * DAY, every=DAY, steps=steps)
-        wrong = np.abs(test.forecasts - test.actuals).mean(axis=1)
-        found.append(wrong / max(series.values.mean(), LEAST_MEAN))
-    by_unit: FloatArray = found[0] if len(every) == 1 else np.array(found).mean(axis=1)
-    return by_unit[:, None]
-
-
 HORIZON: Final = 48
-JUDGED_DAYS: Final = 14
+TEST_DAYS: Final = 14
 _SEASONS: Final = (DAY, WEEK)
 _LENGTH: Final = 10 * WEEK
 _ROWS_OF_SERIES: Final = 24
@@ -179,27 +129,27 @@ _REAL: Final = {
 }
 _CREDIT: Final = (
     f"; Philly (Microsoft, CC-BY-4.0; nodes in use from HeliosArtifact, MIT) but for its last "
-    f"{JUDGED_DAYS} days"
+    f"{TEST_DAYS} days"
 )
 
 _SPLIT: Final = (
-    f"trained on generated demand and on all but the last {JUDGED_DAYS} days of real series, for a "
-    f"fixed number of steps without validation; evaluated on the last {JUDGED_DAYS} days of other "
+    f"trained on generated demand and on all but the last {TEST_DAYS} days of real series, for a "
+    f"fixed number of steps without validation; evaluated on the last {TEST_DAYS} days of other "
     "generated demand and of the real series"
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Course:
-    """What is learned, in words too, and what the network is judged by afterwards."""
+class _Curriculum:
+    """What is learned, in words too, and what the network is evaluated on afterwards."""
 
     frame: Frame
     step_seconds: int
-    rows: Lessons
+    rows: WindowBatch
     data: str
     updates: int
     held_out: Mapping[str, Sequence[Series]]
-    split: str = "trained on the whole series, neither validated nor evaluated"
+    split: str = WHOLE_SERIES
     trained_on: tuple[DataRange, ...] | None = None
 
 
@@ -224,73 +174,66 @@ class GruRecipe:
             TooShort: the series leaves less than a season of rows.
             TraceError: ``run.data`` lacks a file, or it cannot be read.
         """
-        course = self._general(run) if self._series is None else self._own(run, self._series)
-        network = new_network(course.frame, run.seed)
-        fitting = Fitting(network, course.rows, course.updates, run.seed)
-        run.learn("fitting", fitting, course.updates)
+        curriculum = self._general(run) if self._series is None else self._own(run, self._series)
+        network = new_network(curriculum.frame, run.seed)
+        trainer = GruTrainer(network, curriculum.rows, curriculum.updates, run.seed)
+        run.learn("fitting", trainer, curriculum.updates)
         minutes = round(run.seconds / 60, 1)
         made, model = served(
             network,
-            course.frame,
-            step_seconds=course.step_seconds,
-            data=course.data,
-            split=course.split,
-            trained_on=course.trained_on,
+            curriculum.frame,
+            step_seconds=curriculum.step_seconds,
+            data=curriculum.data,
+            split=curriculum.split,
+            trained_on=curriculum.trained_on,
             seed=run.seed,
             command=run.command,
-            training={"steps": fitting.updates, "rows": len(course.rows), "minutes": minutes},
+            training={"steps": trainer.updates, "rows": len(curriculum.rows), "minutes": minutes},
         )
         if run.is_first:
-            _write(run.checkpoint_folder, made, model, self._results(course, made))
+            _write(run.checkpoint_folder, made, model, self._results(curriculum, made))
         return run.checkpoint_folder
 
-    def _own(self, run: TrainingRun, series: Series) -> _Course:
+    def _own(self, run: TrainingRun, series: Series) -> _Curriculum:
         """Of one series, all of it."""
         frame = frame_for(series, self._horizon)
-        rows = lessons(series.values, frame, origins_of(series, frame))
+        rows = windows_of(series.values, frame, origins_of(series, frame))
         updates = UPDATES if run.scale == "full" else 50
         data = f"one series, {len(series)} values in steps of {series.step_seconds} s"
-        return _Course(frame, series.step_seconds, rows, data, updates, {})
+        return _Curriculum(frame, series.step_seconds, rows, data, updates, {})
 
-    def _general(self, run: TrainingRun) -> _Course:
+    def _general(self, run: TrainingRun) -> _Curriculum:
         """Of hourly demand, generated and real."""
         count, updates = (1200, 4 * UPDATES) if run.scale == "full" else (12, 50)
         frame = Frame(MOST_WINDOW, self._horizon, _SEASONS)
         chance = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
-        known = [series.until(len(series) - JUDGED_DAYS * DAY) for series in real.values()]
+        known = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
         rows = [_drawn(chance, series, frame) for series in _generated(chance, count)]
-        rows += [lessons(s.values, frame, origins_of(s, frame)) for s in known]
+        rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
         ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))
-        return _Course(frame, HOUR, joined(rows), data, updates, held_out, _SPLIT, ranges)
+        learned = concatenate(rows)
+        return _Curriculum(frame, HOUR, learned, data, updates, held_out, _SPLIT, ranges)
 
-    def _results(self, course: _Course, made: Network) -> tuple[Result, ...]:
+    def _results(self, curriculum: _Curriculum, made: Network) -> tuple[Result, ...]:
         gru = Gru(train=lambda _: made)
         return tuple(
-            judged(gru, every, self._horizon, JUDGED_DAYS, setting, made.card.command)
-            for setting, every in course.held_out.items()
+            evaluate_forecaster(gru, every, self._horizon, TEST_DAYS, setting, made.card.command)
+            for setting, every in curriculum.held_out.items()
         )
-
-
-def _range(name: str, series: Series) -> DataRange:
-    """The time of a real series; all series of a cluster have the name of the cluster first."""
-    if series.start is None:
-        raise SeriesError(f"{name} has no times; give a file with a column of times")
-    end = series.start + series.step_seconds * len(series)
-    return DataRange(name.partition(",")[0], series.start, end)
 
 
 def _generated(chance: np.random.Generator, count: int) -> list[Series]:
     return [Series(v, HOUR, _SEASONS) for v in demand(chance, count, _LENGTH)]
 
 
-def _drawn(chance: np.random.Generator, series: Series, frame: Frame) -> Lessons:
+def _drawn(chance: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
     """Rows at some places of ``series``."""
     origins = chance.choice(origins_of(series, frame), _ROWS_OF_SERIES, replace=False)
-    return lessons(series.values, frame, origins)
+    return windows_of(series.values, frame, origins)
 
 
 def _real(data: Path) -> dict[str, Series]:
@@ -300,6 +243,14 @@ def _real(data: Path) -> dict[str, Series]:
         for name, (file, column, reduce) in _REAL.items()
     }
     return {name: replace(series, periods=_SEASONS) for name, series in found.items()}
+
+
+def _range(name: str, series: Series) -> DataRange:
+    """Return the time of a real series; all series of a cluster begin with the cluster's name."""
+    if series.start is None:
+        raise SeriesError(f"{name} has no times; give a file with a column of times")
+    end = series.start + series.step_seconds * len(series)
+    return DataRange(name.partition(",")[0], series.start, end)
 
 
 def _write(folder: Path, made: Network, model: bytes, results: tuple[Result, ...]) -> None:

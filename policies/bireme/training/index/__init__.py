@@ -1,1 +1,1 @@
-"""The index that orders real clusters: its network, the windows it learns from, its judgement."""
+"""Learned index: the cases it learns from, its network, evaluation and recipe."""

@@ -1,19 +1,21 @@
-"""RLPTO's rivals in its world, decided by the very rules that Bireme registers under their names.
+"""RLPTO's baselines in its environment: the paper's rivals, and the simple rule.
 
-Before every period a rule sees the running tasks as elastic gangs of one server and one worker or
-more, with the speed law, the loss curve and the length that the world has, and says how many
-workers each gets. Tasks are taken by arrival, and end after a number of iterations that is the same
-for all, as the paper has it; 50 of them give FS its published time. RLPTO's own are ended by beta:
-its published accuracies, above those of every rival at the same speed and workers, need more
-iterations than the rivals'. ``fair-stop``, which is not in the paper, tells what beta alone is
-worth: equal shares like FS, and a task ends when its gain falls below beta.
+Each baseline decides by the very sizer that Bireme registers under its name: before every period it
+sees the running tasks as elastic gangs of one server and one worker or more, with the speed law,
+the loss curve and the length that the environment has, and says how many workers each gets. Tasks
+are taken by arrival, and end after a number of iterations that is the same for all, as the paper
+has it; 50 of them give FS its published time. RLPTO's own are ended by beta: its published
+accuracies, above those of every baseline at the same speed and workers, need more iterations.
+``fair-stop``, which is not in the paper, shows what beta alone is worth: equal shares like FS, and
+a task ends when its gain falls below beta.
 
 * FS: equal shares. FCFS: one task at a time has everything. SLAQ: predicted fall of the loss.
 * Dolphin: the fastest split of an equal share. There is one server here, so that it differs from
   FS only in what it makes of shares that do not come out even.
-* TRADL: workers to who is before its target, and who reaches it is done, which is why it is fastest
-  in the paper. The target is 96 % of the fall of the loss (calibrated: 5388 s, 86.82 %). The paper
-  gives no rival an order of tasks; ``tradl-nearest`` also takes the nearest to its target first.
+* TRADL: workers for tasks before their target, and a task that reaches it is done, which is why it
+  is fastest in the paper. The target is 96 % of the fall of the loss (calibrated: 5388 s, 86.82 %).
+  The paper gives its rivals no order of tasks; ``tradl-nearest`` also takes the nearest to its
+  target first.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section VII.B.2.
 """
@@ -36,35 +38,44 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic
 from bireme.heuristics.tradl import TradlOrder, TradlSizer, steps_to_target
 from bireme.simulator.physics.laws import OptimusLaw
-from bireme.training.rlpto import settings
-from bireme.training.rlpto.environment import SLOTS, Cluster, Turn, by_arrival
-from bireme.training.rlpto.settings import Setting
-from bireme.training.worlds import Observation
+from bireme.training.rlpto.environment import (
+    BATCH,
+    FIRST_LOSS,
+    LAST_LOSS,
+    LAW,
+    SLOTS,
+    NextTask,
+    RlptoClusters,
+    RlptoEnvConfig,
+    by_arrival,
+    loss_rate,
+)
+from bireme.training.vec_env import Observation
 
 ITERATIONS: Final = 50.0
-"""After which rivals end a task (calibrated)."""
+"""Baselines end a task after so many (calibrated)."""
 TARGET: Final = 0.96
-"""TRADL's, a share of the whole fall of the loss (calibrated)."""
+"""TRADL's target, a share of the whole fall of the loss (calibrated)."""
 _WORKER: Final = "bireme.dev/worker"
 _SERVER: Final = "bireme.dev/server"
 _PLENTY: Final = 10_000
-"""Servers are handed out by the world; rules shall not count them as scarce."""
+"""Servers are handed out by the environment; rules shall not count them as scarce."""
 _EVERYWHERE: Final[BoolArray] = np.array([True])
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A rule in the world.
+class RlptoBaseline:
+    """A rule in the environment.
 
     Attributes:
         sizer: Makes the rule that says who has how many workers.
-        heeds_progress: Whether it says so by more than by who runs, so that it must be asked again
-            and again.
+        heeds_progress: Whether sizes depend on progress, so that it is asked before every period,
+            not only when the set of running tasks changes.
         one_by_one: Whether a single task runs at a time.
         target: Share of the fall of the loss that ends a task.
         is_nearest_first: Whether tasks are taken by how near that is, not by arrival.
         least_gain: Gain of accuracy per iteration below which a task ends.
-        iterations: After which a task ends anyway.
+        iterations: A task ends after so many in any case.
     """
 
     sizer: Callable[[], Sizer]
@@ -77,17 +88,17 @@ class Contender:
 
 
 def rule(name: str) -> Callable[[], Sizer]:
-    """The registered sizer of that name."""
+    """Return the maker of the registered sizer of that name."""
     return partial(registry.make_sizer, name)
 
 
-_TRADL: Final = Contender(partial(TradlSizer, TARGET), heeds_progress=True, target=TARGET)
-RIVALS: Final[Mapping[str, Contender]] = MappingProxyType(
+_TRADL: Final = RlptoBaseline(partial(TradlSizer, TARGET), heeds_progress=True, target=TARGET)
+BASELINES: Final[Mapping[str, RlptoBaseline]] = MappingProxyType(
     {
-        "fs": Contender(rule("fair-sharing")),
-        "fcfs": Contender(rule("max"), one_by_one=True),
-        "slaq": Contender(rule("slaq"), heeds_progress=True),
-        "dolphin": Contender(rule("dolphin")),
+        "fs": RlptoBaseline(rule("fair-sharing")),
+        "fcfs": RlptoBaseline(rule("max"), one_by_one=True),
+        "slaq": RlptoBaseline(rule("slaq"), heeds_progress=True),
+        "dolphin": RlptoBaseline(rule("dolphin")),
         "tradl": _TRADL,
         "tradl-nearest": replace(_TRADL, is_nearest_first=True),
     }
@@ -95,77 +106,77 @@ RIVALS: Final[Mapping[str, Contender]] = MappingProxyType(
 """The paper's, by name, and TRADL with the order that Bireme registers under that name."""
 
 
-def carry_out(contender: Contender, setting: Setting, seed: int) -> Cluster:
-    """Let ``contender`` decide until all tasks are done; the cluster then, of one world."""
-    setting = replace(setting, servers=1) if contender.one_by_one else setting
-    gangs = Gangs(setting, contender.iterations)
-    turn: Turn = by_arrival
-    if contender.target is not None and contender.is_nearest_first:
-        turn = partial(gangs.nearest_first, contender.target)
-    cluster, sizer = Cluster([setting], [seed], contender.iterations, turn), contender.sizer()
+def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> RlptoClusters:
+    """Let ``baseline`` decide until all tasks are done; return the only cluster's last state."""
+    config = replace(config, servers=1) if baseline.one_by_one else config
+    gangs = Gangs(config, baseline.iterations)
+    turn: NextTask = by_arrival
+    if baseline.target is not None and baseline.is_nearest_first:
+        turn = partial(gangs.nearest_first, baseline.target)
+    clusters, sizer = RlptoClusters([config], [seed], baseline.iterations, turn), baseline.sizer()
     sized: BoolArray | None = None
-    while not cluster.is_over.all():
-        if contender.heeds_progress or sized is None or (sized != cluster.running).any():
-            gangs.resize(cluster, sizer)
-            sized = cluster.running
-        cluster.advance(_EVERYWHERE)
-        reached = cluster.running & (cluster.gain < contender.least_gain)
-        if contender.target is not None:
-            reached |= cluster.running & (gangs.left_to(contender.target, cluster) <= 0)
-        cluster.end(reached)
-        cluster.start()
-    return cluster
+    while not clusters.is_over.all():
+        if baseline.heeds_progress or sized is None or (sized != clusters.running).any():
+            gangs.resize(clusters, sizer)
+            sized = clusters.running
+        clusters.advance(_EVERYWHERE)
+        reached = clusters.running & (clusters.gain < baseline.least_gain)
+        if baseline.target is not None:
+            reached |= clusters.running & (gangs.left_to(baseline.target, clusters) <= 0)
+        clusters.end(reached)
+        clusters.start()
+    return clusters
 
 
 class Gangs:
-    """The tasks of a single world as rules see them."""
+    """The tasks of a single environment as the gangs that registered rules see."""
 
-    def __init__(self, setting: Setting, iterations: float) -> None:
-        self._setting, self._iterations = setting, iterations
-        offers = {_WORKER: setting.nodes, _SERVER: _PLENTY, PODS: _PLENTY}
+    def __init__(self, config: RlptoEnvConfig, iterations: float) -> None:
+        self._config, self._iterations = config, iterations
+        offers = {_WORKER: config.nodes, _SERVER: _PLENTY, PODS: _PLENTY}
         self._nodes = NodeTable([Node("all", offers)], ())
-        theta = tuple(setting.slowdown * each for each in settings.LAW.theta)
-        self._law = OptimusLaw(theta, settings.BATCH)
+        theta = tuple(config.slowdown * each for each in LAW.theta)
+        self._law = OptimusLaw(theta, BATCH)
 
-    def resize(self, cluster: Cluster, sizer: Sizer) -> None:
-        """Give every running task the workers that ``sizer`` wants for it."""
-        running = np.flatnonzero(cluster.running[0]).tolist()
-        first_started = sorted(running, key=lambda task: float(cluster.started[0, task]))
-        ranked = [Ranked(self.of(cluster, task), 0.0) for task in first_started]
-        wanted = sizer.sizes(ranked, self.snapshot(cluster))
+    def resize(self, clusters: RlptoClusters, sizer: Sizer) -> None:
+        """Give every running task the workers that ``sizer`` proposes."""
+        running = np.flatnonzero(clusters.running[0]).tolist()
+        first_started = sorted(running, key=lambda task: float(clusters.started[0, task]))
+        ranked = [Ranked(self.of(clusters, task), 0.0) for task in first_started]
+        wanted = sizer.sizes(ranked, self.snapshot(clusters))
         for task in running:
-            cluster.nodes[0, task] = wanted[str(task)]["worker"]
+            clusters.nodes[0, task] = wanted[str(task)]["worker"]
 
-    def nearest_first(self, target: float, cluster: Cluster) -> FloatArray:
-        """Whose target is nearest by the rule of TRADL's order, shape (1, tasks)."""
-        gangs = [self.of(cluster, task) for task in range(cluster.nodes.shape[1])]
-        turn = np.zeros(cluster.nodes.shape)
-        for place, entry in enumerate(TradlOrder(target).order(gangs, self.snapshot(cluster))):
+    def nearest_first(self, target: float, clusters: RlptoClusters) -> FloatArray:
+        """Return how near each task's target is by TRADL's order, shape (1, tasks)."""
+        gangs = [self.of(clusters, task) for task in range(clusters.nodes.shape[1])]
+        turn = np.zeros(clusters.nodes.shape)
+        for place, entry in enumerate(TradlOrder(target).order(gangs, self.snapshot(clusters))):
             turn[0, int(entry.gang.uid)] = -place
         return turn
 
-    def left_to(self, target: float, cluster: Cluster) -> FloatArray:
-        """Steps that each task has left to its target, shape (1, tasks)."""
-        snapshot, tasks = self.snapshot(cluster), range(cluster.nodes.shape[1])
-        found = [steps_to_target(self.of(cluster, task), target, snapshot) for task in tasks]
+    def left_to(self, target: float, clusters: RlptoClusters) -> FloatArray:
+        """Return the steps that each task has left to its target, shape (1, tasks)."""
+        snapshot, tasks = self.snapshot(clusters), range(clusters.nodes.shape[1])
+        found = [steps_to_target(self.of(clusters, task), target, snapshot) for task in tasks]
         return np.array([[inf if left is None else left for left in found]])
 
-    def snapshot(self, cluster: Cluster) -> ClusterSnapshot:
-        """The whole cluster free: those that run are sized anew, together."""
+    def snapshot(self, clusters: RlptoClusters) -> ClusterSnapshot:
+        """The whole clusters free: those that run are sized anew, together."""
         used = np.zeros_like(self._nodes.allocatable)
-        return ClusterSnapshot(float(cluster.clock[0]), self._nodes, used, (), {})
+        return ClusterSnapshot(float(clusters.clock[0]), self._nodes, used, (), {})
 
-    def of(self, cluster: Cluster, task: int) -> Gang:
-        """A task of the world; its unit of work is the step of the speed law."""
-        setting, steps = self._setting, float(cluster.steps[0, task])
-        done, pace = float(cluster.iterations[0, task]), cluster.tasks.pace[0, task]
-        share = -(-setting.nodes // max(1, int(cluster.running.sum())))
+    def of(self, clusters: RlptoClusters, task: int) -> Gang:
+        """Return a task as a gang; its unit of work is the step of the speed law."""
+        config, steps = self._config, float(clusters.steps[0, task])
+        done, pace = float(clusters.iterations[0, task]), clusters.tasks.pace[0, task]
+        share = -(-config.nodes // max(1, int(clusters.running.sum())))
         workers = Task(
             "worker",
             share,
             request_of({_WORKER: 1, PODS: 1}),
             min_replicas=1,
-            max_replicas=setting.nodes,
+            max_replicas=config.nodes,
         )
         server = Task("ps", 1, request_of({_SERVER: 1, PODS: 1}), Role.PS)
         return Gang(
@@ -174,37 +185,35 @@ class Gangs:
             namespace="rlpto",
             queue="default",
             tasks=(server, workers),
-            arrived=float(cluster.tasks.arrived[0, task]),
+            arrived=float(clusters.tasks.arrived[0, task]),
             is_elastic=True,
             speed=self._law,
             remaining_steps=max(0.0, self._iterations - done) * steps,
             done_steps=done * steps,
             loss=InverseQuadratic(
                 0.0,
-                float(settings.loss_rate(pace)) / steps,
-                1 / (settings.FIRST_LOSS - settings.LAST_LOSS),
-                settings.LAST_LOSS,
+                float(loss_rate(pace)) / steps,
+                1 / (FIRST_LOSS - LAST_LOSS),
+                LAST_LOSS,
             ),
         )
 
 
-# The simple rule that RLPTO is held against: workers go from those that hardly gain to the others.
-#
-# A task whose gain is below beta gives up all workers but the one with which it ends, unless it
-# gains again by then; free ones go to the gaining task that has fewest. Equal shares are what the
-# speed law asks for, by which every further worker helps less.
-#
-# Beside it stood: taking only the one worker that the world takes (at beta 0.001 22 % slower, 0.3
-# points more accurate), giving to the task with the longest iteration (2 % slower), and starting
-# with
-# few workers, which cost a share of the early gains (1 % slower, 0.03 points more accurate).
+# --- the simple rule -----------------------------------------------------------------------------
 
 _LEAN: Final = 0.75
 _MOST_ABOVE: Final = 1e4
 
 
 def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
-    """The move of every world, shape (worlds,), from what :func:`~.world.raw` shows.
+    """Return the simple rule's move in every environment, shape (envs,), from the raw state.
+
+    A task whose gain is below beta gives up all workers but the one with which it ends, unless it
+    gains again by then; a free worker goes to the gaining task that has fewest. Equal shares are
+    what the speed law asks for, by which every further worker helps less. Tried and left out:
+    taking only the one worker that the environment takes (at beta 0.001 22 % slower, 0.3 points
+    more accurate), giving to the task with the longest iteration (2 % slower), and starting with
+    few workers, which cost a share of the early gains (1 % slower, 0.03 points more accurate).
 
     A task counts as having ``lean`` workers more for every power of ten by which its gain is above
     beta, so that more go to those that are nearly done.
@@ -219,8 +228,8 @@ def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
     return np.where(takes.any(axis=1), 1 + SLOTS + takes.argmax(axis=1), give)
 
 
-def teach(seen: Observation) -> IntArray:
-    """The rule that RLPTO's network copies first: the simple one, leaning to the nearly done.
+def expert(seen: Observation) -> IntArray:
+    """Return the move that the network copies first: the simple rule, leaning to nearly done tasks.
 
     Over both tables 0.02 points more accurate than the simple one in 0.3 % more time.
     """

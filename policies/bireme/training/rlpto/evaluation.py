@@ -1,25 +1,80 @@
-"""RLPTO beside its rivals: accuracy and time of twelve tasks, and points in four priority mixes.
+"""Evaluation of RLPTO: its paper's tables and priority mixes, and elastic jobs in Bireme's cycle.
 
-All contenders meet the same tasks, drawn by the seed. Those that are ended by beta stand in the
-tables once per beta, ``name-0.0003`` say, the checkpoint also under its own name at 3e-4, which is
-the beta of the mixes. Points are what the owners of tasks pay when they are done: ten times the
-priority a task was submitted with, and 80 for the highest. They are read every 1000 s for two hours
-and averaged (figures 10 and 11 of the paper); the last reading falls on 7000 s.
+The paper's experiments (``table-*``, ``mix-*``, ``arrivals``) are accuracy and time of twelve tasks
+in :mod:`~bireme.training.rlpto.environment`. All policies meet the same tasks, drawn by the seed.
+Those that are ended by beta stand in the results once per beta, ``name-0.0003`` say; the checkpoint
+stands there also under its own name, at 3e-4, which is the beta of the mixes. Points are what the
+owners of tasks pay when they are done: ten times the priority that a task was submitted with, and
+80 for the highest. They are read every 1000 s for two hours and averaged (figures 10 and 11 of the
+paper); the last reading falls on 7000 s.
+
+``elastic`` is not in the paper: RLPTO as a sizer of the scheduling cycle, on a simulated cluster.
+Jobs train as the tasks do (same speed law, loss and accuracy, without the accuracy that workers
+cost, which the simulator cannot express), come by a Poisson process, and report once per iteration
+at the size they ask for. All sizers have the same order (first come first served), placement and
+rails, and a start or a change of size costs 30 s, so that only who has how many workers differs.
+The second metric is when 98 % of the final accuracy is reached, which is what users wait for who
+take a model over before its last iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from bireme import registry
+from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
-from bireme.core.resources import FloatArray, IntArray
+from bireme.core.gangs import Role, Task
+from bireme.core.gpus import GPU
+from bireme.core.policy import Policy, Sizer
+from bireme.core.resources import FloatArray, IntArray, request_of
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import InverseQuadratic
 from bireme.heuristics.rlpto_queues import URGENT
-from bireme.training.rlpto import settings as experiments
-from bireme.training.rlpto.baselines import RIVALS, Contender, carry_out, rule, share_among_gaining
-from bireme.training.rlpto.environment import MOST_ITERATIONS, Cluster, RlptoWorld, View, raw
-from bireme.training.rlpto.settings import BETAS, MIX_BETA, Setting
-from bireme.training.worlds import Observation
+from bireme.onnx.sessions import Session
+from bireme.rl.checkpoint import Checkpoint
+from bireme.rl.components import LearnedSizer
+from bireme.simulator import metrics
+from bireme.simulator.machines import parse_nodes
+from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import CYCLE, SimulationConfig, simulate
+from bireme.simulator.traces.papers import RLPTO_IMAGES
+from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
+from bireme.training.evaluation import check_finished
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.rlpto.baselines import (
+    BASELINES,
+    RlptoBaseline,
+    rule,
+    run_baseline,
+    share_among_gaining,
+)
+from bireme.training.rlpto.environment import (
+    BATCH,
+    BETAS,
+    CONFIGS,
+    FIRST_LOSS,
+    LAST_LOSS,
+    LAW,
+    MIX_BETA,
+    MOST_ITERATIONS,
+    PACES,
+    SLOTS,
+    SPAN,
+    TOPS,
+    RlptoClusters,
+    RlptoEnv,
+    RlptoEnvConfig,
+    View,
+    policy_view,
+    priced,
+    raw,
+)
+from bireme.training.rollouts import play
+from bireme.training.vec_env import Actions, Observation
 
 SETTINGS: Final[Mapping[str, str]] = {
     "table-2": "12 tasks on 12 nodes, 3 servers among them",
@@ -29,62 +84,233 @@ SETTINGS: Final[Mapping[str, str]] = {
     "mix-3": "12 nodes, six of 12 tasks have priority 4",
     "mix-4": "12 nodes, four of 12 tasks have priority 4, two are urgent",
     "arrivals": "the same in the course of an hour; owners ask for other priorities",
+    "elastic": "40 elastic jobs that report, on 32 GPUs, in Bireme's own cycle",
 }
 PRIMARY: Final = ("total_seconds", True)
-JUDGED_BETAS: Final = (*BETAS[:-1], 7e-4, BETAS[-1])
+EVALUATED_BETAS: Final = (*BETAS[:-1], 7e-4, BETAS[-1])
 """Those of the tables, and one between the last two, where TRADL's time is."""
 _READ_SECONDS: Final = np.arange(1000.0, 7200.0, 1000.0)
 _HIGHEST_POINTS: Final = 80.0
-Chooser: TypeAlias = Callable[[Observation], IntArray]
-"""The move of every world, shape (worlds,), from what it is shown."""
+_LIMIT_SECONDS: Final = 5.0
+Choose: TypeAlias = Callable[[Observation], IntArray]
+"""The move of every environment, shape (envs,), from its observation."""
 
 
 def evaluate(
-    name: str, seed: int, choosers: Mapping[str, Chooser], view: View
+    name: str, seed: int, policies: Mapping[str, Choose], view: View
 ) -> dict[str, dict[str, float]]:
-    """Metrics of all contenders with ``seed``: those of :func:`measured`.
+    """Return the metrics (:func:`metrics_of`) of all policies in one of the paper's experiments.
 
-    ``choosers`` are the learned ones by name, which see the world through ``view``.
+    ``policies`` are the learned ones by name, which see the environment through ``view``.
     """
-    if name not in experiments.SETTINGS:
-        known = ", ".join(experiments.SETTINGS)
+    if name not in CONFIGS:
+        known = ", ".join(CONFIGS)
         raise SettingError(f"setting is {name!r}; write one of {known}")
-    setting = experiments.SETTINGS[name]
-    betas = (MIX_BETA,) if setting.priorities else JUDGED_BETAS
-    found = {rival: carry_out(how, setting, seed) for rival, how in RIVALS.items()}
+    config = CONFIGS[name]
+    betas = (MIX_BETA,) if config.priorities else EVALUATED_BETAS
+    ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
     for beta in betas:
-        stop = Contender(rule("fair-sharing"), least_gain=beta, iterations=MOST_ITERATIONS)
-        found[f"fair-stop-{beta}"] = carry_out(stop, setting, seed)
-        found[f"simple-rule-{beta}"] = played(share_among_gaining, raw, setting, beta, seed)
-        for chooser, choose in choosers.items():
-            found[f"{chooser}-{beta}"] = played(choose, view, setting, beta, seed)
-    for chooser in choosers:
-        found[chooser] = found[f"{chooser}-{MIX_BETA}"]
-    return {contender: measured(cluster, setting) for contender, cluster in found.items()}
+        stop = RlptoBaseline(rule("fair-sharing"), least_gain=beta, iterations=MOST_ITERATIONS)
+        ends[f"fair-stop-{beta}"] = run_baseline(stop, config, seed)
+        ends[f"simple-rule-{beta}"] = play_episode(share_among_gaining, raw, config, beta, seed)
+        for policy, choose in policies.items():
+            ends[f"{policy}-{beta}"] = play_episode(choose, view, config, beta, seed)
+    for policy in policies:
+        ends[policy] = ends[f"{policy}-{MIX_BETA}"]
+    return {policy: metrics_of(clusters, config) for policy, clusters in ends.items()}
 
 
-def played(choose: Chooser, view: View, setting: Setting, beta: float, seed: int) -> Cluster:
-    """Let ``choose`` move workers until all tasks are done; the cluster then, of one world."""
-    world = RlptoWorld(1, [setting], [beta], view)
-    seen = world.reset([seed])
-    while not world.cluster.is_over.all():
-        seen = world.step(choose(seen)).observation
-    return world.cluster
+def play_episode(
+    choose: Choose, view: View, config: RlptoEnvConfig, beta: float, seed: int
+) -> RlptoClusters:
+    """Let ``choose`` move workers until all tasks are done; return the cluster's last state."""
+    env = RlptoEnv(1, [config], [beta], view)
+    observation = env.reset([seed])
+    while not env.clusters.is_over.all():
+        observation = env.step(choose(observation)).observation
+    return env.clusters
 
 
-def measured(cluster: Cluster, setting: Setting) -> dict[str, float]:
-    """Mean accuracy (percent) and when all are done (s); with priorities, points on average."""
+def served_choice(session: Session, observation: Observation) -> IntArray:
+    """Return the best move of the served network in a single environment, shape (1,)."""
+    slots = np.flatnonzero(observation["present"][0])
+    moves = np.array([0, *(1 + slots), *(1 + SLOTS + slots)])
+    inputs = {"tasks": observation["tasks"][0, slots], "context": observation["context"][0]}
+    logits = session.answer(inputs, len(moves), _LIMIT_SECONDS)
+    best = np.where(observation["mask"][0, moves], logits, -np.inf).argmax()
+    return moves[[best]]
+
+
+def metrics_of(clusters: RlptoClusters, config: RlptoEnvConfig) -> dict[str, float]:
+    """Return mean accuracy (percent), the end (s) and, with priorities, the mean points."""
     found = {
-        "mean_accuracy": 100 * float(cluster.accuracy.mean()),
-        "total_seconds": float(cluster.clock[0]),
+        "mean_accuracy": 100 * float(clusters.accuracy.mean()),
+        "total_seconds": float(clusters.clock[0]),
     }
-    if setting.priorities:
-        found["mean_reward"] = float(points(cluster.finished[0], setting.priorities).mean())
+    if config.priorities:
+        found["mean_reward"] = float(points(clusters.finished[0], config.priorities).mean())
     return found
 
 
 def points(finished: FloatArray, priorities: Sequence[int]) -> FloatArray:
-    """Points at every reading, shape (readings,), of tasks that finish at these seconds."""
+    """Return the points at every reading, shape (readings,), of tasks finished at these seconds."""
     priority = np.array(priorities, dtype=np.float64)
     worth = np.where(priority >= URGENT, _HIGHEST_POINTS, 10 * priority)
     return np.asarray((worth * (finished <= _READ_SECONDS[:, None])).sum(axis=1))
+
+
+# --- validation while learning -------------------------------------------------------------------
+
+TABLES: Final = ("table-2", "table-3")
+"""Experiments that the policy learns in; every beta of the paper is learned."""
+_FIRST_SEED: Final = 1_000_000
+"""A multiple of all configurations and betas, far from the seeds of evaluations, from 0 on."""
+
+
+class RlptoValidation:
+    """Scores a policy against the simple rule on fixed environments: both tables, all betas."""
+
+    def __init__(self, policy: ActorCritic, count: int, note: Callable[[str, float], None]) -> None:
+        """Make ``count`` environments of each table and beta; ``note`` gets accuracy and time."""
+        self._policy, self._note = policy, note
+        configs = [CONFIGS[name] for name in TABLES]
+        envs = count * len(configs) * len(BETAS)
+        self._env = RlptoEnv(envs, configs, BETAS, policy_view, priced)
+        self._rule = _played(RlptoEnv(envs, configs, BETAS, raw, priced), share_among_gaining)
+
+    def __call__(self) -> float:
+        """Return the training reward above the rule's, per minute of the rule's run."""
+        found = _played(self._env, partial(predict, self._policy))
+        earned, accuracy, minutes = (
+            np.subtract(own, rule) for own, rule in zip(found, self._rule, strict=True)
+        )
+        rule_minutes = self._rule[2]
+        self._note("points_above_the_rule", 100 * float(accuracy.mean()))
+        self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
+        return float((earned / rule_minutes).mean())
+
+
+def _played(
+    env: RlptoEnv, act: Callable[[Observation], Actions]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return sum of rewards, mean accuracy and minutes of every environment, shape (envs,)."""
+    rewards = play(env, range(_FIRST_SEED, _FIRST_SEED + env.count), act)
+    return rewards, env.clusters.accuracy.mean(axis=1), env.clusters.clock / 60
+
+
+# --- RLPTO as a sizer of the scheduling cycle ----------------------------------------------------
+
+SIZERS: Final = ("slaq", "dolphin", "optimus", "goodput", "tradl", "fair-sharing", "min", "max")
+ELASTIC_JOBS: Final = 40
+_NODES: Final = "4x8"
+_GAP_SECONDS: Final = 250.0
+"""Mean time between arrivals: three quarters of the GPUs, were all jobs as large as they ask."""
+_ITERATIONS: Final = (20, 60)
+"""Drawn for each job, evenly."""
+_ASKED_WORKERS: Final = 4
+_MOST_WORKERS_OF_A_JOB: Final = 12
+_TARGET: Final = 0.98
+"""Share of the last accuracy."""
+_PHYSICS: Final = Physics(start_seconds=30.0, restart_seconds=30.0)
+_GIB: Final = 2**30
+
+
+def evaluate_elastic(checkpoint: Checkpoint, seed: int) -> dict[str, dict[str, float]]:
+    """Return what :func:`evaluate_sizer` says of the checkpoint and of all baselines."""
+    trace = elastic_trace(seed)
+    sizers: dict[str, Sizer] = {name: registry.make_sizer(name) for name in SIZERS}
+    sizers[checkpoint.card.name] = LearnedSizer(checkpoint)
+    return {name: evaluate_sizer(trace, sizer) for name, sizer in sizers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyCurve:
+    """Accuracy over steps, of training in which workers cost no accuracy."""
+
+    top: float
+    pace: float
+    steps_per_iteration: float
+
+    def loss(self, steps: float) -> float:
+        """Return the accuracy: the protocol is one of curves over steps, not of losses alone."""
+        return self.top - SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
+
+
+def elastic_trace(seed: int, jobs: int = ELASTIC_JOBS) -> Trace:
+    """Draw the jobs of ``seed``."""
+    chance = np.random.default_rng((seed, 6))
+    submitted = chance.exponential(_GAP_SECONDS, jobs).cumsum()
+    images = chance.choice(RLPTO_IMAGES, jobs)
+    iterations = chance.integers(_ITERATIONS[0], _ITERATIONS[1] + 1, jobs)
+    rows = zip(submitted.tolist(), images.tolist(), iterations.tolist(), strict=True)
+    return Trace("rlpto", tuple(_job(f"job-{n:02d}", *each) for n, each in enumerate(rows)))
+
+
+def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
+    per_iteration = images / BATCH
+    pace = PACES[images]
+    speed = LAW.steps_per_second({"ps": 1, "worker": _ASKED_WORKERS}, 1)
+    room = 1 / (FIRST_LOSS - LAST_LOSS)
+    loss = InverseQuadratic(0, room / pace / per_iteration, room, LAST_LOSS)
+    accuracy = AccuracyCurve(TOPS[images], pace, per_iteration)
+    cpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1})
+    gpus = request_of({"cpu": 1000, "memory": _GIB, "pods": 1, GPU: 1})
+    return TraceJob(
+        name=name,
+        submitted=submitted,
+        tasks=(
+            Task("ps", 1, cpus, Role.PS, priority=90),
+            Task(
+                "worker", _ASKED_WORKERS, gpus, min_replicas=1, max_replicas=_MOST_WORKERS_OF_A_JOB
+            ),
+        ),
+        duration_seconds=per_iteration * iterations / speed,
+        is_elastic=True,
+        speed=LAW,
+        steps=per_iteration * iterations,
+        reporting=ProgressReporting(loss, accuracy, every_seconds=per_iteration / speed),
+    )
+
+
+@dataclass(slots=True)
+class _TargetCycle:
+    """The scheduling cycle that notes when each job first reports its target accuracy, seconds."""
+
+    targets: Mapping[str, float]
+    reached: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+        for running in snapshot.running:
+            gang = running.gang
+            accuracy = gang.progress.accuracy if gang.progress else None
+            if accuracy is not None and accuracy >= self.targets[gang.name]:
+                self.reached.setdefault(gang.name, snapshot.now)
+        return CYCLE(snapshot, policy)
+
+
+def evaluate_sizer(trace: Trace, sizer: Sizer) -> dict[str, float]:
+    """Under ``sizer``: the end, mean completion time, mean time to 98 % of the accuracy.
+
+    Raises:
+        EvaluationError: a job did not finish, or a cycle fell back on the rules.
+    """
+    display = _TargetCycle({job.name: _target(job) for job in trace.jobs})
+    config = SimulationConfig(round_seconds=60.0, decide=display, takes_shortcuts=False)
+    policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
+    outcome = simulate(trace, parse_nodes(_NODES), policy, physics=_PHYSICS, config=config)
+    seconds = metrics.completion_seconds(outcome)
+    unfinished = len(trace.jobs) - len(seconds)
+    check_finished(type(sizer).__name__, unfinished, outcome.counts["fallbacks"])
+    ends = {record.job.name: record.finished or 0.0 for record in outcome.jobs}
+    good = [display.reached.get(j.name, ends[j.name]) - j.submitted for j in trace.jobs]
+    return {
+        "total_seconds": max(ends.values()),
+        "mean_jct_minutes": float(seconds.mean()) / 60,
+        "mean_minutes_to_accuracy": float(np.mean(good)) / 60,
+    }
+
+
+def _target(job: TraceJob) -> float:
+    if job.reporting is None or job.reporting.accuracy is None or job.steps is None:
+        raise SettingError(f"job {job.name!r} reports no accuracy over steps; give it both")
+    return _TARGET * job.reporting.accuracy.loss(job.steps)

@@ -15,14 +15,20 @@ from numpy.typing import NDArray
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger import LOST, VOID, winners
-from bireme.rl.encoders.tapfinger_scene import Scene
-from bireme.training.tapfinger.environment import NONE, Pools
-from bireme.training.tapfinger.settings import WINDOW, Law, Setting
-from bireme.training.tapfinger.turns import SIZE, SLOT, Moment
-from bireme.training.worlds import Array, Observation
+from bireme.rl.encoders.tapfinger_scene import NONE, Scene
+from bireme.training.tapfinger.environment import (
+    SIZE,
+    SLOT,
+    WINDOW,
+    TapFingerEnvConfig,
+    TapFingerLaw,
+    TapFingerPools,
+    TapFingerView,
+)
+from bireme.training.vec_env import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
-"""From what is seen of n worlds to the actions in each."""
+"""From what is seen of n envs to the actions in each."""
 
 
 def at_random(seed: int, *, takes_least: bool) -> Rule:
@@ -56,7 +62,7 @@ class Greedy:
     do not save a step are left to others.
     """
 
-    law: Law
+    law: TapFingerLaw
     most: int = 10
     fewest: int = 4
     is_frugal: bool = True
@@ -75,7 +81,7 @@ class Greedy:
         return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
 
 
-def shortest_first(law: Law) -> Rule:
+def shortest_first(law: TapFingerLaw) -> Rule:
     """The shortest first, with the least that it can have, where most is free."""
     length = law.steps[:, law.least[0], law.least[1]]
 
@@ -101,15 +107,15 @@ def best_pairs(
     is_open = fits & may
     stuck = ~seen["may_wait"] & ~is_open.any(axis=(1, 2))
     is_open = np.where(stuck[:, None, None], fits, is_open)
-    worlds, slots = np.arange(len(job)), job.shape[2]
+    envs, slots = np.arange(len(job)), job.shape[2]
     slot, won = np.zeros(job.shape[:2], np.int64), np.zeros(job.shape[:2], np.bool_)
     for _ in range(job.shape[1]):
         best = np.where(is_open, scores, -np.inf).reshape(len(job), -1).argmax(axis=1)
-        at = worlds, best // slots, best % slots
+        at = envs, best // slots, best % slots
         found = is_open[at]
         slot[at[0][found], at[1][found]], won[at[0][found], at[1][found]] = at[2][found], True
         is_open = is_open & (job != job[at][:, None, None])
-        is_open[worlds[found], at[1][found]] = False
+        is_open[envs[found], at[1][found]] = False
     return {"slot": slot, "won": won, "amount": np.where(won[..., None], _at(amounts, slot), 0)}
 
 
@@ -119,7 +125,7 @@ def _at(values: Array, slot: IntArray) -> Array:
     return np.take_along_axis(values, index, axis=2)[:, :, 0]
 
 
-def rules(law: Law, seed: int) -> Mapping[str, Rule]:
+def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
     """All rules by name, shortest first where no job gains by GPUs; ``seed`` is for Random."""
     found: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
@@ -164,7 +170,7 @@ class Lookahead:
     heeds_reach: bool = True
     heeds_room: bool = True
 
-    def __call__(self, moment: Moment) -> dict[str, Array]:
+    def __call__(self, moment: TapFingerView) -> dict[str, Array]:
         """What the pools do."""
         scene, raw = moment.scene, moment.raw
         now, anywhere, later = scene.prospects()
@@ -200,12 +206,12 @@ def _gains(scene: Scene) -> BoolArray:
     return np.asarray(scene.of_slots(found), dtype=np.bool_)
 
 
-def teacher_of(setting: Setting) -> Lookahead:
-    """The best such rule for a setting: where sizes do not matter, the quickest comes first."""
-    cpus, gpus = setting.law.least
-    steps = setting.law.steps
+def expert_for(config: TapFingerEnvConfig) -> Lookahead:
+    """The best such rule for a config: where sizes do not matter, the quickest comes first."""
+    cpus, gpus = config.law.least
+    steps = config.law.steps
     is_sized = bool((steps.min(axis=(1, 2)) < steps[:, cpus, gpus]).any())
-    return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and setting.is_multi)
+    return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and config.is_multi)
 
 
 # Optimus and Tiresias in TapFinger's pools, which change the allocation of jobs that run.
@@ -213,13 +219,13 @@ def teacher_of(setting: Setting) -> Lookahead:
 # Both are the authors' variants. Every pool admits the first job in sight that no pool before it
 # has taken, if it has room for one more in the smallest size, and divides all it has among its jobs
 # anew. In single mode that happens once per step of time, and a job whose allocation changed makes
-# half a step's progress (:mod:`bireme.training.tapfinger.settings`).
+# half a step's progress (:mod:`bireme.training.tapfinger.environment`).
 #
-# Shapes: R pools of all worlds together, L jobs of each at most, CPUs and GPUs last.
+# Shapes: R pools of all envs together, L jobs of each at most, CPUs and GPUs last.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class PoolJobs:
     """The jobs among which pools are divided.
 
     Attributes:
@@ -242,12 +248,12 @@ class Held:
 class Division(Protocol):
     """How pools are divided."""
 
-    def __call__(self, setting: Setting, held: Held) -> IntArray:
+    def __call__(self, config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
         """Amounts, shape (R, L, 2); 0 for entries that are no jobs."""
         ...
 
 
-Speed: TypeAlias = Callable[[Law, IntArray, IntArray], FloatArray]
+Speed: TypeAlias = Callable[[TapFingerLaw, IntArray, IntArray], FloatArray]
 """From kinds (R, L) and amounts (R, L, 2) to what a step is believed to add, shape (R, L)."""
 
 _FITTED: Final = {
@@ -262,12 +268,12 @@ _FITTED: Final = {
 points are interchanged by mistake: their Optimus then believes in CPUs, and is twice as slow."""
 
 
-def exact_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+def exact_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
     """What the law has for the first step of a job."""
     return law.gains(kind, amount, np.zeros(kind.shape))
 
 
-def authors_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
+def authors_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
     """The authors' fit of Optimus' curve; laws that it is not known for are taken as they are.
 
     Peng et al., Optimus, EuroSys 2018, equation 4, with CPUs as parameter servers.
@@ -279,13 +285,13 @@ def authors_speed(law: Law, kind: IntArray, amount: IntArray) -> FloatArray:
     return np.asarray(1 / (a / gpus + b + c * gpus / cpus + d * gpus + e * cpus))
 
 
-def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntArray:
+def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_speed) -> IntArray:
     """One unit after the other to whom it saves most time, over what he has of it.
 
     Peng et al., Optimus, EuroSys 2018, section 4.1, with CPUs in place of parameter servers and
     GPUs in place of workers.
     """
-    law = setting.law
+    law = config.law
     amount = np.where(held.there[..., None], np.array(law.least), 0)
     left, rows = held.capacity - amount.sum(axis=1), np.arange(len(amount))
     todo = np.where(held.there, 1.0 - held.progress, 0.0)[..., None]
@@ -302,7 +308,7 @@ def optimus(setting: Setting, held: Held, speed: Speed = authors_speed) -> IntAr
 
 
 @lru_cache(maxsize=8)
-def _savings(law: Law, speed: Speed) -> FloatArray:
+def _savings(law: TapFingerLaw, speed: Speed) -> FloatArray:
     """What one more CPU, or GPU, saves of a run, over what there is; (kinds, CPUs, GPUs, 2)."""
     kind, amount = law.every_amount()
     amount = np.maximum(amount, law.least)
@@ -314,15 +320,15 @@ def _savings(law: Law, speed: Speed) -> FloatArray:
     return np.stack(saved, axis=-1)
 
 
-def tiresias(setting: Setting, held: Held) -> IntArray:
+def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
     """GPU after GPU to the half of the jobs with less service, in order of their starts.
 
     Gu et al., Tiresias, NSDI 2019, with two queues that are split at the median and, as the
     authors of TapFinger have it, elastic in GPUs in multi mode; CPUs are shared out evenly. In
     single mode every job has the least.
     """
-    law = setting.law
-    if not setting.is_multi:
+    law = config.law
+    if not config.is_multi:
         return np.where(held.there[..., None], np.array(law.least), 0)
     gpus = np.zeros(held.there.shape, dtype=np.int64)
     rows, sizes = np.arange(len(gpus)), held.there.sum(axis=1)
@@ -342,7 +348,7 @@ _SLOTS: Final = 1000
 _LATE: Final = 10**12
 
 
-def _shared(law: Law, cpus: IntArray, gets: BoolArray) -> IntArray:
+def _shared(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
     """``cpus`` shared out evenly, the first ones one more, none above the most; shape (R, L)."""
     count = np.maximum(gets.sum(axis=1), 1)
     place = gets.cumsum(axis=1) - 1
@@ -357,39 +363,41 @@ DIVISIONS: Final[Mapping[str, Division]] = {
 }
 
 
-def divide_always(division: Division, setting: Setting, seeds: Sequence[int]) -> Pools:
-    """Whole episodes, one world per seed; the state at their end."""
-    pools = Pools(setting, seeds)
+def divide_always(
+    division: Division, config: TapFingerEnvConfig, seeds: Sequence[int]
+) -> TapFingerPools:
+    """Whole episodes, one env per seed; the state at their end."""
+    pools = TapFingerPools(config, seeds)
     served = np.zeros(pools.progress.shape)
     while not pools.is_over.all():
         starts = _divide(pools, division, served)
-        passing = np.flatnonzero(~pools.is_over & ~(starts & setting.is_multi))
+        passing = np.flatnonzero(~pools.is_over & ~(starts & config.is_multi))
         running = pools.amount[passing, :, 1]
         served[passing] += running
         pools.advance(passing)
     return pools
 
 
-def _divide(pools: Pools, division: Division, served: FloatArray) -> BoolArray:
-    """Admit and divide once; in which worlds a job has started, shape (W,)."""
-    law = pools.setting.law
+def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> BoolArray:
+    """Admit and divide once; in which envs a job has started, shape (W,)."""
+    law = pools.config.law
     slots = int((pools.capacity // law.least).min(axis=1).max())
     running, new = pools.first(pools.running_in(), slots), _admitted(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
     grid = np.indices(jobs.shape)
-    worlds, at = grid[0], grid[1]
+    envs, at = grid[0], grid[1]
     held = _held(pools, jobs, served)
-    amount = division(pools.setting, held).reshape(*jobs.shape, 2)
+    amount = division(pools.config, held).reshape(*jobs.shape, 2)
     old, fresh = jobs != NONE, (jobs != NONE) & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False
-    pools.allocate(worlds[old], jobs[old], amount[old])
-    pools.start(worlds[fresh], at[fresh], jobs[fresh], amount[fresh])
+    pools.allocate(envs[old], jobs[old], amount[old])
+    pools.start(envs[fresh], at[fresh], jobs[fresh], amount[fresh])
     return np.asarray(fresh.any(axis=(1, 2)))
 
 
-def _admitted(pools: Pools) -> IntArray:
+def _admitted(pools: TapFingerPools) -> IntArray:
     """What each pool admits, shape (W, N); NONE: nothing."""
-    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.setting.law.least
+    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.config.law.least
     has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
     new = np.full(has_room.shape, NONE)
     for pool in range(new.shape[1]):
@@ -400,12 +408,12 @@ def _admitted(pools: Pools) -> IntArray:
     return new
 
 
-def _held(pools: Pools, jobs: IntArray, served: FloatArray) -> Held:
+def _held(pools: TapFingerPools, jobs: IntArray, served: FloatArray) -> PoolJobs:
     rows, there = np.arange(len(jobs))[:, None, None], jobs != NONE
     started = pools.started[rows, jobs]
     started = np.where(started == NONE, pools.now[:, None, None], started)
     flat = (-1, jobs.shape[2])
-    return Held(
+    return PoolJobs(
         there.reshape(flat),
         pools.jobs.kind[rows, jobs].reshape(flat),
         pools.progress[rows, jobs].reshape(flat),

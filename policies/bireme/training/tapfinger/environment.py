@@ -1,48 +1,361 @@
-"""The world of TapFinger, batched: each pool chooses a waiting job and what it gives to it.
+"""TapFinger's environment: every node pool chooses a waiting job and what it gives to it.
+
+From top to bottom: the law of how fast jobs progress and the published measurements behind one of
+them, the configurations by name, the jobs that a seed draws, the pools (physics, no decisions), the
+environment in amounts, and :class:`TapFingerAgentEnv`, which shows it to networks, in sizes.
 
 All pools choose at once; who wins where several chose the same job is settled before
-(:mod:`bireme.rl.encoders.tapfinger`), and told with the actions, because the density of what
-a loser did has no part for the allocation. In single mode a step of the world is a step of time. In
-multi mode time passes when no pool starts anything; all that starts before that starts at the same
-time. Where no pool can start anything time passes by itself.
+(:mod:`bireme.rl.encoders.tapfinger`) and given with the actions, because the density of what a
+loser did has no part for the allocation. In single mode a pool starts at most one job per step of
+time, a step of the environment is a step of time, and changing a running job's allocation costs
+half a step's progress. In multi mode a pool starts as many jobs as it likes, changes are free, and
+time passes when no pool starts anything. Where no pool can start anything time passes by itself.
 
 The reward of a step of time is minus the number of jobs in the system, so that an episode's sum is
 minus the sum of all completion times. The paper's counts a waiting job once for every pool that it
-waits at, which is not what it is judged by.
+waits at, which is not the metric of its evaluation.
 
-While nothing runs in any pool somebody has to start, or a policy could wait for ever.
-
-Shapes: worlds W, pools N, waiting jobs P in sight of each, running jobs K at most in each. The last
-axis of amounts is CPUs, GPUs.
+Numbers are those of the paper (Li et al., sections 5.1 to 5.4) where the authors' published
+configurations agree. They differ in one: the figures on several jobs per step were made with 3
+arrivals per step, not 2. Shapes: environments W, pools N, jobs J, waiting jobs P in sight of each
+pool, running jobs K at most in each; the last axis of amounts is CPUs, GPUs.
 """
 
-from collections.abc import Mapping, Sequence
+import csv
+import gzip
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import numpy as np
 
+from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.rl.encoders.tapfinger import LOST, VOID, room
+from bireme.rl.encoders.tapfinger_scene import NONE, Scene
 from bireme.simulator.traces.papers import poisson_steps
-from bireme.training.tapfinger.settings import WINDOW, Setting
-from bireme.training.worlds import Actions, Array, Observation, Step
+from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
-# What happens to TapFinger's pools: jobs that arrive and the pools they can reach, by seed.
+# --- speed: what a step adds to a job's progress ------------------------------------------------
+
+LONGEST_STEPS: Final = 1000
+"""Jobs that need more steps count as never ending."""
+_AHEAD: Final = 1.2
+_SCALE_GPUS: Final = 16.0
+
+
+# no slots: the tables below are worked out once
+@dataclass(frozen=True, eq=False)
+class TapFingerLaw:
+    """The speed law: what a step adds to a job's progress, which runs from 0 to 1.
+
+    A job is over after the step in which it reaches 1. A step adds, at progress p so far:
+
+        base + weight sqrt(1.2 - p) + power(p)
+
+    The synthetic kinds (Li et al., section 5.1, with numbers from the authors' program) have a
+    weight tanh(GPUs / 16), or none and a base of 1/4; CPUs beyond the minimum do nothing. All
+    arrays have shape (kinds, most CPUs + 1, most GPUs + 1).
+
+    Attributes:
+        kinds: Names; a job draws each as likely.
+        least: The smallest allocation, CPUs and GPUs; below it there is no progress.
+        base: Added whatever the progress is.
+        weight: Times sqrt(1.2 - progress).
+        scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds what the
+            curve is worth one step after the one at which it is worth the progress so far. That
+            is more than its increase, and what the authors' program does.
+        noise: By kind, how far chance moves what a step adds, either way; shape (kinds,).
+    """
+
+    kinds: tuple[str, ...]
+    least: tuple[int, int]
+    base: FloatArray
+    weight: FloatArray
+    scale: FloatArray
+    power: FloatArray
+    noise: FloatArray
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The largest allocation to one job, CPUs and GPUs."""
+        return self.base.shape[1] - 1, self.base.shape[2] - 1
+
+    def gains(
+        self, kind: IntArray, amount: IntArray, progress: FloatArray, luck: FloatArray | float = 0.0
+    ) -> FloatArray:
+        """What one step adds, shape (...).
+
+        Args:
+            kind: Shape (...).
+            amount: CPUs and GPUs, shape (..., 2), at most :attr:`most`.
+            progress: Shape (...), 0 to 1.
+            luck: How much of the noise, -1 to 1, shape (...).
+        """
+        at = kind, amount[..., 0], amount[..., 1]
+        scale, power = self.scale[at], self.power[at]
+        known = np.where(scale > 0, scale, 1.0)
+        ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
+        gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(_AHEAD - progress, 0)) + ahead
+        gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
+        return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
+
+    def every_amount(self) -> tuple[IntArray, IntArray]:
+        """Kind, and CPUs and GPUs, of each entry of the tables; the latter (..., 2)."""
+        grid = np.indices(self.base.shape)
+        return grid[0], np.moveaxis(grid[1:], 0, -1)
+
+    @cached_property
+    def steps(self) -> IntArray:
+        """Steps from start to end by allocation, without noise; LONGEST_STEPS: there is no end."""
+        kind, amount = self.every_amount()
+        progress = np.zeros(self.base.shape)
+        steps = np.full(self.base.shape, LONGEST_STEPS)
+        going = self.gains(kind, amount, progress) > 0
+        taken = 0
+        while going.any() and taken < LONGEST_STEPS:
+            taken += 1
+            progress = np.where(going, progress + self.gains(kind, amount, progress), progress)
+            steps[going & (progress >= 1)] = taken
+            going &= progress < 1
+        return steps
+
+    @cached_property
+    def frugal_gpus(self) -> IntArray:
+        """The fewest GPUs as fast as this many, with the fewest CPUs; (kinds, most GPUs + 1)."""
+        steps = self.steps[:, self.least[0]]
+        is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=LONGEST_STEPS) < 0
+        return np.maximum.accumulate(np.where(is_faster, np.arange(steps.shape[1]), 0), axis=1)
+
+
+def synthetic(noise: float = 0.0) -> TapFingerLaw:
+    """Kinds "insensitive", 4 steps however large, and "sensitive", 21 down to 2.
+
+    Args:
+        noise: The paper says 0.1; its figures on single mode are with it, the others without.
+    """
+    gpus = np.tanh(np.arange(17) / _SCALE_GPUS) * np.ones((17, 1))
+    none = np.zeros_like(gpus)
+    return plain(("insensitive", "sensitive"), (2, 1), [none + 0.25, none], [none, gpus], noise)
+
+
+def pointer() -> TapFingerLaw:
+    """Kinds "short" and "long", 1 and 10 steps however large, of at least 3 CPUs and 3 GPUs."""
+    table = np.ones((17, 17))
+    return plain(("short", "long"), (3, 3), [table, 0.1 * table], [0 * table, 0 * table])
+
+
+def plain(
+    kinds: tuple[str, ...],
+    least: tuple[int, int],
+    base: list[FloatArray],
+    weight: list[FloatArray],
+    noise: float = 0.0,
+) -> TapFingerLaw:
+    """A law without curves; tables of shape (most CPUs + 1, most GPUs + 1), by kind."""
+    tables = np.stack(base)
+    no_curve = np.zeros_like(tables), np.ones_like(tables)
+    return TapFingerLaw(
+        kinds, least, tables, np.stack(weight), *no_curve, np.full(len(kinds), noise)
+    )
+
+
+# --- jobs measured on a machine: the published measurements of TapFinger ------------------------
 #
-# A sample is drawn once and read twice: by the batched world, and as a trace by the simulator.
+# A file ``trace.csv.gz``, which a person names (it has no licence and is not part of this package):
+# kind, CPUs, GPUs, completion time in seconds, then pairs of elapsed seconds and validation loss.
+# Steps have 10 seconds.
+
+FILE: Final = "trace.csv.gz"
+STEP_SECONDS: Final = 10.0
+KINDS: Final = ("mnist", "lm", "audio")
+LEAST: Final = (2, 1)
+_MOST: Final = (16, 8)
+_AUDIO: Final = KINDS.index("audio")
+_AUDIO_SHARE: Final = 5.0
+"""Progress of an audio job per step, times its completion time in seconds [authors' program]."""
+_NOISE: Final = 0.1
+_POWERS: Final = np.linspace(0.05, 5.0, 991)
+
+
+@lru_cache(maxsize=4)
+def measured(data: Path | None) -> TapFingerLaw:
+    """Jobs take as long as they took; SettingError without the file."""
+    base = STEP_SECONDS / _seconds(data)
+    return plain(KINDS, LEAST, list(base), list(np.zeros_like(base)))
+
+
+@lru_cache(maxsize=4)
+def doubling(data: Path | None) -> TapFingerLaw:
+    """As the authors' program reads the file, which the paper's figures are made with.
+
+    A curve ``scale * steps ** power`` is fitted to the fall of the loss, and in each step progress
+    grows by the *value* of the curve one step on, not by its increase. So it about doubles in every
+    step, jobs last 3 to 7 steps, and resources hardly matter. Speech recognition, which has no
+    curve, gets five times its speed. Kept to compare with the paper; it says little of real jobs.
+
+    Raises:
+        SettingError: the file is missing.
+    """
+    seconds = _seconds(data)
+    base, scale, power = np.zeros_like(seconds), np.zeros_like(seconds), np.ones_like(seconds)
+    base[_AUDIO] = _AUDIO_SHARE / seconds[_AUDIO]
+    for kind, cpus, gpus, row in _rows(data):
+        if kind != _AUDIO:
+            scale[kind, cpus, gpus], power[kind, cpus, gpus] = _fit(row)
+    noise = np.where(np.arange(len(KINDS)) == _AUDIO, 0.0, _NOISE)
+    return TapFingerLaw(KINDS, LEAST, base, np.zeros_like(base), scale, power, noise)
+
+
+def _seconds(data: Path | None) -> FloatArray:
+    """Completion times, shape (kinds, CPUs, GPUs); infinite where none was measured."""
+    seconds = np.full((len(KINDS), _MOST[0] + 1, _MOST[1] + 1), np.inf)
+    for kind, cpus, gpus, row in _rows(data):
+        seconds[kind, cpus, gpus] = float(row[3])
+    return seconds
+
+
+def _rows(data: Path | None) -> Iterator[tuple[int, int, int, list[str]]]:
+    """Kind, CPUs, GPUs and the row; of runs with the same three the last one counts."""
+    if data is None or not (data / FILE).is_file():
+        raise SettingError(
+            f"data is {'missing' if data is None else str(data)!r}; trace settings need the folder "
+            f"with TapFinger's published {FILE}, for example --opt data=FOLDER"
+        )
+    with gzip.open(data / FILE, "rt", encoding="utf-8") as file:
+        for row in csv.reader(file):
+            yield KINDS.index(row[0]), int(row[1]), int(row[2]), row
+
+
+def _fit(row: list[str]) -> tuple[float, float]:
+    """Scale and power that are nearest to the fall of the loss, 0 at its height, 1 at its end."""
+    pairs = np.array([[float(part) for part in pair.strip("()").split(",")] for pair in row[4:]])
+    steps, loss = pairs[:, 0] / STEP_SECONDS, pairs[:, 1]
+    fall = (loss - loss.max()) / (loss.min() - loss.max())
+    curves = steps ** _POWERS[:, None]
+    scales = (curves @ fall) / (curves**2).sum(axis=1)
+    errors = ((fall - scales[:, None] * curves) ** 2).sum(axis=1)
+    best = int(errors.argmin())
+    return float(scales[best]), float(_POWERS[best])
+
+
+# --- configurations -----------------------------------------------------------------------------
+
+WINDOW: Final = 10
+"""How many waiting jobs a pool can choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapFingerEnvConfig:
+    """One configuration of the environment.
+
+    Attributes:
+        capacity: CPUs and GPUs of each pool.
+        law: How fast jobs are.
+        arrivals_per_step: Mean of a Poisson distribution.
+        jobs: Per episode.
+        is_multi: Whether a pool may start several jobs in a step.
+    """
+
+    capacity: tuple[tuple[int, int], ...]
+    law: TapFingerLaw
+    arrivals_per_step: float
+    jobs: int
+    is_multi: bool
+
+    @property
+    def change_share(self) -> float:
+        """What is left of a step's progress in which a running job's allocation changed."""
+        return 1.0 if self.is_multi else 0.5
+
+
+_Made: TypeAlias = Callable[[Path | None], TapFingerLaw]
+_SIXTEEN: Final = (16, 16)
+_LARGE: Final = (32, 16)
+_UNEVEN: Final = tuple((size, size) for size in (4, 8, 12, 16, 24, 32))
+
+
+def _synthetic(_: Path | None) -> TapFingerLaw:
+    return synthetic()
+
+
+def _noisy(_: Path | None) -> TapFingerLaw:
+    return synthetic(noise=0.1)
+
+
+def _pointer(_: Path | None) -> TapFingerLaw:
+    return pointer()
+
+
+_KINDS: Final[Mapping[str, tuple[tuple[tuple[int, int], ...], _Made, float, int, bool]]] = {
+    "single-3": ((_SIXTEEN,) * 3, _synthetic, 2.0, 192, False),
+    "single-6": ((_SIXTEEN,) * 6, _synthetic, 4.0, 384, False),
+    "single-3-noisy": ((_SIXTEEN,) * 3, _noisy, 2.0, 192, False),
+    "single-6-noisy": ((_SIXTEEN,) * 6, _noisy, 4.0, 384, False),
+    "single-6-rate-3": ((_SIXTEEN,) * 6, _synthetic, 3.0, 384, False),
+    "single-6-rate-2": ((_SIXTEEN,) * 6, _synthetic, 2.0, 384, False),
+    "multi-3": ((_SIXTEEN,) * 3, _synthetic, 3.0, 192, True),
+    "hetero-6": (_UNEVEN, _synthetic, 6.0, 384, True),
+    "pointer": ((_SIXTEEN,) * 3, _pointer, 3.0, 192, True),
+    "trace-3": ((_LARGE,) * 3, doubling, 1.5, 1000, False),
+    "trace-6": ((_LARGE,) * 6, doubling, 3.0, 2000, False),
+    "measured-3": ((_LARGE,) * 3, measured, 1.5, 1000, False),
+}
+
+SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "single-3": "3 equal pools, one start per pool and step, 2 arrivals per step",
+        "single-6": "6 equal pools, one start per pool and step, 4 arrivals per step",
+        "single-3-noisy": "single-3 with the noise of the paper's figures",
+        "single-6-noisy": "single-6 with the noise of the paper's figures",
+        "single-6-rate-3": "single-6 with 3 arrivals per step",
+        "single-6-rate-2": "single-6 with 2 arrivals per step",
+        "multi-3": "3 equal pools, any number of starts, 3 arrivals per step",
+        "hetero-6": "6 pools of 4 to 32 GPUs, any number of starts, 6 arrivals per step",
+        "pointer": "3 equal pools, any number of starts; jobs of 1 or 10 steps",
+        "trace-3": "3 pools, jobs measured on a machine as the authors' program runs them",
+        "trace-6": "6 pools, the same",
+        "measured-3": "3 pools, the same jobs in the time that they really took",
+    }
+)
+"""What they are; those of the trace need the folder of the published measurements."""
+
+
+def make_config(name: str, data: Path | None = None, jobs: int | None = None) -> TapFingerEnvConfig:
+    """The config called ``name``.
+
+    Args:
+        data: The folder with the published measurements; trace configurations need it.
+        jobs: Per episode, instead of the config's own number.
+
+    Raises:
+        SettingError: there is no such config, or it needs ``data``.
+    """
+    if name not in _KINDS:
+        raise SettingError(f"setting is {name!r}; write one of {', '.join(_KINDS)}")
+    capacity, law, rate, own_jobs, is_multi = _KINDS[name]
+    if jobs is not None and jobs < 1:
+        raise SettingError(f"jobs is {jobs}; write 1 or more")
+    return TapFingerEnvConfig(capacity, law(data), rate, jobs or own_jobs, is_multi)
+
+
+# --- the jobs of a seed -------------------------------------------------------------------------
 
 LUCK_STEPS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
-    """The jobs of several worlds, in order of arrival.
+class TapFingerJobs:
+    """The jobs of several envs, in order of arrival.
 
     Attributes:
-        arrival: The step before which each arrives, int64, shape (worlds, jobs).
+        arrival: The step before which each arrives, int64, shape (envs, jobs).
         kind: Index into the kinds of the law, int64, same shape.
-        reaches: Which pools can run it, shape (worlds, pools, jobs).
-        luck: In each step of its run, -1 to 1, shape (worlds, jobs, LUCK_STEPS); then as at first.
+        reaches: Which pools can run it, shape (envs, pools, jobs).
+        luck: In each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS); then as at first.
             Without steps where the law has no noise.
     """
 
@@ -52,40 +365,36 @@ class Jobs:
     luck: FloatArray
 
 
-def draw(setting: Setting, seeds: Sequence[int]) -> Jobs:
-    """The jobs of one world per seed; equal seeds give equal jobs."""
-    parts = [_draw(setting, seed) for seed in seeds]
-    return Jobs(*(np.stack(part) for part in zip(*parts, strict=True)))
+def draw(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerJobs:
+    """The jobs of one env per seed; equal seeds give equal jobs."""
+    parts = [_draw(config, seed) for seed in seeds]
+    return TapFingerJobs(*(np.stack(part) for part in zip(*parts, strict=True)))
 
 
-def _draw(setting: Setting, seed: int) -> tuple[IntArray, IntArray, BoolArray, FloatArray]:
+def _draw(
+    config: TapFingerEnvConfig, seed: int
+) -> tuple[IntArray, IntArray, BoolArray, FloatArray]:
     """A job reaches k pools, k and the pools drawn uniformly [authors' program]."""
-    rng, jobs, pools = np.random.default_rng(seed), setting.jobs, len(setting.capacity)
-    arrival = poisson_steps(rng, setting.arrivals_per_step, jobs)
-    kind = rng.integers(len(setting.law.kinds), size=jobs)
+    rng, jobs, pools = np.random.default_rng(seed), config.jobs, len(config.capacity)
+    arrival = poisson_steps(rng, config.arrivals_per_step, jobs)
+    kind = rng.integers(len(config.law.kinds), size=jobs)
     rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
     reaches = rank < rng.integers(1, pools + 1, size=jobs)
-    steps = LUCK_STEPS if setting.law.noise.any() else 0
+    steps = LUCK_STEPS if config.law.noise.any() else 0
     return arrival, kind, reaches, rng.uniform(-1, 1, (jobs, steps))
 
 
-# Many systems of node pools at once: jobs that wait, run and end. Nothing here decides.
-#
-# A job waits at all pools that it reaches, runs in one, and progresses by the law of its setting.
-# A pool can choose from WINDOW of the jobs that wait there. Who is in sight stays in sight; places
-# that get free go to jobs that have just arrived, then to those that came first [authors' program].
-#
-# Only the jobs between the first that has not ended and the last that has arrived are looked at, so
-# that long episodes cost no more per step than short ones.
-#
-# Shapes: worlds W, pools N, jobs J; resources are CPUs and GPUs.
-
-NONE = -1
-"""In place of a job, a pool, or a step that has not come."""
+# --- the pools ----------------------------------------------------------------------------------
 
 
-class Pools:
-    """The state of W systems of pools.
+class TapFingerPools:
+    """The state of W systems of node pools; nothing here decides.
+
+    A job waits at all pools that it reaches, runs in one, and progresses by the law. A pool can
+    choose from WINDOW of the jobs that wait there. A job in sight stays in sight; places that get
+    free go to jobs that have just arrived, then to those that came first [authors' program].
+    Only the jobs between the first that has not ended and the last that has arrived are looked at,
+    so that long episodes cost no more per step than short ones.
 
     Attributes:
         now: The step that comes next, int64, shape (W,).
@@ -98,11 +407,11 @@ class Pools:
         window: The jobs that are in any of the systems, as a slice of the J.
     """
 
-    def __init__(self, setting: Setting, seeds: Sequence[int]) -> None:
-        self.setting, self.jobs = setting, draw(setting, seeds)
+    def __init__(self, config: TapFingerEnvConfig, seeds: Sequence[int]) -> None:
+        self.config, self.jobs = config, draw(config, seeds)
         shape = self.jobs.arrival.shape
         self.now = np.zeros(shape[0], dtype=np.int64)
-        self.capacity = np.array(setting.capacity, dtype=np.int64)
+        self.capacity = np.array(config.capacity, dtype=np.int64)
         self.free = np.repeat(self.capacity[None], shape[0], axis=0)
         self.pool, self.started, self.ended = (np.full(shape, NONE) for _ in range(3))
         self.amount = np.zeros((*shape, 2), dtype=np.int64)
@@ -152,61 +461,61 @@ class Pools:
             which: Jobs of the window, shape (W, N, window).
         """
         place = which.cumsum(axis=2) - 1
-        worlds, pools, columns = np.nonzero(which & (place < slots))
+        envs, pools, columns = np.nonzero(which & (place < slots))
         found = np.full((*which.shape[:2], slots), NONE)
-        found[worlds, pools, place[worlds, pools, columns]] = columns + self.window.start
+        found[envs, pools, place[envs, pools, columns]] = columns + self.window.start
         return found
 
-    def start(self, worlds: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        """Job ``jobs[i]`` of ``worlds[i]`` starts in ``pools[i]`` with ``amount[i]``."""
-        self.pool[worlds, jobs], self.started[worlds, jobs] = pools, self.now[worlds]
-        self.amount[worlds, jobs] = amount
-        np.subtract.at(self.free, (worlds, pools), amount)
+    def start(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
+        """Job ``jobs[i]`` of ``envs[i]`` starts in ``pools[i]`` with ``amount[i]``."""
+        self.pool[envs, jobs], self.started[envs, jobs] = pools, self.now[envs]
+        self.amount[envs, jobs] = amount
+        np.subtract.at(self.free, (envs, pools), amount)
 
-    def allocate(self, worlds: IntArray, jobs: IntArray, amount: IntArray) -> None:
+    def allocate(self, envs: IntArray, jobs: IntArray, amount: IntArray) -> None:
         """Running jobs get another ``amount``, shape (i, 2); it costs where it changes."""
-        more = amount - self.amount[worlds, jobs]
-        self._changed[worlds, jobs] = (more != 0).any(axis=1)
-        self.amount[worlds, jobs] = amount
-        np.subtract.at(self.free, (worlds, self.pool[worlds, jobs]), more)
+        more = amount - self.amount[envs, jobs]
+        self._changed[envs, jobs] = (more != 0).any(axis=1)
+        self.amount[envs, jobs] = amount
+        np.subtract.at(self.free, (envs, self.pool[envs, jobs]), more)
 
-    def advance(self, worlds: IntArray) -> None:
-        """One step passes in ``worlds``: what runs progresses, what is done ends, jobs arrive."""
-        rows, columns = np.nonzero(self.running[worlds])
-        rows, jobs = worlds[rows], columns + self.window.start
+    def advance(self, envs: IntArray) -> None:
+        """One step passes in ``envs``: what runs progresses, what is done ends, jobs arrive."""
+        rows, columns = np.nonzero(self.running[envs])
+        rows, jobs = envs[rows], columns + self.window.start
         at = rows, jobs
-        law, state = self.setting.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
+        law, state = self.config.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
         gained = law.gains(*state, self._luck(rows, jobs))
-        self.progress[at] += np.where(self._changed[at], self.setting.change_share, 1.0) * gained
+        self.progress[at] += np.where(self._changed[at], self.config.change_share, 1.0) * gained
         self._changed[at] = False
-        self.now[worlds] += 1
+        self.now[envs] += 1
         done = self.progress[at] >= 1
         self._end(rows[done], jobs[done])
         self._move_window()
-        self._let_in(worlds)
+        self._let_in(envs)
 
-    def _luck(self, worlds: IntArray, jobs: IntArray) -> FloatArray | float:
+    def _luck(self, envs: IntArray, jobs: IntArray) -> FloatArray | float:
         """Of the step that passes, shape of both."""
         steps = self.jobs.luck.shape[2]
         if not steps:
             return 0.0
-        age = self.now[worlds] - self.started[worlds, jobs]
-        return np.asarray(self.jobs.luck[worlds, jobs, age % steps])
+        age = self.now[envs] - self.started[envs, jobs]
+        return np.asarray(self.jobs.luck[envs, jobs, age % steps])
 
-    def _end(self, worlds: IntArray, jobs: IntArray) -> None:
-        self.ended[worlds, jobs] = self.now[worlds]
-        np.add.at(self.free, (worlds, self.pool[worlds, jobs]), self.amount[worlds, jobs])
-        self.amount[worlds, jobs] = 0
+    def _end(self, envs: IntArray, jobs: IntArray) -> None:
+        self.ended[envs, jobs] = self.now[envs]
+        np.add.at(self.free, (envs, self.pool[envs, jobs]), self.amount[envs, jobs])
+        self.amount[envs, jobs] = 0
 
-    def _let_in(self, worlds: IntArray) -> None:
+    def _let_in(self, envs: IntArray) -> None:
         """Fill the places that are free in sight of each pool."""
-        waits = self.waiting[worlds]
-        sees = self.in_sight[worlds]
-        is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[worlds][:, None]
+        waits = self.waiting[envs]
+        sees = self.in_sight[envs]
+        is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[envs][:, None]
         for group in (waits & ~sees & is_new, waits & ~sees & ~is_new):
             places = WINDOW - sees.sum(axis=2, keepdims=True)
             sees = sees | group & (group.cumsum(axis=2) <= places)
-        self._sees[worlds, :, self.window] = sees
+        self._sees[envs, :, self.window] = sees
 
     def _move_window(self) -> None:
         going = np.flatnonzero((self.ended[:, self.window] < 0).any(axis=0))
@@ -217,19 +526,15 @@ class Pools:
         self.window = slice(start, stop)
 
 
-# What the pools of TapFinger see: WINDOW jobs that wait at each, what runs there, what is free.
-#
-# Every pool is an agent that sees all of them; which job waits at several is in ``connects``.
-# Shapes:
-# worlds W, pools N, waiting jobs P in sight of each, running jobs K at most in each.
+# --- the environment ----------------------------------------------------------------------------
 
 
-def observe(pools: Pools, is_done: BoolArray) -> dict[str, Array]:
-    """All arrays by name; see :class:`~bireme.training.tapfinger.environment.TapWorld`.
+def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
+    """All arrays by name; see :class:`~bireme.training.tapfinger.environment.TapFingerEnv`.
 
     ``is_done`` are pools that may start nothing more in this step, shape (W, N).
     """
-    law, shape = pools.setting.law, pools.free.shape
+    law, shape = pools.config.law, pools.free.shape
     job = pools.first(pools.in_sight, WINDOW)
     there = job != NONE
     has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~is_done
@@ -262,8 +567,8 @@ def connects(job: IntArray) -> BoolArray:
     return np.asarray(same.any(axis=4) & (job >= 0)[..., None])
 
 
-def _running(pools: Pools) -> dict[str, Array]:
-    law = pools.setting.law
+def _running(pools: TapFingerPools) -> dict[str, Array]:
+    law = pools.config.law
     slots = int((pools.capacity // law.least).min(axis=1).max())
     job = pools.first(pools.running_in(), slots)
     there, kind, amount = job != NONE, _of(pools.jobs.kind, job), _of(pools.amount, job)
@@ -280,8 +585,10 @@ def _of(values: Array, job: IntArray) -> Array:
     return np.asarray(values[np.arange(len(values))[:, None, None], job])
 
 
-class TapWorld:
-    """A batch of systems of pools; a World of :mod:`bireme.training.worlds`.
+class TapFingerEnv:
+    """Systems of pools as a :class:`~bireme.training.vec_env.VecEnv`.
+
+    While nothing runs in any pool some pool has to start a job, or a policy could wait for ever.
 
     Observations; -1 is none, and padding is 0 elsewhere:
 
@@ -302,80 +609,301 @@ class TapWorld:
         pools: The state, for rules and metrics; agents see the observation alone.
     """
 
-    def __init__(self, count: int, setting: Setting, *, retries: bool = False) -> None:
+    def __init__(self, count: int, config: TapFingerEnvConfig, *, retries: bool = False) -> None:
         """``retries``: pools that lost a job choose again in the same step, also in single mode."""
-        self.count, self.setting, self.retries = count, setting, retries
+        self.count, self.config, self.retries = count, config, retries
         self.reset(range(count))
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start all systems anew, one seed each."""
+        """Begin an episode in every system, one seed each."""
         if len(seeds) != self.count:
-            raise ValueError(f"{len(seeds)} seeds for {self.count} worlds; give one for each")
-        self.pools = Pools(self.setting, seeds)
+            raise ValueError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
+        self.pools = TapFingerPools(self.config, seeds)
         self._has_started = np.zeros(self.pools.free.shape[:2], dtype=np.bool_)
-        self._look()
-        self._run_on()
+        self._observe()
+        self._pass_idle_time()
         return self._seen
 
-    def step(self, actions: Actions) -> Step:
-        """Start what winners chose in every world that is not over."""
+    def step(self, actions: Actions) -> EnvStep:
+        """Start what winners chose in every environment that is not over."""
         if not isinstance(actions, Mapping):
             raise TypeError("actions of TapFinger are a mapping with slot, won and amount")
         live = ~self.pools.is_over
         amount = np.asarray(actions["amount"])
         starts = live[:, None] & actions["won"] & (amount > 0).any(axis=2)
-        worlds, pools = np.nonzero(starts)
+        envs, pools = np.nonzero(starts)
         slot = np.clip(np.asarray(actions["slot"]), 0, self._seen["job"].shape[2] - 1)
-        jobs = self._seen["job"][worlds, pools, slot[worlds, pools]]
-        self._check(worlds, pools, jobs, amount[worlds, pools])
+        jobs = self._seen["job"][envs, pools, slot[envs, pools]]
+        self._check(envs, pools, jobs, amount[envs, pools])
         acts = starts.any(axis=1)
         if (stuck := live & ~acts & ~self._seen["may_wait"]).any():
-            raise ValueError(f"world {int(stuck.argmax())} starts nothing while nothing runs")
-        self.pools.start(worlds, pools, jobs, amount[worlds, pools])
-        self._has_started[worlds, pools] = not self.setting.is_multi
-        goes_on = self.setting.is_multi or self.retries
+            raise ValueError(f"env {int(stuck.argmax())} starts nothing while nothing runs")
+        self.pools.start(envs, pools, jobs, amount[envs, pools])
+        self._has_started[envs, pools] = not self.config.is_multi
+        goes_on = self.config.is_multi or self.retries
         rewards = self._pass(np.flatnonzero(live & ~acts if goes_on else live))
-        self._look()
-        rewards += self._run_on()
+        self._observe()
+        rewards += self._pass_idle_time()
         times = self.pools.now.astype(np.float64)
-        return Step(self._seen, rewards, self.pools.is_over, times)
+        return EnvStep(self._seen, rewards, self.pools.is_over, times)
 
-    def _pass(self, worlds: IntArray) -> FloatArray:
-        """A step of time in ``worlds``; the rewards, shape (W,)."""
+    def _pass(self, envs: IntArray) -> FloatArray:
+        """A step of time in ``envs``; the rewards, shape (W,)."""
         rewards = np.zeros(self.count)
-        rewards[worlds] = -self.pools.present.sum(axis=1)[worlds]
-        self.pools.advance(worlds)
-        self._has_started[worlds] = False
+        rewards[envs] = -self.pools.present.sum(axis=1)[envs]
+        self.pools.advance(envs)
+        self._has_started[envs] = False
         return rewards
 
-    def _run_on(self) -> FloatArray:
+    def _pass_idle_time(self) -> FloatArray:
         """Let time pass until some pool can start something, or all is over; the rewards."""
         rewards = np.zeros(self.count)
         while (idle := ~self._seen["can_start"].any(axis=1) & ~self.pools.is_over).any():
             rewards += self._pass(np.flatnonzero(idle))
-            self._look()
+            self._observe()
         return rewards
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         self._seen: dict[str, Array] = observe(self.pools, self._has_started)
 
-    def _check(self, worlds: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        law, free = self.setting.law, self.pools.free[worlds, pools]
+    def _check(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
+        law, free = self.config.law, self.pools.free[envs, pools]
         fine = (jobs != NONE) & (amount >= law.least).all(axis=1)
         fine &= (amount <= np.minimum(free, law.most)).all(axis=1)
-        fine &= _is_first(worlds, jobs)
+        fine &= _is_first(envs, jobs)
         if not fine.all():
             at = int(fine.argmin())
             raise ValueError(
-                f"pool {int(pools[at])} of world {int(worlds[at])} cannot give "
+                f"pool {int(pools[at])} of env {int(envs[at])} cannot give "
                 f"{amount[at].tolist()} of its free {free[at].tolist()} to what it chose; choose "
                 "a job that is there, that no other pool starts, and a possible amount"
             )
 
 
-def _is_first(worlds: IntArray, jobs: IntArray) -> BoolArray:
-    """Whether no earlier entry has the same world and job, shape of both."""
+def _is_first(envs: IntArray, jobs: IntArray) -> BoolArray:
+    """Whether no earlier entry has the same env and job, shape of both."""
     first = np.zeros(len(jobs), dtype=np.bool_)
-    pairs = np.stack([worlds, jobs], axis=1)
+    pairs = np.stack([envs, jobs], axis=1)
     first[np.unique(pairs, axis=0, return_index=True)[1]] = True
     return first
+
+
+# --- the environment as agents see it and act in it ---------------------------------------------
+
+SLOT: Final = "slot"
+SIZE: Final = "size"
+"""Names of actions, int64 (envs, pools): which job, and 1 + the row of its size."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TapFingerView:
+    """What agents see of a batch of environments, and what it was made from.
+
+    Attributes:
+        raw: The environment's observation.
+        scene: The same in shares and times.
+        room: How often the smallest size of the job in each slot is free, (envs, pools, slots).
+    """
+
+    raw: Observation
+    scene: Scene
+    room: FloatArray
+
+    def seen(self) -> dict[str, Array]:
+        """Return the inputs that :mod:`~bireme.rl.encoders.tapfinger` describes."""
+        raw = self.raw
+        return {
+            **self.scene.inputs(),
+            "kind": raw["kind"],
+            "job": raw["job"],
+            "room": self.room,
+            "can_void": raw["may_wait"],
+        }
+
+
+class TapFingerObserver:
+    """Translates between the environment's amounts and the sizes of the networks.
+
+    Of all CPUs and GPUs that a job may have, those remain than which none smaller are as fast
+    (:func:`efficient_sizes`): more would gain nothing. A size is a row of that list; VOID gives a
+    job nothing, and LOST says that another pool won it.
+
+    Attributes:
+        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
+        steps: How long each takes, (kinds, sizes), infinite there.
+    """
+
+    def __init__(self, config: TapFingerEnvConfig) -> None:
+        self.sizes, self.steps = _size_table(config.law)
+        self._is_single = not config.is_multi
+        self._capacity = np.array(config.capacity, dtype=np.float64)
+        self._shares = self.sizes / self._capacity[:, None, None, :]
+
+    def look(self, raw: Observation) -> TapFingerView:
+        """Return the view of the observation ``raw`` of a ``TapFingerEnv``."""
+        free = raw["free"]
+        may = ~raw["is_done"][:, :, None, None] & np.isfinite(self.steps)
+        scene = Scene(
+            kind=raw["kind"],
+            waited=raw["waited"],
+            meets=raw["connects"],
+            queued=raw["waiting"],
+            free=free / self._capacity,
+            shares=self._shares[None],
+            fits=(self.sizes <= free[:, :, None, None, :]).all(-1) & may,
+            times=self.steps[None],
+            run_shares=raw["run_amount"] / self._capacity[:, None, :],
+            run_left=raw["run_left"],
+            is_single=self._is_single,
+        )
+        return TapFingerView(raw, scene, room(free[:, :, None, :], raw["least"]))
+
+    def actions(self, raw: Observation, chosen: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the actions of the environment that slots and sizes stand for."""
+        slot, size = chosen[SLOT], chosen[SIZE]
+        kind = np.take_along_axis(raw["kind"], slot[..., None], axis=-1)[..., 0]
+        won = (size != LOST) & (kind != NONE)
+        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]
+        starts = won & (size > VOID)
+        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
+
+
+def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Amounts of two resources than which no smaller ones are as fast, with their times.
+
+    The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
+    Shapes (sizes, 2) and (sizes,).
+    """
+    best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
+    below = np.full(times.shape, np.inf)
+    below[1:] = best[:-1]
+    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
+    amounts = np.argwhere(times < below)
+    found = times[tuple(amounts.T)]
+    order = np.lexsort((amounts.sum(-1), -found))
+    return amounts[order], found[order]
+
+
+def _size_table(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
+    steps = np.where(law.steps >= LONGEST_STEPS, np.inf, law.steps)
+    found = [efficient_sizes(one) for one in steps]
+    most = max(len(amounts) for amounts, _ in found)
+    sizes = np.zeros((len(found), most, 2), dtype=np.int64)
+    times = np.full((len(found), most), np.inf)
+    for kind, (amounts, taken) in enumerate(found):
+        sizes[kind, : len(amounts)], times[kind, : len(taken)] = amounts, taken
+    return sizes, times
+
+
+EXPERT: Final = "expert_"
+"""Prefix of the observations that hold what the expert does."""
+Expert: TypeAlias = Callable[[TapFingerView], Mapping[str, Array]]
+"""A slot and a size for every pool, from the view."""
+
+
+class TapFingerAgentEnv:
+    """A VecEnv around ``env`` in slots and sizes; an ``expert``'s choice is shown too."""
+
+    def __init__(self, env: TapFingerEnv, expert: Expert | None = None) -> None:
+        self.env, self._teacher = env, expert
+        self._sight = TapFingerObserver(env.config)
+        self._raw: Observation = {}
+
+    @property
+    def count(self) -> int:
+        """How many envs there are."""
+        return self.env.count
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start anew."""
+        return self._shown(self.env.reset(seeds))
+
+    def step(self, actions: Actions) -> EnvStep:
+        """Act: in every pool a slot and a size."""
+        if not isinstance(actions, Mapping):
+            raise TypeError("actions of TapFinger are a mapping with slot and size")
+        step = self.env.step(self._sight.actions(self._raw, actions))
+        return EnvStep(self._shown(step.observation), step.rewards, step.is_over, step.times)
+
+    def _shown(self, raw: Observation) -> Observation:
+        self._raw = raw
+        moment = self._sight.look(raw)
+        seen = moment.seen()
+        if self._teacher is not None:
+            seen |= {EXPERT + name: part for name, part in self._teacher(moment).items()}
+        return seen
+
+
+def expert_actions(observation: Observation) -> Actions:
+    """Return what the expert of a :class:`TapFingerAgentEnv` does, for cloning."""
+    return {name: observation[EXPERT + name] for name in (SLOT, SIZE)}
+
+
+# --- several environments as one ----------------------------------------------------------------
+
+_PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, EXPERT + SIZE: LOST}
+
+
+@dataclass(frozen=True, slots=True)
+class MixedEnvPart:
+    """Some of the environments of a :class:`MixedEnv`.
+
+    Attributes:
+        scale: What its rewards are multiplied with.
+    """
+
+    env: TapFingerAgentEnv
+    scale: float = 1.0
+
+
+class MixedEnv:
+    """Several environments side by side as one, so that one policy learns in all of them.
+
+    Pools, kinds, sizes and running jobs are padded to the most that any part has. The rewards of
+    the
+    parts are scaled by hand to be of one order, or the most crowded one would decide all updates.
+    """
+
+    def __init__(self, parts: Sequence[MixedEnvPart]) -> None:
+        self.parts = tuple(parts)
+        ends = np.cumsum([part.env.count for part in parts])
+        self._rows = [slice(end - p.env.count, end) for p, end in zip(parts, ends, strict=True)]
+        self.count = int(ends[-1])
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start all anew."""
+        pairs = zip(self.parts, self._rows, strict=True)
+        return side_by_side([part.env.reset(seeds[rows]) for part, rows in pairs])
+
+    def step(self, actions: Actions) -> EnvStep:
+        """Act in all parts."""
+        if not isinstance(actions, Mapping):
+            raise TypeError("actions of TapFinger are a mapping with slot and size")
+        steps = []
+        for part, rows in zip(self.parts, self._rows, strict=True):
+            pools = len(part.env.env.config.capacity)
+            own = {name: action[rows, :pools] for name, action in actions.items()}
+            steps.append(part.env.step(own))
+        scales = [part.scale for part in self.parts]
+        return EnvStep(
+            side_by_side([step.observation for step in steps]),
+            np.concatenate([s.rewards * k for s, k in zip(steps, scales, strict=True)]),
+            np.concatenate([step.is_over for step in steps]),
+            np.concatenate([step.times for step in steps]),
+        )
+
+
+def side_by_side(parts: Sequence[Observation]) -> Observation:
+    """Arrays of several observations as one, envs after envs, padded where shapes differ."""
+    return {name: _padded(name, [part[name] for part in parts]) for name in parts[0]}
+
+
+def _padded(name: str, parts: Sequence[Array]) -> Array:
+    shape = np.max([part.shape[1:] for part in parts], axis=0).astype(np.int64)
+    count = sum(len(part) for part in parts)
+    whole = np.full((count, *shape), _PADDING.get(name, 0), parts[0].dtype)
+    row = 0
+    for part in parts:
+        whole[(slice(row, row + len(part)), *map(slice, part.shape[1:]))] = part
+        row += len(part)
+    return whole

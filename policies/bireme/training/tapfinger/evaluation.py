@@ -1,8 +1,9 @@
-"""TapFinger beside its rivals: completion times in steps, all with the same arrivals.
+"""Evaluation of TapFinger: completion times in steps beside baselines, all with the same arrivals.
 
-The rivals of the paper are Optimus, Tiresias, Random and Min; beside them stand rules that it does
-not have: the greedy one with one tuned constant, a frugal one, shortest first where sizes do not
-matter, and Optimus with exact speeds. Seeds of evaluation are never drawn in training.
+The baselines of the paper are Optimus, Tiresias, Random and Min; beside them stand rules that it
+does not have: the greedy one with one tuned constant, a frugal one, shortest first where sizes do
+not matter, Optimus with exact speeds, and the look-ahead rule that training starts from. Seeds of
+evaluation are never drawn in training.
 
 The paper's own figures are from one sequence of arrivals each, and from another one for each
 method, since in the authors' program arrivals and noise are drawn from one stream.
@@ -20,21 +21,29 @@ from bireme.core.errors import SettingError
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.encoders.tapfinger import decided, question
-from bireme.training.judgement import check_ended, session_of
-from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, rules, teacher_of
-from bireme.training.tapfinger.environment import Pools, TapWorld
-from bireme.training.tapfinger.settings import SETTINGS, Setting, make_setting
-from bireme.training.tapfinger.turns import SIZE, SLOT, Sight
-from bireme.training.worlds import Array, Observation, take
-
-__all__ = ["EVALUATION_SEEDS", "PRIMARY", "PUBLISHED", "SETTINGS", "Contender", "evaluate"]
+from bireme.training.evaluation import check_finished, session_of
+from bireme.training.networks import ActorCritic, predict
+from bireme.training.rollouts import play
+from bireme.training.tapfinger.baselines import DIVISIONS, Rule, divide_always, expert_for, rules
+from bireme.training.tapfinger.environment import (
+    SIZE,
+    SLOT,
+    TapFingerAgentEnv,
+    TapFingerEnv,
+    TapFingerEnvConfig,
+    TapFingerObserver,
+    TapFingerPools,
+    expert_actions,
+    make_config,
+)
+from bireme.training.vec_env import Actions, Array, Observation, take
 
 PRIMARY: Final = ("mean_jct_steps", True)
 EVALUATION_SEEDS: Final = 2**31
 """Added to every seed of an evaluation; trainings draw theirs below it."""
 
-Contender: TypeAlias = Callable[[Setting, Sequence[int]], Pools]
-"""Plays whole episodes, one world per seed; the state at their end."""
+PlayEpisodes: TypeAlias = Callable[[TapFingerEnvConfig, Sequence[int]], TapFingerPools]
+"""Plays whole episodes, one env per seed; the state at their end."""
 
 PUBLISHED: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
@@ -97,52 +106,56 @@ them with their program. Those of the trace are with 1000 jobs on 3 pools and 20
 
 
 def evaluate(
-    setting: str, seed: int, others: Mapping[str, Contender], options: Mapping[str, str]
+    setting: str, seed: int, others: Mapping[str, PlayEpisodes], options: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Metrics of ``others`` and all rivals with ``seed``, in steps.
+    """Metrics of ``others`` and all baselines with ``seed``, in steps.
 
     Options: ``data``, the folder with the published measurements, which trace settings need;
-    ``jobs``, how many; ``only``, contenders with commas between.
+    ``jobs``, how many; ``only``, policies with commas between.
     """
     if unknown := set(options) - {"data", "jobs", "only"}:
         raise SettingError(f"option {min(unknown)!r} is not known; known: data, jobs, only")
     data, jobs = options.get("data"), options.get("jobs")
-    made = make_setting(setting, Path(data) if data else None, int(jobs) if jobs else None)
-    contenders = {**others, **rivals(made, seed)}
+    made = make_config(setting, Path(data) if data else None, int(jobs) if jobs else None)
+    policies = {**others, **baselines(made, seed)}
     only = options.get("only")
-    names = list(contenders) if only is None else [*others, *only.split(",")]
+    names = list(policies) if only is None else [*others, *only.split(",")]
     for name in names:
-        if name not in contenders:
-            raise SettingError(f"no contender is called {name!r}; known: {', '.join(contenders)}")
+        if name not in policies:
+            raise SettingError(f"no policy is called {name!r}; known: {', '.join(policies)}")
     seeds = EVALUATION_SEEDS + seed
-    return {name: judged(name, made, seeds, contenders[name]) for name in names}
+    return {name: metrics_of(name, made, seeds, policies[name]) for name in names}
 
 
-def rivals(setting: Setting, seed: int) -> dict[str, Contender]:
+def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
     """All rules by name; ``seed`` is for what they draw at random."""
-    followed = rules(setting.law, seed)
+    followed = rules(config.law, seed)
     return {
         **{name: partial(follow, rule) for name, rule in followed.items()},
         **{name: partial(divide_always, rule) for name, rule in DIVISIONS.items()},
     }
 
 
-def follow(rule: Rule, setting: Setting, seeds: Sequence[int], *, retries: bool = False) -> Pools:
-    """Let ``rule`` decide until all worlds are over; ``retries`` as in :class:`TapWorld`."""
-    world = TapWorld(len(seeds), setting, retries=retries)
-    seen = world.reset(seeds)
-    while not world.pools.is_over.all():
-        seen = world.step(rule(seen)).observation
-    return world.pools
+def follow(
+    rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int], *, retries: bool = False
+) -> TapFingerPools:
+    """Let ``rule`` decide until all envs are over; ``retries`` as in :class:`TapFingerEnv`."""
+    env = TapFingerEnv(len(seeds), config, retries=retries)
+    seen = env.reset(seeds)
+    while not env.pools.is_over.all():
+        seen = env.step(rule(seen)).observation
+    return env.pools
 
 
-def judged(name: str, setting: Setting, seed: int, contender: Contender) -> dict[str, float]:
+def metrics_of(
+    name: str, config: TapFingerEnvConfig, seed: int, policy: PlayEpisodes
+) -> dict[str, float]:
     """Mean and 95th percentile of completion times, and when the last job ended, in steps.
 
     EvaluationError where a job did not finish.
     """
-    pools = contender(setting, [seed])
-    check_ended(name, unfinished=int((pools.ended < 0).sum()))
+    pools = policy(config, [seed])
+    check_finished(name, unfinished=int((pools.ended < 0).sum()))
     steps = (pools.ended - pools.jobs.arrival).astype(np.float64)
     return {
         "mean_jct_steps": float(steps.mean()),
@@ -151,49 +164,86 @@ def judged(name: str, setting: Setting, seed: int, contender: Contender) -> dict
     }
 
 
-# The trained agents and the rule they start from, as choosers in TapFinger's world.
+# --- learned policies, and the rule that they start from ----------------------------------------
 
 _LIMIT_SECONDS: Final = 5.0
 
 
-def contenders(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, Contender]:
+def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, PlayEpisodes]:
     """``checkpoint`` under its own name, those in the folders of option ``beside``, and the rule.
 
     All choose again where they lost a job to another pool.
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
-    found: dict[str, Contender] = {}
+    found: dict[str, PlayEpisodes] = {}
     for each in (checkpoint, *map(load, folders)):
         found[each.card.name] = partial(_by_network, session_of(each, "sizer"))
     return found | {"look-ahead": look_ahead}
 
 
-def _by_network(session: Session, setting: Setting, seeds: Sequence[int]) -> Pools:
-    return follow(served(session, Sight(setting)), setting, seeds, retries=True)
+def _by_network(
+    session: Session, config: TapFingerEnvConfig, seeds: Sequence[int]
+) -> TapFingerPools:
+    return follow(served(session, TapFingerObserver(config)), config, seeds, retries=True)
 
 
-def look_ahead(setting: Setting, seeds: Sequence[int]) -> Pools:
+def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """The rule that training starts from."""
-    sight, teacher = Sight(setting), teacher_of(setting)
+    observer, expert = TapFingerObserver(config), expert_for(config)
 
     def choose(raw: Observation) -> dict[str, Array]:
-        return sight.actions(raw, teacher(sight.look(raw)))
+        return observer.actions(raw, expert(observer.look(raw)))
 
-    return follow(choose, setting, seeds, retries=True)
+    return follow(choose, config, seeds, retries=True)
 
 
-def served(session: Session, sight: Sight) -> Rule:
-    """The network of a checkpoint, asked about one world after the other, as a cluster asks it."""
+def served(session: Session, observer: TapFingerObserver) -> Rule:
+    """The network of a checkpoint, asked about one env after the other, as a cluster asks it."""
 
     def choose(raw: Observation) -> dict[str, Array]:
-        seen = sight.look(raw).seen()
+        seen = observer.look(raw).seen()
         chosen = []
-        for world in range(len(raw["job"])):
-            one = take(seen, np.asarray(world))
+        for env in range(len(raw["job"])):
+            one = take(seen, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
             chosen.append(decided(one, arrays["sizes"], logits))
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
-        return sight.actions(raw, {SLOT: slot, SIZE: size})
+        return observer.actions(raw, {SLOT: slot, SIZE: size})
 
     return choose
+
+
+# --- validation while learning ------------------------------------------------------------------
+
+VALIDATION_SEED: Final = 500_000
+"""Trainings draw at random from 2^31 seeds, evaluations count from 0: neither meets these."""
+
+
+class TapFingerValidation:
+    """Scores a policy by ratios of mean completion times to those of the environments' experts."""
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        envs: Mapping[str, TapFingerAgentEnv],
+        note: Callable[[str, float], None],
+    ) -> None:
+        """``envs`` are those of each config, with an expert; ``note`` gets every mean."""
+        self._policy, self._envs, self._note = policy, envs, note
+        self._of_expert = {name: _mean_steps(env, expert_actions) for name, env in envs.items()}
+
+    def __call__(self) -> float:
+        """Return the geometric mean of all ratios; 1 is the experts'."""
+        logs = []
+        for name, env in self._envs.items():
+            found = _mean_steps(env, partial(predict, self._policy))
+            self._note(f"{name}_jct_steps", found)
+            logs.append(np.log(found / self._of_expert[name]))
+        return float(np.exp(np.mean(logs)))
+
+
+def _mean_steps(env: TapFingerAgentEnv, act: Callable[[Observation], Actions]) -> float:
+    """Return the mean completion time: rewards are minus the jobs that are there, step by step."""
+    seeds = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
+    return -float(play(env, seeds, act).mean()) / env.env.config.jobs

@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bireme.training.das.environment import DasWorld
+from bireme.training.das.environment import ORDERING, PLACEMENT, DasEnv, DasTurnEnv
 from bireme.training.das.networks import DasAgents
-from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns
 from bireme.training.distributions import FullGaussian, JointDistribution
 from bireme.training.networks import tensors
 
@@ -15,13 +14,13 @@ from bireme.training.networks import tensors
 @pytest.fixture(scope="module")
 def turns() -> dict[str, dict[str, Tensor]]:
     """What is seen with several jobs waiting, in each agent's turn."""
-    world = DasTurns(DasWorld(2, jobs=30, slots=30), reports=True)
-    seen = world.reset([0, 1])
+    env = DasTurnEnv(DasEnv(2, jobs=30, slots=30), reports=True)
+    seen = env.reset([0, 1])
     while not (seen["fits"].sum(axis=1) >= 2).all():
-        seen = world.step({ORDERING: np.arange(30.0)[None].repeat(2, 0)}).observation
-        seen = world.step({PLACEMENT: np.zeros((2, 8))}).observation
+        seen = env.step({ORDERING: np.arange(30.0)[None].repeat(2, 0)}).observation
+        seen = env.step({PLACEMENT: np.zeros((2, 8))}).observation
     choosing = {name: part.clone() for name, part in tensors(seen).items()}
-    placing = world.step({ORDERING: np.arange(30.0)[None].repeat(2, 0)}).observation
+    placing = env.step({ORDERING: np.arange(30.0)[None].repeat(2, 0)}).observation
     return {ORDERING: choosing, PLACEMENT: tensors(placing)}
 
 

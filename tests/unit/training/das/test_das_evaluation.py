@@ -1,4 +1,4 @@
-"""DAS beside its rivals: the same samples for all, the same numbers as in the world of training."""
+"""DAS beside its baselines: the same samples for all, the same numbers as in training."""
 
 import subprocess
 import sys
@@ -12,15 +12,15 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import load
 from bireme.simulator.simulation import simulate
-from bireme.training.das.environment import DasWorld, draw, nodes_of, physics_of, trace_of
+from bireme.training.das.environment import DasEnv, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import (
     CYCLES,
     EVALUATION_SEEDS,
     START_NOW,
     FinishedRuns,
+    baselines,
     evaluate,
-    judged,
-    rivals,
+    evaluate_policy,
     start_now,
 )
 from tests.support.networks import checkpoints, encoders
@@ -37,12 +37,12 @@ def _small_encoders() -> Iterator[None]:
 
 @pytest.mark.parametrize("setting", ["small", "large"])
 def test_first_in_first_out_scores_what_it_scores_in_the_world(setting: str) -> None:
-    world = DasWorld(1, (setting,), jobs=JOBS, slots=JOBS, placement="first-fit")
-    world.reset([3])
+    env = DasEnv(1, (setting,), jobs=JOBS, slots=JOBS, placement="first-fit")
+    env.reset([3])
     for _ in range(JOBS):
-        world.step({"ordering": -np.arange(float(JOBS))[None]})
-    found = judged(draw(setting, JOBS, 3), rivals()["fifo/first-fit"], start_now)
-    for metric, values in world.summary().items():
+        env.step({"ordering": -np.arange(float(JOBS))[None]})
+    found = evaluate_policy(draw(setting, JOBS, 3), baselines()["fifo/first-fit"], start_now)
+    for metric, values in env.summary().items():
         assert found[metric] == pytest.approx(values[0], rel=1e-9)
 
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_that_orders_by_estimate_scores_what_shortest_job_first_doe
     for metric in ("mean_jct_minutes", "mean_fee_dollars", "mean_wait_minutes"):
         assert found["short/first-fit"][metric] == found["sjf/first-fit"][metric]
     assert found["short"] != found["short/first-fit"], "its own name stands for load balance"
-    assert set(rivals()) < set(found)
+    assert set(baselines()) < set(found)
 
 
 def test_more_checkpoints_stand_beside_the_first(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_seeds_give_other_samples_and_the_same_ones_again(tmp_path: Path) -> Non
 
 def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> None:
     sample = draw("small", 60, EVALUATION_SEEDS)
-    fifo = rivals()["fifo/first-fit"]
-    waits = {name: judged(sample, fifo, cycle) for name, cycle in CYCLES.items()}
+    fifo = baselines()["fifo/first-fit"]
+    waits = {name: evaluate_policy(sample, fifo, cycle) for name, cycle in CYCLES.items()}
     assert waits["rails"]["mean_wait_minutes"] != waits["start-now"]["mean_wait_minutes"]
 
 
@@ -90,7 +90,7 @@ def test_the_rails_keep_places_where_the_papers_way_starts_whoever_fits() -> Non
         ({"cycle": "eager"}, "start-now, rails"),
         ({"reports": "some"}, "reports, which is yes or no"),
         ({"job": "5"}, "known are jobs"),
-        ({"jobs": "5", "only": "lottery"}, "no contender is called 'lottery'"),
+        ({"jobs": "5", "only": "lottery"}, "no policy is called 'lottery'"),
         ({"jobs": "0"}, "1 or more"),
     ],
 )
@@ -102,19 +102,19 @@ def test_what_cannot_be_judged_is_refused_with_what_can(
         evaluate(checkpoint, "small", 0, options)
 
 
-def test_worlds_and_rivals_need_no_torch() -> None:
-    tell = "import sys, bireme.training.das.evaluation, bireme.training.das.environment\n"
-    command = [sys.executable, "-c", tell + "sys.exit('torch' in sys.modules)"]
+def test_environments_and_baselines_need_no_torch() -> None:
+    script = "import sys, bireme.training.das.baselines, bireme.training.das.environment\n"
+    command = [sys.executable, "-c", script + "sys.exit('torch' in sys.modules)"]
     assert subprocess.run(command, timeout=120, check=False).returncode == 0
 
 
 def test_finished_runs_tell_what_the_world_remembers() -> None:
     sample, finished = draw("small", JOBS, 5), FinishedRuns(JOBS)
-    world = DasWorld(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS, placement="first-fit")
-    world.reset([5])
+    env = DasEnv(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS, placement="first-fit")
+    env.reset([5])
     for _ in range(JOBS):
-        step = world.step({"ordering": -np.arange(float(JOBS))[None]})
-    policy = rivals()["fifo/first-fit"](finished)
+        step = env.step({"ordering": -np.arange(float(JOBS))[None]})
+    policy = baselines()["fifo/first-fit"](finished)
     config = replace(START_NOW, decide=finished.watching(start_now))
     physics = physics_of(sample)
     simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from bireme.training.das.networks import (
     Communication,
-    Critic,
+    DasCritic,
+    DasSizes,
     OrderingNetwork,
     PlacementNetwork,
-    Sizes,
 )
 
-SIZES = Sizes(
+SIZES = DasSizes(
     job_features=5, machine_features=4, placed_features=2, place_features=3, width=8, heads=2
 )
 
@@ -117,7 +117,7 @@ def test_only_the_ordering_agent_that_communicates_sees_the_cluster() -> None:
 
 def test_value_of_an_empty_queue_is_a_number_and_padding_does_not_change_it() -> None:
     torch.manual_seed(0)
-    critic = Critic(SIZES)
+    critic = DasCritic(SIZES)
     jobs, cluster = of_shape(3, 5), (of_shape(4, 4), everybody(4))
     plain = critic(jobs, everybody(3), *cluster)
     beside = critic(padded(jobs), torch.arange(5) < 3, *cluster)

@@ -1,4 +1,4 @@
-"""DAS and its rival DL2 from the first step to a checkpoint that is judged in the simulator."""
+"""DAS from the first step to a checkpoint that is evaluated in the simulator."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer
 from bireme.rl.encoders import place_encoder
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from bireme.training.das.dl2 import Dl2Recipe
+from bireme.training.das.evaluation import DasValidation
 from bireme.training.das.networks import DasAgents
 from bireme.training.das.recipe import (
     SMOKE,
@@ -18,7 +18,7 @@ from bireme.training.das.recipe import (
     DasRecipe,
     DaWithCommunication,
     DaWithWalks,
-    Validation,
+    Dl2Recipe,
 )
 from bireme.training.runs import TrainingRun
 
@@ -82,7 +82,7 @@ def test_ablations_leave_out_what_they_are_named_for() -> None:
 
 def test_untrained_agents_are_judged_worse_than_the_rule() -> None:
     notes: dict[str, float] = {}
-    score = Validation(DasAgents(), SMOKE.validated, SMOKE.jobs, notes.__setitem__)()
+    score = DasValidation(DasAgents(), SMOKE.validated, SMOKE.jobs, notes.__setitem__)()
     assert score == pytest.approx(np.mean(list(notes.values())))
     assert set(notes) == {"small_jct_ratio", "small_fee_ratio"}
     assert score > 1.2

@@ -1,68 +1,67 @@
-"""Both agents take turns in the same world, and what one did is what the other sees."""
+"""Both agents take turns in the same env, and what one did is what the other sees."""
 
 import numpy as np
 import pytest
 
-from bireme.training.das.environment import DasWorld
-from bireme.training.das.turns import ORDERING, PLACEMENT, DasTurns, gpus
-from bireme.training.worlds import Observation
+from bireme.training.das.environment import ORDERING, PLACEMENT, DasEnv, DasTurnEnv, gpus
+from bireme.training.vec_env import Observation
 
 JOBS = 25
 
 
-def turns(count: int = 2, *, reports: bool | None = None) -> DasTurns:
-    return DasTurns(DasWorld(count, jobs=JOBS, slots=JOBS), reports=reports)
+def turns(count: int = 2, *, reports: bool | None = None) -> DasTurnEnv:
+    return DasTurnEnv(DasEnv(count, jobs=JOBS, slots=JOBS), reports=reports)
 
 
-def placed_by_size(world: DasTurns, seen: Observation) -> Observation:
+def placed_by_size(env: DasTurnEnv, seen: Observation) -> Observation:
     """The smallest job is chosen; what the placement agent is shown."""
-    return world.step({ORDERING: -gpus(seen)}).observation
+    return env.step({ORDERING: -gpus(seen)}).observation
 
 
-def played(world: DasTurns, seeds: list[int]) -> list[Observation]:
+def played(env: DasTurnEnv, seeds: list[int]) -> list[Observation]:
     """What the placement agent was shown, job after job, of an episode on the first machines."""
-    seen, shown = world.reset(seeds), []
+    seen, shown = env.reset(seeds), []
     for _ in range(JOBS):
-        shown.append(placed_by_size(world, seen))
-        step = world.step({PLACEMENT: -np.arange(8.0)[None].repeat(world.count, 0)})
+        shown.append(placed_by_size(env, seen))
+        step = env.step({PLACEMENT: -np.arange(8.0)[None].repeat(env.count, 0)})
         seen = step.observation
     assert step.is_over.all()
     return shown
 
 
 def test_turns_lead_where_both_actions_at_once_lead() -> None:
-    at_once = DasWorld(2, jobs=JOBS, slots=JOBS)
-    seen, world = at_once.reset([3, 4]), turns()
+    at_once = DasEnv(2, jobs=JOBS, slots=JOBS)
+    seen, env = at_once.reset([3, 4]), turns()
     for _ in range(JOBS):
         placement = -np.arange(8.0)[None].repeat(2, 0)
         seen = at_once.step({ORDERING: -gpus(seen), PLACEMENT: placement}).observation
-    played(world, [3, 4])
+    played(env, [3, 4])
     for metric, values in at_once.summary().items():
-        np.testing.assert_array_equal(world.world.summary()[metric], values)
+        np.testing.assert_array_equal(env.env.summary()[metric], values)
 
 
 def test_choosing_takes_no_time_and_earns_nothing_until_the_job_is_placed() -> None:
-    world = turns()
-    seen = world.reset([3, 4])
-    chosen = world.step({ORDERING: -gpus(seen)})
+    env = turns()
+    seen = env.reset([3, 4])
+    chosen = env.step({ORDERING: -gpus(seen)})
     assert chosen.rewards.tolist() == [0.0, 0.0]
-    assert chosen.times.tolist() == world.world.clouds.now.tolist()
-    assert not world.world.clouds.running.any()
-    placed = world.step({PLACEMENT: np.zeros((2, 8))})
+    assert chosen.times.tolist() == env.env.clusters.now.tolist()
+    assert not env.env.clusters.running.any()
+    placed = env.step({PLACEMENT: np.zeros((2, 8))})
     assert (placed.rewards < 0).all()
-    assert world.world.clouds.started[0, 0] == chosen.times[0]
+    assert env.env.clusters.started[0, 0] == chosen.times[0]
 
 
 def test_placement_agent_is_shown_the_job_that_was_chosen() -> None:
-    world = turns(1)
-    seen = world.reset([5])
+    env = turns(1)
+    seen = env.reset([5])
     while seen["fits"].sum() < 2:
-        seen = world.step({ORDERING: -gpus(seen)}).observation
-        seen = world.step({PLACEMENT: np.zeros((1, 8))}).observation
+        seen = env.step({ORDERING: -gpus(seen)}).observation
+        seen = env.step({PLACEMENT: np.zeros((1, 8))}).observation
     need = gpus(seen)[0]
     last = int(np.flatnonzero(seen["fits"][0])[-1])
     scores = np.eye(JOBS)[last][None]
-    placing = world.step({ORDERING: scores}).observation
+    placing = env.step({ORDERING: scores}).observation
     assert placing["is_placing"].all()
     assert placing["placed"][0, 0] == pytest.approx(np.log2(need[last]) / 4)
 

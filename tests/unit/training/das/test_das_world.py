@@ -1,4 +1,4 @@
-"""The batched world of DAS: what is seen, what a step does, and that worlds do not touch."""
+"""The batched env of DAS: what is seen, what a step does, and that envs do not touch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,28 +8,28 @@ import pytest
 from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
-from bireme.training.das.environment import DasWorld, Reward
+from bireme.training.das.environment import DasEnv, DasReward
 
 JOBS, SLOTS = 30, 12
 
 
-def a_world(count: int = 3, **options: Any) -> DasWorld:
-    return DasWorld(count, **{"jobs": JOBS, "slots": SLOTS, **options})
+def a_world(count: int = 3, **options: Any) -> DasEnv:
+    return DasEnv(count, **{"jobs": JOBS, "slots": SLOTS, **options})
 
 
 def play(
-    world: DasWorld, seeds: list[int], choices: int = 0
+    env: DasEnv, seeds: list[int], choices: int = 0
 ) -> tuple[list[Mapping[str, NDArray[Any]]], NDArray[np.float64]]:
-    """All observations and rewards, shape (steps, worlds), of random actions drawn alike."""
+    """All observations and rewards, shape (steps, envs), of random actions drawn alike."""
     generator = np.random.default_rng(choices)
-    seen, rewards = [world.reset(seeds)], []
+    seen, rewards = [env.reset(seeds)], []
     for _ in range(JOBS):
         actions = {
-            "ordering": np.tile(generator.normal(size=(1, SLOTS)), (world.count, 1)),
-            "placement": np.tile(generator.normal(size=(1, 64)), (world.count, 1)),
+            "ordering": np.tile(generator.normal(size=(1, SLOTS)), (env.count, 1)),
+            "placement": np.tile(generator.normal(size=(1, 64)), (env.count, 1)),
         }
         actions["placement"] = actions["placement"][:, : seen[0]["machines"].shape[1]]
-        step = world.step(actions)
+        step = env.step(actions)
         seen.append(step.observation)
         rewards.append(step.rewards)
     assert step.is_over.all()
@@ -37,16 +37,16 @@ def play(
 
 
 def test_an_episode_has_as_many_steps_as_jobs_and_ends_with_all_finished() -> None:
-    world = a_world()
-    world.reset([1, 2, 3])
+    env = a_world()
+    env.reset([1, 2, 3])
     ends = []
     for _ in range(JOBS):
         ordering = np.zeros((3, SLOTS))
-        step = world.step({"ordering": ordering, "placement": np.zeros((3, 8))})
+        step = env.step({"ordering": ordering, "placement": np.zeros((3, 8))})
         ends.append(step.is_over.tolist())
     assert ends == [[False] * 3] * (JOBS - 1) + [[True] * 3]
-    assert np.isfinite(world.clouds.finished).all()
-    assert (world.clouds.free == world.clouds.capacity).all()
+    assert np.isfinite(env.clusters.finished).all()
+    assert (env.clusters.free == env.clusters.capacity).all()
 
 
 def test_equal_seeds_are_replicas_and_others_are_not() -> None:
@@ -79,37 +79,37 @@ def test_smaller_clouds_are_padded_with_machines_without_gpus() -> None:
 
 
 def test_only_jobs_that_fit_start_and_the_highest_score_wins() -> None:
-    world = a_world(1)
-    world.reset([3])
+    env = a_world(1)
+    env.reset([3])
     generator = np.random.default_rng(0)
     for _ in range(JOBS):
-        clouds = world.clouds
+        clusters = env.clusters
         scores = generator.normal(size=(1, SLOTS))
-        waiting = np.flatnonzero(clouds.waiting[0])[:SLOTS]
-        fitting = [slot for slot, job in enumerate(waiting) if fits(world, int(job))]
+        waiting = np.flatnonzero(clusters.waiting[0])[:SLOTS]
+        fitting = [slot for slot, job in enumerate(waiting) if fits(env, int(job))]
         best = max(fitting, key=lambda slot: scores[0, slot])
-        assert world.chosen(scores).tolist() == [best]
-        now = clouds.now[0]
-        world.step({"ordering": scores, "placement": np.zeros((1, 8))})
-        assert clouds.started[0, waiting[best]] == now
+        assert env.chosen(scores).tolist() == [best]
+        now = clusters.now[0]
+        env.step({"ordering": scores, "placement": np.zeros((1, 8))})
+        assert clusters.started[0, waiting[best]] == now
 
 
-def fits(world: DasWorld, job: int) -> bool:
-    return bool(world.clouds.gpus[0, job] <= world.clouds.free[0].sum())
+def fits(env: DasEnv, job: int) -> bool:
+    return bool(env.clusters.gpus[0, job] <= env.clusters.free[0].sum())
 
 
 def test_machines_fill_by_falling_affinity() -> None:
-    world = a_world(1)
-    world.reset([3])
+    env = a_world(1)
+    env.reset([3])
     affinity = np.array([[0, 5, 1, 7, 2, 3, 4, 6.0]])
-    job = int(np.flatnonzero(world.clouds.waiting[0])[0])
-    world.step({"ordering": -np.arange(float(SLOTS))[None], "placement": affinity})
-    gpus = int(world.clouds.gpus[0, job])
+    job = int(np.flatnonzero(env.clusters.waiting[0])[0])
+    env.step({"ordering": -np.arange(float(SLOTS))[None], "placement": affinity})
+    gpus = int(env.clusters.gpus[0, job])
     rest, expected = gpus, np.zeros(8)
     for machine in np.argsort(-affinity[0]):
         expected[machine] = min(rest, 4)
         rest -= int(expected[machine])
-    assert world.clouds.places[0, job].tolist() == expected.tolist()
+    assert env.clusters.places[0, job].tolist() == expected.tolist()
 
 
 def test_affinities_for_all_jobs_give_what_those_of_the_chosen_one_give() -> None:
@@ -125,9 +125,9 @@ def test_affinities_for_all_jobs_give_what_those_of_the_chosen_one_give() -> Non
 
 
 def test_direct_rewards_add_up_to_the_mean_completion_time_and_fee() -> None:
-    world = a_world(3, reward=Reward(fee_weight=2.0))
-    _, rewards = play(world, [1, 2, 3])
-    found = world.summary()
+    env = a_world(3, reward=DasReward(fee_weight=2.0))
+    _, rewards = play(env, [1, 2, 3])
+    found = env.summary()
     hours, fees = found["mean_jct_minutes"] / 60, found["mean_fee_dollars"] / 51
     np.testing.assert_allclose(rewards.sum(axis=0), -(hours + 2.0 * fees), rtol=1e-9)
 
@@ -143,7 +143,7 @@ def test_padding_of_slots_is_zero_and_fits_nowhere() -> None:
 def test_unknown_placements_and_wrong_numbers_of_seeds_are_refused() -> None:
     with pytest.raises(SettingError, match="affinity, first-fit, load-balance"):
         a_world(placement="best")
-    with pytest.raises(SettingError, match="2 seeds for 3 worlds"):
+    with pytest.raises(SettingError, match="2 seeds for 3 envs"):
         a_world(3).reset([1, 2])
     with pytest.raises(SettingError, match="one of small, medium, large"):
         a_world(1, settings=("tiny",)).reset([1])
@@ -151,10 +151,10 @@ def test_unknown_placements_and_wrong_numbers_of_seeds_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "paper"])
 def test_a_world_that_is_over_ignores_actions_and_gives_nothing(kind: str) -> None:
-    world = a_world(2, reward=Reward(kind))
-    play(world, [1, 2])
-    ended = world.clouds.now.copy()
-    step = world.step({"ordering": np.ones((2, SLOTS)), "placement": np.ones((2, 8))})
+    env = a_world(2, reward=DasReward(kind))
+    play(env, [1, 2])
+    ended = env.clusters.now.copy()
+    step = env.step({"ordering": np.ones((2, SLOTS)), "placement": np.ones((2, 8))})
     assert step.rewards.tolist() == [0.0, 0.0]
     assert step.is_over.all()
     assert step.times.tolist() == ended.tolist()

@@ -12,17 +12,17 @@ from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import Frame, encode
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import Series, TooShort
-from bireme.training.algorithm import Progress
+from bireme.training.algorithm import TrainingProgress
 from bireme.training.gru.networks import (
-    Fitting,
     GruNetwork,
-    Lessons,
+    GruTrainer,
+    WindowBatch,
+    concatenate,
     frame_for,
-    joined,
-    lessons,
     new_network,
     origins_of,
     served,
+    windows_of,
 )
 from bireme.training.gru.recipe import DAY, WEEK, demand
 
@@ -38,9 +38,9 @@ def daily(days: int, seed: int = 0) -> Series:
     return Series(np.exp(3 + np.sin(2 * np.pi * at / 8) + noise), 3600, (8,))
 
 
-def learned(series: Series, updates: int, seed: int = 0) -> Fitting:
-    rows = lessons(series.values, FRAME, origins_of(series, FRAME))
-    return Fitting(new_network(FRAME, seed), rows, updates, seed).learn(updates)
+def learned(series: Series, updates: int, seed: int = 0) -> GruTrainer:
+    rows = windows_of(series.values, FRAME, origins_of(series, FRAME))
+    return GruTrainer(new_network(FRAME, seed), rows, updates, seed).learn(updates)
 
 
 def answers(network: GruNetwork, series: Series, origins: list[int]) -> FloatArray:
@@ -112,9 +112,9 @@ def test_few_rows_leave_the_network_near_the_season_and_many_do_not() -> None:
 def test_learning_that_was_broken_off_goes_on_to_the_same_weights() -> None:
     series = daily(20)
     whole = learned(series, 40)
-    rows = lessons(series.values, FRAME, origins_of(series, FRAME))
-    broken = Fitting(new_network(FRAME, 0), rows, 40).learn(15)
-    resumed = Fitting(new_network(FRAME, 0), rows, 40)
+    rows = windows_of(series.values, FRAME, origins_of(series, FRAME))
+    broken = GruTrainer(new_network(FRAME, 0), rows, 40).learn(15)
+    resumed = GruTrainer(new_network(FRAME, 0), rows, 40)
     resumed.load_state_dict(broken.state_dict())
     resumed.learn(40)
     for name, weights in whole.network.state_dict().items():
@@ -122,11 +122,11 @@ def test_learning_that_was_broken_off_goes_on_to_the_same_weights() -> None:
 
 
 def test_a_callback_hears_of_the_loss_and_ends_the_learning() -> None:
-    series, heard = daily(20), list[Progress]()
-    rows = lessons(series.values, FRAME, origins_of(series, FRAME))
-    fitting = Fitting(new_network(FRAME, 0), rows, 200)
+    series, heard = daily(20), list[TrainingProgress]()
+    rows = windows_of(series.values, FRAME, origins_of(series, FRAME))
+    fitting = GruTrainer(new_network(FRAME, 0), rows, 200)
 
-    def hear(told: Progress) -> bool:
+    def hear(told: TrainingProgress) -> bool:
         heard.append(told)
         return told.update < 50
 
@@ -137,8 +137,8 @@ def test_a_callback_hears_of_the_loss_and_ends_the_learning() -> None:
 
 
 def test_rows_of_several_series_are_learned_together() -> None:
-    one, two = (lessons(daily(9, seed).values, FRAME, np.array([20, 30])) for seed in (0, 1))
-    both: Lessons = joined([one, two])
+    one, two = (windows_of(daily(9, seed).values, FRAME, np.array([20, 30])) for seed in (0, 1))
+    both: WindowBatch = concatenate([one, two])
     assert len(both) == 4
     assert torch.equal(both.past[2:], two.past)
 

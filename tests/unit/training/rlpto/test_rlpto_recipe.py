@@ -1,4 +1,4 @@
-"""RLPTO from the first step to a checkpoint that is judged in its world and sizes gangs."""
+"""RLPTO from the first step to a checkpoint that is judged in its env and sizes gangs."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,16 @@ from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.training.networks import tensors
-from bireme.training.rlpto import elastic_jobs
-from bireme.training.rlpto.baselines import share_among_gaining, teach
-from bireme.training.rlpto.environment import SLOTS, RlptoWorld, seen
+from bireme.training.rlpto.baselines import expert, share_among_gaining
+from bireme.training.rlpto.environment import BETAS, CONFIGS, SLOTS, RlptoEnv, policy_view
+from bireme.training.rlpto.evaluation import (
+    RlptoValidation,
+    elastic_trace,
+    evaluate_sizer,
+    served_choice,
+)
 from bireme.training.rlpto.networks import Allocator, RlptoPolicy, ServedAllocator
-from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe, Validation, chosen
-from bireme.training.rlpto.settings import BETAS, SETTINGS
+from bireme.training.rlpto.recipe import SMOKE, RlptoRecipe
 from bireme.training.runs import TrainingRun
 
 
@@ -37,8 +41,8 @@ def test_a_policy_trained_for_seconds_is_about_as_good_as_the_rule_it_copied(
 
 
 def test_its_checkpoint_sizes_jobs_that_report_on_a_simulated_cluster(rlpto: Checkpoint) -> None:
-    trace = elastic_jobs.drawn(0, jobs=6)
-    found = elastic_jobs.judged(trace, LearnedSizer(rlpto))
+    trace = elastic_trace(0, jobs=6)
+    found = evaluate_sizer(trace, LearnedSizer(rlpto))
     assert 0 < found["mean_minutes_to_accuracy"] <= found["mean_jct_minutes"]
 
 
@@ -46,12 +50,12 @@ def test_the_served_network_plays_a_whole_world_by_moves_that_are_allowed(
     rlpto: Checkpoint,
 ) -> None:
     assert rlpto.sizer is not None
-    world = RlptoWorld(1, [SETTINGS["table-2"]], BETAS, seen)
-    shown = world.reset([3])
-    while not world.cluster.is_over.all():
-        move = chosen(rlpto.sizer.session, shown)
+    env = RlptoEnv(1, [CONFIGS["table-2"]], BETAS, policy_view)
+    shown = env.reset([3])
+    while not env.clusters.is_over.all():
+        move = served_choice(rlpto.sizer.session, shown)
         assert shown["mask"][0, move[0]]
-        shown = world.step(move).observation
+        shown = env.step(move).observation
 
 
 def test_options_and_checkpoints_without_a_sizer_are_refused(rlpto: Checkpoint) -> None:
@@ -62,14 +66,14 @@ def test_options_and_checkpoints_without_a_sizer_are_refused(rlpto: Checkpoint) 
 def test_an_untrained_policy_is_judged_worse_than_the_rule() -> None:
     torch.manual_seed(0)
     notes: dict[str, float] = {}
-    assert Validation(RlptoPolicy(), SMOKE.validated, notes.__setitem__)() < -0.5
+    assert RlptoValidation(RlptoPolicy(), SMOKE.validated, notes.__setitem__)() < -0.5
     assert set(notes) == {"points_above_the_rule", "time_ratio"}
 
 
 def test_the_network_is_indifferent_to_the_order_of_tasks_and_to_empty_slots() -> None:
     torch.manual_seed(0)
-    world = RlptoWorld(6, [SETTINGS["table-3"]], BETAS, seen)
-    shown = tensors(seen(world.state))
+    env = RlptoEnv(6, [CONFIGS["table-3"]], BETAS, policy_view)
+    shown = tensors(policy_view(env.state))
     network = Allocator()
     padded = network(shown["tasks"], shown["context"], shown["present"]).detach()
     order = [2, 0, 3, 1]
@@ -88,5 +92,5 @@ def test_the_copied_rule_gives_to_who_is_nearly_done_where_all_have_as_many() ->
         "is_running": np.ones((1, 3), dtype=np.bool_),
         "free": np.array([1]),
     }
-    assert teach(shown).tolist() == [2]
+    assert expert(shown).tolist() == [2]
     assert share_among_gaining(shown).tolist() == [1]

@@ -7,7 +7,7 @@ from bireme.training.rlpto.environment import (
     POWER,
     RUN_PRICE,
     TASK_PRICE,
-    Period,
+    RlptoPeriod,
     equation_5,
     priced,
 )
@@ -15,10 +15,12 @@ from bireme.training.rlpto.environment import (
 BETA = 3e-4
 
 
-def a_period(gain: float, *, minutes: float = 2.0, left: int = 4, result: float = 0.0) -> Period:
-    """One world, one task of five workers that gained ``gain`` in one iteration."""
+def a_period(
+    gain: float, *, minutes: float = 2.0, left: int = 4, result: float = 0.0
+) -> RlptoPeriod:
+    """One env, one task of five workers that gained ``gain`` in one iteration."""
     one = np.array([[gain]])
-    return Period(
+    return RlptoPeriod(
         added=one,
         gain=one,
         nodes=np.array([[5]]),

@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.core.errors import SettingError
-from bireme.training.rlpto.environment import Cluster
-from bireme.training.rlpto.settings import SETTINGS, Setting
+from bireme.training.rlpto.environment import CONFIGS, RlptoClusters, RlptoEnvConfig
 
 TASKS = 12
-TABLE = SETTINGS["table-2"]
+TABLE = CONFIGS["table-2"]
 EVERYWHERE = np.array([True])
 
 
-def a_cluster(setting: Setting = TABLE, seed: int = 0, most_iterations: float = 1e9) -> Cluster:
-    return Cluster([setting], [seed], most_iterations)
+def a_cluster(
+    setting: RlptoEnvConfig = TABLE, seed: int = 0, most_iterations: float = 1e9
+) -> RlptoClusters:
+    return RlptoClusters([setting], [seed], most_iterations)
 
 
 @pytest.mark.parametrize(("servers", "nodes"), [(0, 4), (5, 4), (17, 20), (3, 65)])
@@ -25,10 +26,10 @@ def test_a_setting_without_a_worker_per_server_or_too_large_is_refused(
     servers: int, nodes: int
 ) -> None:
     with pytest.raises(SettingError, match=f"servers is {servers}, nodes {nodes}"):
-        Setting(servers=servers, nodes=nodes)
+        RlptoEnvConfig(servers=servers, nodes=nodes)
 
 
-def run(cluster: Cluster, seconds: float) -> None:
+def run(cluster: RlptoClusters, seconds: float) -> None:
     """Let periods pass until the clock is past ``seconds``."""
     while cluster.clock[0] < seconds:
         cluster.advance(EVERYWHERE)
@@ -85,7 +86,7 @@ def test_a_task_that_finds_no_free_worker_gets_one_of_the_task_that_has_most() -
     assert cluster.free[0] == 0
 
 
-def mixed(priorities: tuple[int, ...], spread_seconds: float = 0.0) -> Setting:
+def mixed(priorities: tuple[int, ...], spread_seconds: float = 0.0) -> RlptoEnvConfig:
     return replace(TABLE, priorities=priorities, spread_seconds=spread_seconds)
 
 
@@ -127,9 +128,9 @@ def test_owners_of_waiting_tasks_can_make_them_urgent_and_normal_again() -> None
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from(sorted(SETTINGS)))
+@given(st.integers(0, 2**31), st.sampled_from(sorted(CONFIGS)))
 def test_whatever_happens_nobody_has_more_than_there_is_and_all_end(seed: int, name: str) -> None:
-    setting, chance = SETTINGS[name], np.random.default_rng(seed)
+    setting, chance = CONFIGS[name], np.random.default_rng(seed)
     cluster = a_cluster(setting, seed, most_iterations=8.0)
     while not cluster.is_over.all():
         running = np.flatnonzero(cluster.running[0])

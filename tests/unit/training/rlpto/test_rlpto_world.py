@@ -1,4 +1,4 @@
-"""RLPTO's world: what moves are allowed, when time passes, what is taken back, what is paid."""
+"""RLPTO's env: what moves are allowed, when time passes, what is taken back, what is paid."""
 
 import numpy as np
 import pytest
@@ -7,119 +7,118 @@ from hypothesis import strategies as st
 
 from bireme.core.resources import IntArray
 from bireme.training.rlpto.baselines import share_among_gaining
-from bireme.training.rlpto.environment import POWER, SLOTS, RlptoWorld
-from bireme.training.rlpto.settings import BETAS, SETTINGS
+from bireme.training.rlpto.environment import BETAS, CONFIGS, POWER, SLOTS, RlptoEnv
 
-TABLES = [SETTINGS["table-2"], SETTINGS["table-3"]]
+TABLES = [CONFIGS["table-2"], CONFIGS["table-3"]]
 BETA = 3e-4
 
 
-def a_world(count: int = 1, beta: float = BETA) -> RlptoWorld:
-    return RlptoWorld(count, TABLES[:1], [beta])
+def a_world(count: int = 1, beta: float = BETA) -> RlptoEnv:
+    return RlptoEnv(count, TABLES[:1], [beta])
 
 
-def any_allowed(world: RlptoWorld, chance: np.random.Generator) -> IntArray:
-    drawn = chance.random(world.state.allowed.shape)
-    return np.asarray(np.where(world.state.allowed, drawn, -1.0).argmax(axis=1))
+def any_allowed(env: RlptoEnv, chance: np.random.Generator) -> IntArray:
+    drawn = chance.random(env.state.allowed.shape)
+    return np.asarray(np.where(env.state.allowed, drawn, -1.0).argmax(axis=1))
 
 
 def test_worlds_meet_all_settings_and_betas_by_their_seeds() -> None:
-    world = RlptoWorld(10, TABLES, BETAS)
-    found = set(zip(world.state.total.tolist(), world.state.beta.tolist(), strict=True))
+    env = RlptoEnv(10, TABLES, BETAS)
+    found = set(zip(env.state.total.tolist(), env.state.beta.tolist(), strict=True))
     assert found == {(setting.nodes, beta) for setting in TABLES for beta in BETAS}
 
 
 def test_a_worker_is_given_and_taken_while_no_time_passes() -> None:
-    world = a_world()
-    world.step(np.array([1]))
-    assert world.state.nodes[0, :3].tolist() == [2, 1, 1]
-    world.step(np.array([SLOTS + 1]))
-    assert world.state.nodes[0, :3].tolist() == [1, 1, 1]
-    assert world.state.clock[0] == 0
+    env = a_world()
+    env.step(np.array([1]))
+    assert env.state.nodes[0, :3].tolist() == [2, 1, 1]
+    env.step(np.array([SLOTS + 1]))
+    assert env.state.nodes[0, :3].tolist() == [1, 1, 1]
+    assert env.state.clock[0] == 0
 
 
 def test_nothing_to_do_lets_time_pass() -> None:
-    world = a_world()
-    step = world.step(np.array([0]))
-    assert step.times[0] == world.state.clock[0] > 0
+    env = a_world()
+    step = env.step(np.array([0]))
+    assert step.times[0] == env.state.clock[0] > 0
 
 
 def test_time_passes_where_nothing_is_left_to_give() -> None:
-    world = a_world()
-    for _ in range(int(world.state.free[0])):
-        assert world.state.clock[0] == 0
-        world.step(np.array([2]))
-    assert world.state.clock[0] > 0
+    env = a_world()
+    for _ in range(int(env.state.free[0])):
+        assert env.state.clock[0] == 0
+        env.step(np.array([2]))
+    assert env.state.clock[0] > 0
 
 
 def test_moves_to_and_fro_end_after_twice_as_many_as_there_are_workers() -> None:
-    world = a_world()
-    for move in range(2 * int(world.state.total[0])):
-        assert world.state.clock[0] == 0
-        world.step(np.array([1 + SLOTS * (move % 2)]))
-    assert world.state.clock[0] > 0
+    env = a_world()
+    for move in range(2 * int(env.state.total[0])):
+        assert env.state.clock[0] == 0
+        env.step(np.array([1 + SLOTS * (move % 2)]))
+    assert env.state.clock[0] > 0
 
 
 @pytest.mark.parametrize("action", [4, SLOTS + 1, -1, 2 * SLOTS + 1])
 def test_a_move_that_is_not_allowed_is_refused(action: int) -> None:
-    with pytest.raises(ValueError, match=f"action {action} of world 0"):
+    with pytest.raises(ValueError, match=f"action {action} of env 0"):
         a_world().step(np.array([action]))
 
 
 def test_a_task_that_hardly_gains_loses_a_worker_and_ends_with_the_last() -> None:
-    world = a_world(beta=2.0)  # no gain is as large
-    world.step(np.array([1]))
-    world.step(np.array([0]))
-    assert world.cluster.done.sum() == 2
-    assert world.state.nodes[0, 0] == 1
-    world.step(np.array([0]))
-    assert world.cluster.done.sum() == 5
+    env = a_world(beta=2.0)  # no gain is as large
+    env.step(np.array([1]))
+    env.step(np.array([0]))
+    assert env.clusters.done.sum() == 2
+    assert env.state.nodes[0, 0] == 1
+    env.step(np.array([0]))
+    assert env.clusters.done.sum() == 5
 
 
 def test_a_task_keeps_its_server_and_a_new_one_takes_that_which_is_free() -> None:
-    world = a_world(beta=2.0)
-    first = world.state.number[0, :3].tolist()
-    world.step(np.array([2]))
-    world.step(np.array([0]))
-    assert world.state.number[0, 1] == first[1]
-    assert not set(world.state.number[0, [0, 2]].tolist()) & set(first)
-    assert (world.state.number[0, 3:] == -1).all()
+    env = a_world(beta=2.0)
+    first = env.state.number[0, :3].tolist()
+    env.step(np.array([2]))
+    env.step(np.array([0]))
+    assert env.state.number[0, 1] == first[1]
+    assert not set(env.state.number[0, [0, 2]].tolist()) & set(first)
+    assert (env.state.number[0, 3:] == -1).all()
 
 
 def test_the_reward_is_equation_5_of_the_tasks_that_run() -> None:
-    world = a_world()
-    before = world.cluster.accuracy
-    step = world.step(np.array([0]))
+    env = a_world()
+    before = env.clusters.accuracy
+    step = env.step(np.array([0]))
     minutes = step.times[0] / 60
-    gains = (world.cluster.accuracy - before).sum()
+    gains = (env.clusters.accuracy - before).sum()
     assert step.rewards[0] == pytest.approx(gains + 3 * minutes * POWER)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**31))
 def test_any_play_ends_and_a_world_that_is_over_is_left_alone(seed: int) -> None:
-    world, chance = RlptoWorld(4, TABLES, [1e-2]), np.random.default_rng(seed)
-    world.reset(range(seed, seed + 4))
+    env, chance = RlptoEnv(4, TABLES, [1e-2]), np.random.default_rng(seed)
+    env.reset(range(seed, seed + 4))
     for _ in range(20_000):
-        over, clock = world.cluster.is_over, world.state.clock
+        over, clock = env.clusters.is_over, env.state.clock
         if over.all():
             break
-        step = world.step(any_allowed(world, chance))
+        step = env.step(any_allowed(env, chance))
         assert (step.rewards[over] == 0).all()
         assert (step.times[over] == clock[over]).all()
-        assert (world.state.nodes.sum(axis=1) + world.state.free == world.state.total).all()
-    assert world.cluster.is_over.all()
+        assert (env.state.nodes.sum(axis=1) + env.state.free == env.state.total).all()
+    assert env.clusters.is_over.all()
 
 
 def test_equal_seeds_and_moves_make_equal_worlds() -> None:
-    worlds = [RlptoWorld(6, TABLES, BETAS) for _ in range(2)]
-    seen = [world.reset([3, 3, 4, 5, 6, 7]) for world in worlds]
+    envs = [RlptoEnv(6, TABLES, BETAS) for _ in range(2)]
+    observations = [env.reset([3, 3, 4, 5, 6, 7]) for env in envs]
     for _ in range(40):
         steps = [
-            world.step(share_among_gaining(shown))
-            for world, shown in zip(worlds, seen, strict=True)
+            env.step(share_among_gaining(shown))
+            for env, shown in zip(envs, observations, strict=True)
         ]
-        seen = [step.observation for step in steps]
+        observations = [step.observation for step in steps]
         assert (steps[0].rewards == steps[1].rewards).all()
-    assert worlds[0].state.clock[0] == worlds[0].state.clock[1]
-    assert len(set(worlds[0].state.clock.tolist())) == 5
+    assert envs[0].state.clock[0] == envs[0].state.clock[1]
+    assert len(set(envs[0].state.clock.tolist())) == 5

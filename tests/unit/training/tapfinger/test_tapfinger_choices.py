@@ -6,10 +6,8 @@ from torch import Tensor
 from bireme.rl.encoders.tapfinger import LOST, VOID
 from bireme.training.distributions import MaskedCategorical
 from bireme.training.networks import tensors
-from bireme.training.tapfinger.agents import PoolChoices, TapAgents
-from bireme.training.tapfinger.environment import TapWorld
-from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.turns import TapTurns
+from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
+from bireme.training.tapfinger.networks import PoolChoices, TapAgents
 
 SLOT_LOGITS = torch.tensor([[[2.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
 SIZE_LOGITS = torch.tensor([[[0.0, 1.0, 2.0]] * 3])
@@ -100,11 +98,11 @@ def test_divergence_is_that_of_all_pairs_of_slot_and_size_of_pools_that_decide()
 
 
 def test_agents_never_start_a_task_twice_nor_what_does_not_fit_in_whole_episodes() -> None:
-    turns = TapTurns(TapWorld(6, make_setting("multi-3", jobs=24)))
+    turns = TapFingerAgentEnv(TapFingerEnv(6, make_config("multi-3", jobs=24)))
     torch.manual_seed(0)
     agents, chance = TapAgents(), torch.Generator().manual_seed(0)
     seen, steps, is_over = turns.reset(range(6)), 0, False
-    while not is_over and steps < 2000:  # the world refuses what cannot be
+    while not is_over and steps < 2000:  # the env refuses what cannot be
         with torch.no_grad():
             chosen = agents.distribution(tensors(seen)).sample(chance)
         step = turns.step({name: part.numpy() for name, part in chosen.items()})

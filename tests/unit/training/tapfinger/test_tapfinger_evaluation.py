@@ -1,4 +1,4 @@
-"""TapFinger's rivals as they are judged, beside the paper's own figures."""
+"""TapFinger's baselines as they are metrics_of, beside the paper's own figures."""
 
 from pathlib import Path
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.training.judgement import EvaluationError
-from bireme.training.tapfinger.environment import Pools
-from bireme.training.tapfinger.evaluation import PUBLISHED, evaluate, judged, rivals
-from bireme.training.tapfinger.settings import SETTINGS, make_setting
+from bireme.training.evaluation import EvaluationError
+from bireme.training.tapfinger.environment import SETTINGS, TapFingerPools, make_config
+from bireme.training.tapfinger.evaluation import PUBLISHED, baselines, evaluate, metrics_of
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "tapfinger"
 needs_data = pytest.mark.skipif(
@@ -17,9 +16,9 @@ needs_data = pytest.mark.skipif(
 )
 
 
-def mean_steps(setting: str, name: str, worlds: int = 16, data: Path | None = None) -> float:
-    made = make_setting(setting, data)
-    end = rivals(made, 0)[name](made, range(worlds))
+def mean_steps(setting: str, name: str, envs: int = 16, data: Path | None = None) -> float:
+    made = make_config(setting, data)
+    end = baselines(made, 0)[name](made, range(envs))
     return float((end.ended - end.jobs.arrival).mean())
 
 
@@ -52,7 +51,7 @@ def test_rivals_are_about_as_good_as_published_on_the_trace(name: str) -> None:
 
 
 def test_an_evaluation_judges_the_others_beside_those_asked_for() -> None:
-    frugal = rivals(make_setting("multi-3"), 0)["frugal"]
+    frugal = baselines(make_config("multi-3"), 0)["frugal"]
     found = evaluate("multi-3", 3, {"mine": frugal}, {"jobs": "30", "only": "frugal,min"})
     assert list(found) == ["mine", "frugal", "min"]
     assert found["mine"] == found["frugal"]
@@ -66,16 +65,16 @@ def test_equal_seeds_give_equal_results() -> None:
 
 
 def test_a_world_that_is_not_over_is_no_result() -> None:
-    setting = make_setting("multi-3")
+    setting = make_config("multi-3")
     with pytest.raises(EvaluationError, match=r"idle: 192 jobs did not finish, .*leave it out"):
-        judged("idle", setting, 0, Pools)
+        metrics_of("idle", setting, 0, TapFingerPools)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"only": "sjf"}, "no contender"), ({"cycle": "rails"}, "option 'cycle'")],
+    [({"only": "sjf"}, "no policy"), ({"cycle": "rails"}, "option 'cycle'")],
 )
-def test_an_unknown_option_or_contender_is_refused(options: dict[str, str], told: str) -> None:
+def test_an_unknown_option_or_policy_is_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=told):
         evaluate("multi-3", 0, {}, options)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme.training.tapfinger.settings import (
+from bireme.training.tapfinger.environment import (
     FILE,
     KINDS,
     LONGEST_STEPS,
     SETTINGS,
     doubling,
-    make_setting,
+    make_config,
     measured,
     pointer,
     synthetic,
@@ -110,18 +110,18 @@ def test_the_published_measurements_are_read_as_the_paper_tells_them() -> None:
 @pytest.mark.parametrize("name", ["trace-3", "trace-6", "measured-3"])
 def test_a_trace_without_its_folder_says_what_to_give(name: str) -> None:
     with pytest.raises(SettingError, match="data=FOLDER"):
-        make_setting(name)
+        make_config(name)
 
 
 def test_settings_are_refused_by_name() -> None:
     with pytest.raises(SettingError, match="multi-3"):
-        make_setting("multi-4")
+        make_config("multi-4")
     with pytest.raises(SettingError, match="jobs is 0"):
-        make_setting("multi-3", jobs=0)
+        make_config("multi-3", jobs=0)
 
 
 def test_every_setting_can_be_made_and_is_named_to_who_is_wrong(tmp_path: Path) -> None:
-    made = [make_setting(name, a_file(tmp_path)) for name in SETTINGS]
+    made = [make_config(name, a_file(tmp_path)) for name in SETTINGS]
     assert {setting.is_multi for setting in made} == {True, False}
     with pytest.raises(SettingError, match=", ".join(SETTINGS)):
-        make_setting("none")
+        make_config("none")

@@ -10,18 +10,21 @@ from bireme.rl.encoders.tapfinger_scene import (
     RUNNING_FEATURES,
     SIZE_FEATURES,
 )
-from bireme.training.tapfinger.agents import Design, TapAgents, TapNetwork
 from bireme.training.tapfinger.networks import (
+    Design,
     Graph,
     NodeAttention,
     Perceptron,
     SemanticAttention,
+    ServedPools,
     SizeHead,
-    Sizes,
+    TapAgents,
+    TapFingerSizes,
+    TapNetwork,
 )
-from bireme.training.tapfinger.recipe import PaperRecipe, ServedPools
+from bireme.training.tapfinger.recipe import PaperRecipe
 
-SIZES = Sizes(width=8, heads=2, graph_layers=2)
+SIZES = TapFingerSizes(width=8, heads=2, graph_layers=2)
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:

@@ -12,25 +12,24 @@ from bireme.core.resources import IntArray
 from bireme.training.tapfinger.baselines import (
     DIVISIONS,
     Division,
-    Held,
+    PoolJobs,
     authors_speed,
     divide_always,
     exact_speed,
     optimus,
     tiresias,
 )
-from bireme.training.tapfinger.environment import Pools
-from bireme.training.tapfinger.settings import make_setting
+from bireme.training.tapfinger.environment import TapFingerPools, make_config
 
-MULTI, SINGLE = make_setting("multi-3", jobs=40), make_setting("single-3", jobs=40)
+MULTI, SINGLE = make_config("multi-3", jobs=40), make_config("single-3", jobs=40)
 EXACT = partial(optimus, speed=exact_speed)
 
 
-def held(*jobs: tuple[int, float, int, float], gpus: int = 16) -> Held:
+def held(*jobs: tuple[int, float, int, float], gpus: int = 16) -> PoolJobs:
     """One pool; of each job the kind, the progress, the start, and its service."""
     kind, progress, started, served = (np.array([each]) for each in zip(*jobs, strict=True))
     there = np.ones(kind.shape, dtype=np.bool_)
-    return Held(there, kind, progress, started, served * 1.0, np.array([[16, gpus]]))
+    return PoolJobs(there, kind, progress, started, served * 1.0, np.array([[16, gpus]]))
 
 
 def gpus_of(amount: IntArray) -> list[int]:
@@ -105,12 +104,12 @@ def test_every_job_ends_and_gives_back_what_it_had(setting: object, division: Di
 def test_a_change_of_allocation_costs_half_a_step_in_single_mode_only() -> None:
     gained = {}
     for setting in (MULTI, SINGLE):
-        pools = Pools(replace(setting, arrivals_per_step=9.0), [0])
-        job, world = pools.first(pools.in_sight, 1)[:, 0, 0], np.array([0])
-        pools.start(world, np.array([0]), job, np.array([[2, 4]]))
-        pools.advance(world)
+        pools = TapFingerPools(replace(setting, arrivals_per_step=9.0), [0])
+        job, env = pools.first(pools.in_sight, 1)[:, 0, 0], np.array([0])
+        pools.start(env, np.array([0]), job, np.array([[2, 4]]))
+        pools.advance(env)
         before = pools.progress[0, job].item()
-        pools.allocate(world, job, np.array([[4, 4]]))
-        pools.advance(world)
+        pools.allocate(env, job, np.array([[4, 4]]))
+        pools.advance(env)
         gained[setting.is_multi] = pools.progress[0, job].item() - before
     assert gained[False] == pytest.approx(gained[True] / 2)

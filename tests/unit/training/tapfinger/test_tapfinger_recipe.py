@@ -1,4 +1,4 @@
-"""TapFinger from the first step to a checkpoint that is judged, and its ablations."""
+"""TapFinger from the first step to a checkpoint that is metrics_of, and its ablations."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,11 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.training.networks import predict
 from bireme.training.recipes import RECIPES, load_recipe
 from bireme.training.runs import TrainingRun
-from bireme.training.tapfinger.agents import TapAgents
-from bireme.training.tapfinger.baselines import teacher_of
-from bireme.training.tapfinger.environment import TapWorld
-from bireme.training.tapfinger.recipe import TapfingerRecipe, Validation
-from bireme.training.tapfinger.settings import make_setting
-from bireme.training.tapfinger.turns import TapTurns
+from bireme.training.tapfinger.baselines import expert_for
+from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
+from bireme.training.tapfinger.evaluation import TapFingerValidation
+from bireme.training.tapfinger.networks import TapAgents
+from bireme.training.tapfinger.recipe import TapfingerRecipe
 
 SEEDS = range(3)
 DESIGNS = [name for name in RECIPES if name.startswith("tapfinger-")]
@@ -44,7 +43,7 @@ def test_agents_trained_for_seconds_beat_the_rivals_of_the_paper(
 
 def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None:
     bare = Checkpoint(checkpoint.card, checkpoint.sha256, None, None, None)
-    with pytest.raises(CheckpointError, match="has no sizer to be judged; name one that has"):
+    with pytest.raises(CheckpointError, match="has no sizer to be metrics_of; name one that has"):
         TapfingerRecipe().evaluate(bare, "multi-3", 0, {})
 
 
@@ -52,19 +51,19 @@ def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None
 def test_every_design_plays_its_world_to_the_end(name: str) -> None:
     recipe = load_recipe(name)
     assert isinstance(recipe, TapfingerRecipe)
-    world = TapTurns(TapWorld(1, make_setting("multi-3", jobs=4)))
-    agents, seen, is_over = TapAgents(recipe.design), world.reset([0]), False
+    env = TapFingerAgentEnv(TapFingerEnv(1, make_config("multi-3", jobs=4)))
+    agents, seen, is_over = TapAgents(recipe.design), env.reset([0]), False
     for _ in range(200):
         if is_over:
             break
-        step = world.step(predict(agents, seen))
+        step = env.step(predict(agents, seen))
         seen, is_over = step.observation, bool(step.is_over.all())
     assert is_over
 
 
 def test_a_policy_is_judged_as_a_ratio_to_the_rule_that_it_starts_from() -> None:
-    setting, told = make_setting("multi-3", jobs=20), dict[str, float]()
-    world = TapTurns(TapWorld(2, setting), teacher_of(setting))
-    ratio = Validation(TapAgents(), {"multi-3": world}, told.__setitem__)()
+    setting, told = make_config("multi-3", jobs=20), dict[str, float]()
+    env = TapFingerAgentEnv(TapFingerEnv(2, setting), expert_for(setting))
+    ratio = TapFingerValidation(TapAgents(), {"multi-3": env}, told.__setitem__)()
     assert ratio > 1
     assert told["multi-3_jct_steps"] > 2

@@ -1,15 +1,15 @@
-"""The rules of TapFinger's world, and the reference they must meet."""
+"""The rules of TapFinger's env, and the reference they must meet."""
 
 import numpy as np
 import pytest
 
 from bireme.training.tapfinger.baselines import Greedy, Rule, at_random, rules, shortest_first
+from bireme.training.tapfinger.environment import make_config
 from bireme.training.tapfinger.evaluation import follow
-from bireme.training.tapfinger.settings import make_setting
-from bireme.training.worlds import Array
+from bireme.training.vec_env import Array
 
 SEEDS = range(32)
-LAW = make_setting("multi-3").law
+LAW = make_config("multi-3").law
 SENSITIVE, INSENSITIVE = 1, 0
 
 
@@ -20,7 +20,7 @@ def a_moment(
     cpus: int = 16,
     may_wait: bool = True,
 ) -> dict[str, Array]:
-    """One world: of each job the kind and the pools that it reaches; free GPUs of each pool."""
+    """One env: of each job the kind and the pools that it reaches; free GPUs of each pool."""
     pools = len(free)
     job = np.full((1, pools, 10), -1)
     kind = job.copy()
@@ -77,7 +77,7 @@ def test_who_has_to_start_does_so_with_less() -> None:
 
 
 def test_shortest_first_starts_the_short_one_though_it_came_later() -> None:
-    law = make_setting("pointer").law
+    law = make_config("pointer").law
     seen = a_moment({0: (1, [0]), 1: (0, [0])}, [16])
     seen["least"] = np.where(seen["pending_mask"][..., None], np.array(law.least), 0)
     assert given(shortest_first(law)(seen), seen) == {1: (0, 3)}
@@ -97,12 +97,12 @@ def test_a_choice_at_random_may_be_nothing_and_has_any_possible_amount() -> None
 
 
 def test_shortest_first_is_a_rival_only_where_sizes_gain_nothing() -> None:
-    assert "sjf" in rules(make_setting("pointer").law, 0)
+    assert "sjf" in rules(make_config("pointer").law, 0)
     assert "sjf" not in rules(LAW, 0)
 
 
 def mean_steps(rule: Rule, name: str) -> float:
-    end = follow(rule, make_setting(name), SEEDS)
+    end = follow(rule, make_config(name), SEEDS)
     return float((end.ended - end.jobs.arrival).mean())
 
 
@@ -114,7 +114,7 @@ def test_the_tuned_rule_has_the_mean_that_is_known_of_it(
     name: str, steps: float, error: float
 ) -> None:
     """Means measured in another program."""
-    rule = Greedy(make_setting(name).law, is_frugal=False)
+    rule = Greedy(make_config(name).law, is_frugal=False)
     assert mean_steps(rule, name) == pytest.approx(steps, abs=error)
 
 

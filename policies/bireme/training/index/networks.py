@@ -1,4 +1,4 @@
-"""The index: how much service a gang is still expected to cost, in steps, as a small network.
+"""The network of the learned index: the service a gang is still expected to cost, in steps.
 
 Run times are heavy-tailed: who has run for long will, and who is expected to run for long may. So
 what is left of a gang is judged by the longer of the two, smoothly, times a power of its size:
@@ -29,25 +29,25 @@ _LEAST_STEP: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where learning starts, and how far it looks at first."""
+class StartPoint:
+    """First parameters of the search, and the standard deviations of its first draws."""
 
     values: FloatArray
     scales: FloatArray
     """Of w0 to w6 and what the step is made of, shape (8,) each."""
 
 
-START: Final = Start(
+START: Final = StartPoint(
     values=np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5]),
     scales=np.array([1.0, 0.15, 0.7, 1.0, 0.7, 0.7, 0.18, 0.5]),
 )
 """Least attained service and the estimate, each trusted in part."""
 FIRST_SECONDS: Final = 300.0
-"""How long a gang is tried: nobody is stopped sooner by default."""
+"""The trial period of a gang: by default none is stopped sooner."""
 
 
 class IndexNetwork(torch.nn.Module):
-    """Gangs as :class:`~bireme.rl.encoders.index.IndexGangs` shows them to scores, (gangs,)."""
+    """Scores, (gangs,), from the inputs of :class:`~bireme.rl.encoders.index.IndexGangs`."""
 
     values: Tensor
 
@@ -57,8 +57,8 @@ class IndexNetwork(torch.nn.Module):
 
     def forward(self, gangs: Tensor) -> Tensor:
         unknown, trust, margin, fresh, tail, least, size, step = self.values.unbind()
-        told = unknown + trust.clamp(0.0, 1.0) * (gangs[:, WHOLE] - unknown)
-        whole = torch.where(gangs[:, IS_KNOWN] > 0, told, unknown) + margin
+        stated = unknown + trust.clamp(0.0, 1.0) * (gangs[:, WHOLE] - unknown)
+        whole = torch.where(gangs[:, IS_KNOWN] > 0, stated, unknown) + margin
         is_fresh = gangs[:, ATTAINED] < math.log2(FIRST_SECONDS)
         whole = torch.where(is_fresh, whole - fresh.clamp(min=0.0), whole)
         left = _longer(torch.maximum(gangs[:, ATTAINED] + tail, least), torch.maximum(whole, least))
@@ -67,6 +67,6 @@ class IndexNetwork(torch.nn.Module):
 
 
 def _longer(one: Tensor, other: Tensor) -> Tensor:
-    """The larger of two logarithms, a little more where they are close."""
+    """Smooth maximum of two logarithms."""
     apart = _SHARPNESS * (one - other).abs()
     return torch.maximum(one, other) + torch.log2(1.0 + torch.exp2(-apart)) / _SHARPNESS

@@ -1,4 +1,4 @@
-"""A trial of forecasters as a table for people, and as numbers for programs."""
+"""A comparison of forecasters as a table for people, and as numbers for programs."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from bireme.forecasting.selection import BackTest
 from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from bireme.simulator.reports.terminal import digits, duration, plural, share
 from bireme.tables import aligned
-from bireme.training.forecasts.trial import PERSISTENCE, SEASONAL, Trial, bounds
+from bireme.training.gru.evaluation import PERSISTENCE, SEASONAL, ForecastComparison, bounds
 
 _LEAST_GAIN: Final = 0.01
 """Of skill; below it the simple rule is the better choice."""
@@ -23,30 +23,34 @@ _SHOWN: Final = 8
 """So many of the intervals to come are written out."""
 
 
-def table(trial: Trial) -> str:
+def table(comparison: ForecastComparison) -> str:
     """A line per forecaster, the best first, and below who was chosen and what comes next."""
-    rows = [cells(name, _numbers(trial, name)) for name in ranked(trial)]
-    lines = [*told_series(trial), "", *aligned([head(trial.asked.quantile), *rows])]
-    lines += [f"{name}: not tried: {fault}" for name, fault in trial.chosen.faults.items()]
-    lines += ["", *(f"{name}: {words}" for name, words in trial.about.items())]
-    lines += [f"chosen   {trial.chosen.said}", f"verdict  {verdict(trial)}", *_ahead(trial)]
+    rows = [cells(name, _numbers(comparison, name)) for name in ranked(comparison)]
+    lines = [*told_series(comparison), "", *aligned([head(comparison.request.quantile), *rows])]
+    lines += [f"{name}: not tried: {fault}" for name, fault in comparison.chosen.faults.items()]
+    lines += ["", *(f"{name}: {words}" for name, words in comparison.about.items())]
+    lines += [
+        f"chosen   {comparison.chosen.said}",
+        f"verdict  {verdict(comparison)}",
+        *_ahead(comparison),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def ranked(trial: Trial) -> list[str]:
-    """The forecasters tried, by their loss at the quantile asked for."""
-    scores, q = trial.chosen.scores, trial.asked.quantile
+def ranked(comparison: ForecastComparison) -> list[str]:
+    """The forecasters tried, by their loss at the quantile request for."""
+    scores, q = comparison.chosen.scores, comparison.request.quantile
     return sorted(scores, key=lambda name: scores[name].pinball(q))
 
 
-def verdict(trial: Trial) -> str:
+def verdict(comparison: ForecastComparison) -> str:
     """Whether any model says more than the better of the two simple rules."""
-    scores, name, q = trial.chosen.scores, trial.chosen.name, trial.asked.quantile
+    scores, name, q = comparison.chosen.scores, comparison.chosen.name, comparison.request.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
     rule = min(simple, key=lambda each: scores[each].pinball(q))
     loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
     closest = min(scores, key=lambda each: scores[each].mean_absolute_error)
-    skill = min(trial.skill(closest, each) or 0.0 for each in simple)
+    skill = min(comparison.skill(closest, each) or 0.0 for each in simple)
     also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _LEAST_GAIN else ""
     if loss >= (1 - _LEAST_GAIN) * simple_loss:
         helps_not = ", so forecasting does not help here" if rule == PERSISTENCE else ""
@@ -68,7 +72,7 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
     return bool(gains.mean() > 2 * gains.std() / np.sqrt(independent))
 
 
-def document(trial: Trial, command: str) -> dict[str, Any]:
+def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
     """What ``--json`` writes.
 
     ``bireme`` (the version), ``command``, ``series`` (how it was read), ``test`` (what was judged
@@ -76,45 +80,45 @@ def document(trial: Trial, command: str) -> dict[str, Any]:
     bound, seconds of fitting, or the fault for which it was not tried), ``chosen``, ``said``,
     ``verdict`` and ``forecast`` (per interval to come: begin, point, lower and upper bound).
     """
-    asked, chosen = trial.asked, trial.chosen
-    series = asked.read.series
+    request, chosen = comparison.request, comparison.chosen
+    series = request.read.series
     return {
         "bireme": version("bireme"),
         "command": command,
         "series": {
-            "file": asked.file.name,
-            "column": asked.read.column,
+            "file": request.file.name,
+            "column": request.read.column,
             "intervals": len(series),
             "step_seconds": series.step_seconds,
             "periods": list(series.periods),
             "start": series.start,
-            "notes": list(asked.read.notes),
+            "notes": list(request.read.notes),
         },
         "test": {
-            "intervals": asked.test,
-            "horizon": asked.horizon,
+            "intervals": request.test,
+            "horizon": request.horizon,
             "origins": len(chosen.scores[chosen.baseline].origins),
-            "quantile": asked.quantile,
+            "quantile": request.quantile,
         },
-        "models": {name: _numbers(trial, name) for name in ranked(trial)}
+        "models": {name: _numbers(comparison, name) for name in ranked(comparison)}
         | {name: {"fault": fault} for name, fault in chosen.faults.items()},
         "chosen": chosen.name,
         "said": chosen.said,
-        "verdict": verdict(trial),
-        "forecast": _forecast(trial),
+        "verdict": verdict(comparison),
+        "forecast": _forecast(comparison),
     }
 
 
-def told_series(trial: Trial) -> list[str]:
+def told_series(comparison: ForecastComparison) -> list[str]:
     """What was read, and what of it is forecast."""
-    asked = trial.asked
-    series, notes = asked.read.series, asked.read.notes
+    request = comparison.request
+    series, notes = request.read.series, request.read.notes
     seasons = " and ".join(str(period) for period in series.periods) or "nothing"
     intervals = f"{plural(len(series), 'interval')} of {duration(series.step_seconds)}"
     return [
-        f"{asked.read.column} of {asked.file.name}: {intervals}, repeating after {seasons}",
+        f"{request.read.column} of {request.file.name}: {intervals}, repeating after {seasons}",
         *(f"  {note}" for note in notes),
-        f"forecast {asked.horizon} ahead from every origin in the last {asked.test:,}",
+        f"forecast {request.horizon} ahead from every origin in the last {request.test:,}",
     ]
 
 
@@ -137,53 +141,53 @@ def cells(name: str, numbers: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _numbers(trial: Trial, name: str) -> dict[str, float | str | None]:
-    score: BackTest = trial.chosen.scores[name]
-    q = trial.asked.quantile
-    about = {"about": trial.about[name]} if name in trial.about else {}
+def _numbers(comparison: ForecastComparison, name: str) -> dict[str, float | str | None]:
+    score: BackTest = comparison.chosen.scores[name]
+    q = comparison.request.quantile
+    about = {"about": comparison.about[name]} if name in comparison.about else {}
     return {
         "accuracy_mape": score.accuracy_mape,
         "accuracy_wape": score.accuracy_wape,
-        "skill_persistence": trial.skill(name, PERSISTENCE),
-        "skill_seasonal_naive": trial.skill(name, SEASONAL),
+        "skill_persistence": comparison.skill(name, PERSISTENCE),
+        "skill_seasonal_naive": comparison.skill(name, SEASONAL),
         "mean_absolute_error": score.mean_absolute_error,
         "pinball": score.pinball(q),
         "below_upper": score.coverage(q),
-        "fit_seconds": trial.fit_seconds[name],
+        "fit_seconds": comparison.fit_seconds[name],
         **about,
     }
 
 
-def when(trial: Trial, ahead: int) -> str | None:
+def when(comparison: ForecastComparison, ahead: int) -> str | None:
     """When the interval ``ahead`` behind the last one begins, as RFC 3339; None if unknown."""
-    series = trial.asked.read.series
+    series = comparison.request.read.series
     if series.start is None:
         return None
     begins = series.start + (len(series) + ahead) * series.step_seconds
     return f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _forecast(trial: Trial) -> list[dict[str, float | str | None]]:
+def _forecast(comparison: ForecastComparison) -> list[dict[str, float | str | None]]:
     return [
-        {"begins": when(trial, at), "point": point, "lower": lower, "upper": upper}
-        for at, (point, lower, upper) in enumerate(trial.ahead.T.tolist())
+        {"begins": when(comparison, at), "point": point, "lower": lower, "upper": upper}
+        for at, (point, lower, upper) in enumerate(comparison.ahead.T.tolist())
     ]
 
 
-def _ahead(trial: Trial) -> list[str]:
-    q = trial.asked.quantile
+def _ahead(comparison: ForecastComparison) -> list[str]:
+    q = comparison.request.quantile
     lines = [
-        f"next     {when(trial, at) or f'interval {at + 1}'}  {digits(point)}, "
+        f"next     {when(comparison, at) or f'interval {at + 1}'}  {digits(point)}, "
         f"{digits(lower)} to {digits(upper)} with {100 * (2 * q - 1):.0f} %"
-        for at, (point, lower, upper) in enumerate(trial.ahead.T[:_SHOWN].tolist())
+        for at, (point, lower, upper) in enumerate(comparison.ahead.T[:_SHOWN].tolist())
     ]
-    more = trial.asked.horizon - _SHOWN
+    more = comparison.request.horizon - _SHOWN
     return [*lines, f"         and {more} more in --json and --plot"] if more > 0 else lines
 
 
 # Forecast against what came: the end of the test with the interval, and on beyond the series.
 #
-# A point of the line is the forecast made as many intervals before as the trial asked for; where
+# A point of the line is the forecast made as many intervals before as was asked for; where
 # that
 # is more than one, forecasts are drawn whole, one after the other, so that none is seen twice.
 
@@ -192,81 +196,85 @@ _DPI: Final = 100
 _SMALL: Final[dict[str, Any]] = {".png": {"pil_kwargs": {"optimize": True}}}
 _PICTURE_SHOWN: Final = 336
 """Intervals of the test that are drawn, a fortnight of hours."""
-_LINE, _RIVAL = LIGHT_POLICIES[:2]
+_LINE, _BASELINE = LIGHT_POLICIES[:2]
 
 
-def draw(trial: Trial, target: Path) -> None:
-    """Write the picture of ``trial`` to ``target``; its ending says of what kind.
+def draw(comparison: ForecastComparison, target: Path) -> None:
+    """Write the picture of ``comparison`` to ``target``; its ending says of what kind.
 
     Raises:
         OSError: it cannot be written.
     """
     figure = Figure(figsize=_INCHES, layout="constrained", facecolor=LIGHT["card"])
     axes = figure.add_subplot(facecolor=LIGHT["card"])
-    _draw(axes, trial)
-    _dress(axes, trial)
+    _draw(axes, comparison)
+    _dress(axes, comparison)
     figure.savefig(target, dpi=_DPI, **_SMALL.get(target.suffix, {}))
 
 
-def _draw(axes: Any, trial: Trial) -> None:
-    series, chosen = trial.asked.read.series, trial.chosen
-    rows, score = _rows(trial), chosen.scores[chosen.name]
-    places = score.origins[rows, None] + np.arange(trial.asked.horizon)
+def _draw(axes: Any, comparison: ForecastComparison) -> None:
+    series, chosen = comparison.request.read.series, comparison.chosen
+    rows, score = _rows(comparison), chosen.scores[chosen.name]
+    places = score.origins[rows, None] + np.arange(comparison.request.horizon)
     if chosen.name != chosen.baseline:
-        rival = chosen.scores[chosen.baseline].forecasts[rows]
-        style = {"color": _RIVAL, "lw": 0.9, "alpha": 0.7, "label": chosen.baseline}
-        axes.plot(*_curve(trial, places, rival), **style)
-    percent = f"{100 * (2 * trial.asked.quantile - 1):.0f} %"
+        baseline = chosen.scores[chosen.baseline].forecasts[rows]
+        style = {"color": _BASELINE, "lw": 0.9, "alpha": 0.7, "label": chosen.baseline}
+        axes.plot(*_curve(comparison, places, baseline), **style)
+    percent = f"{100 * (2 * comparison.request.quantile - 1):.0f} %"
     label = f"{chosen.name}, {percent} interval"
-    past = bounds(chosen.intervals, score.forecasts[rows], trial.asked.quantile)
-    beyond = len(series) + np.arange(trial.asked.horizon)[None]
-    for at, (point, lower, upper) in ((places, past), (beyond, trial.ahead[:, None])):
-        across, low = _curve(trial, at, lower)
+    past = bounds(chosen.intervals, score.forecasts[rows], comparison.request.quantile)
+    beyond = len(series) + np.arange(comparison.request.horizon)[None]
+    for at, (point, lower, upper) in ((places, past), (beyond, comparison.ahead[:, None])):
+        across, low = _curve(comparison, at, lower)
         # One point alone has no width: a bar and a dot are seen.
         width, marks = (0, {}) if at.size > 1 else (5, {"marker": "o", "markersize": 4})
-        high = _curve(trial, at, upper)[1]
+        high = _curve(comparison, at, upper)[1]
         axes.fill_between(across, low, high, color=_LINE, alpha=0.18, lw=width)
-        axes.plot(*_curve(trial, at, point), color=_LINE, lw=1.5, label=label, **marks)
+        axes.plot(*_curve(comparison, at, point), color=_LINE, lw=1.5, label=label, **marks)
         label = ""
     shown = np.arange(places[0, 0], len(series))[None]
     axes.plot(
-        *_curve(trial, shown, series.values[shown]), color=LIGHT["ink"], lw=1.1, label="actual"
+        *_curve(comparison, shown, series.values[shown]), color=LIGHT["ink"], lw=1.1, label="actual"
     )
-    axes.axvline(_across(trial, beyond)[0], color=LIGHT["soft"], lw=0.8, ls=":")
+    axes.axvline(_across(comparison, beyond)[0], color=LIGHT["soft"], lw=0.8, ls=":")
 
 
-def _rows(trial: Trial) -> IntArray:
+def _rows(comparison: ForecastComparison) -> IntArray:
     """Origins so far from each other that their forecasts do not overlap, up to the last one."""
-    origins = len(trial.chosen.scores[trial.chosen.name].origins)
+    origins = len(comparison.chosen.scores[comparison.chosen.name].origins)
     first = max(0, origins - _PICTURE_SHOWN)
-    return np.arange(origins - 1, first - 1, -trial.asked.horizon, dtype=np.int64)[::-1]
+    return np.arange(origins - 1, first - 1, -comparison.request.horizon, dtype=np.int64)[::-1]
 
 
-def _curve(trial: Trial, places: IntArray, values: FloatArray) -> tuple[list[Any], FloatArray]:
+def _curve(
+    comparison: ForecastComparison, places: IntArray, values: FloatArray
+) -> tuple[list[Any], FloatArray]:
     """Places on the axis and values of forecasts, a row each, with a break after every long one."""
     if places.shape[1] > 1:
         places = np.pad(places, ((0, 0), (0, 1)), mode="edge")
         values = np.pad(values, ((0, 0), (0, 1)), constant_values=np.nan)
-    return _across(trial, places), values.ravel()
+    return _across(comparison, places), values.ravel()
 
 
-def _across(trial: Trial, places: IntArray) -> list[Any]:
+def _across(comparison: ForecastComparison, places: IntArray) -> list[Any]:
     """Times where they are known, else the numbers of the intervals."""
-    series = trial.asked.read.series
+    series = comparison.request.read.series
     if series.start is None:
         return list(places.ravel())
     seconds = series.start + places.ravel() * series.step_seconds
     return [datetime.fromtimestamp(at, UTC) for at in seconds]
 
 
-def _dress(axes: Any, trial: Trial) -> None:
+def _dress(axes: Any, comparison: ForecastComparison) -> None:
     ink, soft = LIGHT["ink"], LIGHT["soft"]
-    axes.set_title(_title(trial), loc="left", color=ink, fontsize=12, fontweight="bold", pad=24)
-    axes.text(0, 1.025, _subtitle(trial), transform=axes.transAxes, color=soft, fontsize=9)
+    axes.set_title(
+        _title(comparison), loc="left", color=ink, fontsize=12, fontweight="bold", pad=24
+    )
+    axes.text(0, 1.025, _subtitle(comparison), transform=axes.transAxes, color=soft, fontsize=9)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.yaxis.set_major_formatter(lambda value, _: digits(value))
-    if trial.asked.read.series.start is not None:
+    if comparison.request.read.series.start is not None:
         formatter: Any = ConciseDateFormatter  # has no types
         axes.xaxis.set_major_formatter(formatter(axes.xaxis.get_major_locator()))
     axes.grid(axis="y", color=LIGHT["grid"])
@@ -277,19 +285,25 @@ def _dress(axes: Any, trial: Trial) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0, -0.07), ncols=3)
 
 
-def _title(trial: Trial) -> str:
-    asked = trial.asked
-    step = duration(asked.read.series.step_seconds * asked.horizon)
-    return f"{asked.read.column} of {asked.file.name}, {step} ahead"
+def _title(comparison: ForecastComparison) -> str:
+    request = comparison.request
+    step = duration(request.read.series.step_seconds * request.horizon)
+    return f"{request.read.column} of {request.file.name}, {step} ahead"
 
 
-def _subtitle(trial: Trial) -> str:
-    score = trial.chosen.scores[trial.chosen.name]
+def _subtitle(comparison: ForecastComparison) -> str:
+    score = comparison.chosen.scores[comparison.chosen.name]
     accuracy = score.accuracy_wape
-    rivals = [rival for rival in (PERSISTENCE, SEASONAL) if rival != trial.chosen.name]
-    skills = [(rival, trial.skill(trial.chosen.name, rival)) for rival in rivals]
+    baselines = [
+        baseline for baseline in (PERSISTENCE, SEASONAL) if baseline != comparison.chosen.name
+    ]
+    skills = [
+        (baseline, comparison.skill(comparison.chosen.name, baseline)) for baseline in baselines
+    ]
     told = [f"1-WAPE {share(accuracy)}"] if accuracy is not None else []
     told += [
-        f"skill {share(skill)} against {rival}" for rival, skill in skills if skill is not None
+        f"skill {share(skill)} against {baseline}"
+        for baseline, skill in skills
+        if skill is not None
     ]
-    return f"last {trial.asked.test:,} intervals: {', '.join(told)}"
+    return f"last {comparison.request.test:,} intervals: {', '.join(told)}"

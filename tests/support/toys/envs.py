@@ -1,6 +1,6 @@
 """Echo: do as you are told. Late: be told now, be paid later. Target: come near. Pair: all at once.
 
-Episodes differ in length where a seed says so, and a world that is over forbids every choice: a
+Episodes differ in length where a seed says so, and a env that is over forbids every choice: a
 network that is asked about it anyway cannot answer.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.training.worlds import Actions, Observation, Step
+from bireme.training.vec_env import Actions, EnvStep, Observation
 
 CHOICES = 4
 """How many choices Echo, Late and Pair have."""
@@ -18,7 +18,7 @@ CHOICES = 4
 class Echo:
     """Each step shows a choice, and pays 1 for repeating it.
 
-    A world lasts ``steps`` steps and up to ``ragged - 1`` more, by its seed.
+    A env lasts ``steps`` steps and up to ``ragged - 1`` more, by its seed.
     """
 
     def __init__(self, count: int = 8, steps: int = 2, ragged: int = 1) -> None:
@@ -33,13 +33,13 @@ class Echo:
         self._at = 0
         return self._seen()
 
-    def step(self, actions: Actions) -> Step:
+    def step(self, actions: Actions) -> EnvStep:
         """Pay, and ask again."""
         ran = self._at < self._lengths
         rewards = self._paid(actions) * ran
         self._at += 1
         times = np.minimum(self._at, self._lengths).astype(float)
-        return Step(self._seen(), rewards, self._at >= self._lengths, times)
+        return EnvStep(self._seen(), rewards, self._at >= self._lengths, times)
 
     def _paid(self, actions: Actions) -> FloatArray:
         return np.asarray(actions == self._now(), dtype=float)
@@ -79,12 +79,12 @@ class Target:
         self._is_over = False
         return {"wanted": self._wanted}
 
-    def step(self, actions: Actions) -> Step:
+    def step(self, actions: Actions) -> EnvStep:
         """Pay."""
         rewards = -np.square(np.asarray(actions) - self._wanted).sum(axis=1) * (not self._is_over)
         self._is_over = True
         every = np.ones(self.count)
-        return Step({"wanted": self._wanted}, rewards, every.astype(bool), every)
+        return EnvStep({"wanted": self._wanted}, rewards, every.astype(bool), every)
 
 
 class Pair(Echo):

@@ -1,0 +1,211 @@
+"""Evaluation of LSP's GRU and of all forecasters: comparisons on one series, errors on many.
+
+:func:`compare_forecasters` is what ``bireme forecast`` does: every forecaster is fitted to what
+lies before the last part of a series and tested on that part, beside persistence and the season
+before; the best one forecasts on. :func:`evaluate_forecaster` measures a trained network on series
+that it has not learned, for its card.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bireme.core.resources import FloatArray
+from bireme.forecasting.forecasters import Forecaster, Model, make
+from bireme.forecasting.gru import Gru, GruModel
+from bireme.forecasting.lsp import Blend, Lsp
+from bireme.forecasting.naive import Persistence, SeasonalNaive
+from bireme.forecasting.selection import BackTest, Chosen, Intervals, back_test, choose
+from bireme.forecasting.series import Series
+from bireme.onnx.cards import Result
+from bireme.simulator import comparison
+from bireme.simulator.traces.series import ReadSeries
+
+PERSISTENCE: Final = "persistence"
+SEASONAL: Final = "seasonal-naive"
+TRAIN: Final = "train"
+"""Instead of a folder: train the network on the series itself."""
+SHIPPED: Final = "shipped"
+"""Instead of a folder: the network that comes with Bireme, for hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRequest:
+    """What is to be tried.
+
+    Attributes:
+        file: Where ``read`` was read from.
+        names: Of forecasters; the two simple ones are tried in any case.
+        horizon: How many intervals ahead.
+        test: How many of the last intervals no model is fitted to.
+        quantile: What models are chosen by.
+        alpha: Weight of the GRU in LSP; None: fitted.
+        gru: Folder of a network, :data:`TRAIN` or :data:`SHIPPED`.
+    """
+
+    file: Path
+    read: ReadSeries
+    names: tuple[str, ...]
+    horizon: int
+    test: int
+    quantile: float
+    alpha: float | None
+    gru: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastComparison:
+    """How all did.
+
+    Attributes:
+        chosen: The best, and the back-tests of all.
+        fit_seconds: How long fitting took before the back-test, by name.
+        about: What a network was trained on, and the like, by name.
+        ahead: Forecast, lower and upper bound of what comes after the series, shape (3, horizon).
+    """
+
+    request: ForecastRequest
+    chosen: Chosen
+    fit_seconds: Mapping[str, float]
+    about: Mapping[str, str]
+    ahead: FloatArray
+
+    def skill(self, name: str, baseline: str) -> float | None:
+        """Of ``name`` against ``baseline``; None where one of them was not tried."""
+        scores: Mapping[str, BackTest] = self.chosen.scores
+        return scores[name].skill(scores[baseline]) if baseline in scores else None
+
+
+class TimedForecaster:
+    """A forecaster whose first fit is timed and kept."""
+
+    def __init__(self, inner: Forecaster) -> None:
+        self.name = inner.name
+        self.seconds = 0.0
+        self.model: Model | None = None
+        self._inner = inner
+
+    def fit(self, series: Series) -> Model:
+        """As the forecaster itself."""
+        began = time.perf_counter()
+        model = self._inner.fit(series)
+        if self.model is None:
+            self.model, self.seconds = model, time.perf_counter() - began
+        return model
+
+
+def compare_forecasters(request: ForecastRequest) -> ForecastComparison:
+    """Try all that ``request`` names.
+
+    Raises:
+        ImportError: one of them takes what is not installed.
+        BiremeError: one has a wrong name, or the series is too short for the test.
+    """
+    names = dict.fromkeys([PERSISTENCE, SEASONAL, *request.names])
+    timed = [TimedForecaster(each) for each in make(names, request.horizon, **_parts(request))]
+    series = request.read.series
+    chosen = choose(series, timed, request.horizon, request.test, request.quantile)
+    points = chosen.model.at(series.values, np.array([len(series)]), request.horizon)[0]
+    about = {each.name: _description(each.model) for each in timed}
+    return ForecastComparison(
+        request=request,
+        chosen=chosen,
+        fit_seconds=_seconds(timed),
+        about={name: words for name, words in about.items() if words},
+        ahead=bounds(chosen.intervals, points, request.quantile),
+    )
+
+
+def bounds(intervals: Intervals, points: FloatArray, quantile: float) -> FloatArray:
+    """``points`` with what lies below and above them, shape (3, *points.shape)."""
+    return np.stack([points, *(intervals.quantile(points, q) for q in (1 - quantile, quantile))])
+
+
+def _parts(request: ForecastRequest) -> dict[str, Forecaster]:
+    """The forecasters that this comparison makes otherwise than by their names alone."""
+    if not {"gru", "lsp"} & set(request.names):
+        return {}
+    gru, arima = make(["gru", "arima"], request.horizon, gru=_gru(request))
+    return {"gru": gru, "arima": arima, "lsp": Lsp(gru, arima, request.alpha, request.horizon)}
+
+
+def _gru(request: ForecastRequest) -> Forecaster:
+    if request.gru not in (TRAIN, SHIPPED):
+        return Gru(Path(request.gru))
+    if request.gru == SHIPPED or find_spec("torch") is None:
+        return Gru()
+    from bireme.training.gru.networks import trained_for
+
+    return Gru(train=partial(trained_for, horizon=request.horizon, seed=0))
+
+
+def _seconds(timed: Sequence[TimedForecaster]) -> dict[str, float]:
+    """Of fitting, by name; a blend that found its parts fitted takes as long as they did."""
+    seconds = {each.name: each.seconds for each in timed}
+    if "lsp" in seconds:
+        seconds["lsp"] += seconds.get("gru", 0.0) + seconds.get("arima", 0.0)
+    return seconds
+
+
+def _description(model: Model | None) -> str:
+    """What a network was trained on, or what a blend is made of; empty for others."""
+    if isinstance(model, Blend):
+        return f"{model.alpha:g} * gru + {1 - model.alpha:g} * arima"
+    return f"trained on {model.network.card.data}" if isinstance(model, GruModel) else ""
+
+
+# --- the error of one forecaster on series that it has not learned ------------------------------
+
+_DAY: Final = 24
+BASELINES: Final = (Persistence, SeasonalNaive)
+_LEAST_MEAN: Final = 1e-9
+"""For series that are all but without demand."""
+
+
+def evaluate_forecaster(
+    forecaster: Forecaster,
+    every: Sequence[Series],
+    steps: int,
+    days: int,
+    setting: str,
+    command: str,
+) -> Result:
+    """Return the mean error over the last ``days`` of hourly series, over the best baseline's.
+
+    The absolute error counts over the whole horizon, from one origin a day, each series relative to
+    its own mean so that large pools do not outweigh small ones.
+
+    The interval is that of series drawn anew; where there is one, that of its days.
+    """
+    own = _errors(forecaster, every, steps, days)
+    baselines = {baseline.name: _errors(baseline(), every, steps, days) for baseline in BASELINES}
+    best = min(baselines, key=lambda name: float(baselines[name].mean()))
+    (found,) = comparison.ratios(own, baselines[best], comparison.draws(len(own)))
+    if found is None or found.low is None or found.high is None:
+        raise RuntimeError(f"{setting}: {best} is never wrong, or there is nothing to draw from")
+    return Result(
+        setting=setting,
+        metric=f"mean error of {steps} hours, as a ratio",
+        value=round(found.mean, 4),
+        interval=(round(found.low, 4), round(found.high, 4)),
+        rival=best,
+        rival_value=1.0,
+        command=command,
+    )
+
+
+def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: int) -> FloatArray:
+    """Errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
+    found = []
+    for series in every:
+        test = back_test(forecaster, series, len(series) - days * _DAY, every=_DAY, steps=steps)
+        wrong = np.abs(test.forecasts - test.actuals).mean(axis=1)
+        found.append(wrong / max(series.values.mean(), _LEAST_MEAN))
+    by_unit: FloatArray = found[0] if len(every) == 1 else np.array(found).mean(axis=1)
+    return by_unit[:, None]

@@ -1,0 +1,158 @@
+"""The cases of the learned index: days of traces on small clusters, under all rails, simulated.
+
+Philly's weeks are kept apart: the index learns from the first six, the seventh says when to stop,
+the others evaluate it. A case is one day of every n-th job, on a cluster that it loads to a given
+degree (:mod:`bireme.simulator.loads`). A virtual cluster stands for its users, as a namespace does
+in a real cluster, and what ran before the case has expert_actions the history of run times.
+
+Stopping is free, as in most published comparisons, or charged for: half a minute to restart, and
+the work since the last checkpoint, one every half hour.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bireme import registry
+from bireme.core.errors import SettingError
+from bireme.core.estimates import RuntimeHistory
+from bireme.core.policy import Orderer, Policy
+from bireme.core.settings import SchedulingSettings
+from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
+from bireme.simulator.metrics import SimulationMetrics, measure
+from bireme.simulator.physics import Physics
+from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme.simulator.traces.sources import read_trace
+from bireme.simulator.workload import Trace, template_of, with_true_estimates
+
+FILES: Final[Mapping[str, str]] = {
+    "philly": "philly/philly_2017-09-04_2017-11-14.csv.gz",
+    "muri": "muri/trace2.csv.gz",
+}
+CASE_LOADS: Final = (0.7, 0.9, 1.1)
+CHARGED: Final = Physics(restart_seconds=30.0, checkpoint_interval_seconds=1800.0)
+TRAINING_DAYS: Final = (3, 42)
+VALIDATION_DAYS: Final = (42, 49)
+TEST_DAYS: Final = (49, 71)
+TEST_EVERY: Final = 6
+"""Every sixth job makes clusters of two to four nodes; training takes every tenth, for speed."""
+_MURI_DAYS: Final = 24.8
+_MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
+_FEWEST_JOBS: Final = 360
+_REMEMBERED: Final = 3000
+"""More runs than these before a case are not worth the time to learn them."""
+_CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexCase:
+    """A window of a trace at a load, the history of run times before it, and the cost of a stop."""
+
+    window: Window
+    load: float
+    history: RuntimeHistory
+    physics: Physics
+
+    @property
+    def mean_run_seconds(self) -> float:
+        """Return the mean completion time of jobs that never wait."""
+        return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
+
+    def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
+        """Return the metrics of ``orderer``, with the default placement and all rails."""
+        policy = replace(_rules(), orderer=orderer)
+        trace = self.window.at(self.load)
+        outcome = simulate(
+            with_true_estimates(trace) if knows_run_times else trace,
+            self.window.nodes(self.load),
+            policy,
+            physics=self.physics,
+            estimator=copy.deepcopy(self.history),
+            config=_CONFIG,
+        )
+        return measure(outcome)
+
+
+@cache
+def _rules() -> Policy:
+    return registry.make_policy(SchedulingSettings())
+
+
+def philly_days(
+    data: Path, days: tuple[int, int], fewest: float, most: float = np.inf
+) -> list[float]:
+    """Return those of ``days`` on which Philly had from ``fewest`` to ``most`` jobs."""
+    jobs = _trace(data, "philly").jobs
+    counts = np.bincount([int(job.submitted // DAY) for job in jobs], minlength=days[1])
+    return [float(day) for day in range(*days) if fewest <= counts[day] <= most]
+
+
+def case(
+    data: Path, trace: str, begin_days: float, take: slice, load: float, physics: Physics
+) -> IndexCase:
+    """Return the case of ``trace`` from ``begin_days`` on; ``take`` says which jobs stay."""
+    days = 1.0 if trace == "philly" else _MURI_DAYS
+    window = stretch(_trace(data, trace), 0, begin_days, days, take)
+    return IndexCase(window, load, _history(data, trace, begin_days, take.step), physics)
+
+
+def test_case(data: Path, setting: str, seed: int) -> IndexCase:
+    """Return the test case of ``setting`` that ``seed`` stands for.
+
+    Raises:
+        SettingError: ``data`` has no such trace.
+    """
+    trace, load, *charged = setting.split("-")
+    physics = CHARGED if charged else Physics()
+    if trace == "poisson":
+        return _generated(seed, float(load), physics)
+    begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
+    turn, which = divmod(seed, len(begins))
+    take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
+    return case(data, trace, begins[which], take, float(load), physics)
+
+
+@cache
+def _philly_test_days(data: Path) -> list[float]:
+    """Test days with enough jobs, and more than one node at every load."""
+    windows = {
+        day: stretch(_trace(data, "philly"), 0, day, 1.0, slice(0, None, TEST_EVERY))
+        for day in philly_days(data, TEST_DAYS, _FEWEST_JOBS)
+    }
+    return [day for day, window in windows.items() if len(window.nodes(max(CASE_LOADS))) > 1]
+
+
+def _generated(seed: int, load: float, physics: Physics) -> IndexCase:
+    trace = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
+    return IndexCase(made(seed, trace), load, RuntimeHistory(), physics)
+
+
+@cache
+def _trace(data: Path, name: str) -> Trace:
+    path = data / FILES[name]
+    if not path.is_file():
+        raise SettingError(
+            f"there is no {FILES[name]} in {str(data)!r}; name the folder that has the traces"
+        )
+    trace = read_trace(f"{name}:{path}", gpus_per_node=GPUS_PER_NODE)
+    jobs = (replace(job, user=job.user or job.queue) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
+@cache
+def _history(data: Path, trace: str, begin_days: float, every: int) -> RuntimeHistory:
+    """What jobs that ended before then have expert_actions, as many as a thinned cluster runs."""
+    ended = sorted(
+        (job.submitted + job.duration_seconds, job.user, template_of(job), job.duration_seconds)
+        for job in _trace(data, trace).jobs
+        if job.submitted + job.duration_seconds <= begin_days * DAY
+    )[::every]
+    history = RuntimeHistory()
+    for _, user, template, seconds in ended[-_REMEMBERED:]:
+        history.observe(user, template, seconds)
+    return history
