@@ -1,6 +1,6 @@
 """Advantage actor-critic with n-step returns (Mnih et al., ICML 2016, synchronous: A2C).
 
-Every ``n_steps`` steps of all envs the policy takes one step of RMSProp along
+Every ``n_steps`` steps of all environments the policy takes one step of RMSProp along
 
     E[log pi(a|s) A] + ent_coef E[H(pi)] - vf_coef E[(R - V(s))^2],   A = R - V(s),
 
@@ -21,7 +21,8 @@ class A2CConfig(ActorCriticConfig):
     """The settings of Mnih et al. and stable-baselines3.
 
     Attributes:
-        rms_prop_alpha, rms_prop_eps: How slowly RMSProp forgets, and what it adds below.
+        rms_prop_alpha: How slowly RMSProp forgets, 0 to 1.
+        rms_prop_eps: What RMSProp adds below.
     """
 
     n_steps: int | None = 5
@@ -35,6 +36,28 @@ class A2CConfig(ActorCriticConfig):
 class A2C(OnPolicy[A2CConfig]):
     """One gradient step per rollout."""
 
+    def update(self) -> tuple[int, dict[str, float]]:
+        """Play ``n_steps`` steps and take one step along the gradient."""
+        config = self.config
+        # 1. Play the policy as it is.
+        rollout = self.collect()
+        # 2. Estimate how much better each action was than expected.
+        advantages, returns = self.advantages_and_returns(rollout)
+        # 3. Ask the policy again, this time with gradients.
+        distribution, values = self.evaluate_actions(rollout.observations)
+        # 4. Policy gradient with an entropy bonus, and the critic's regression.
+        policy_loss = -(distribution.log_prob(rollout.actions) * advantages).mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss - config.ent_coef * entropy
+        metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
+        if values is not None:
+            value_loss = (returns - values).square().mean()
+            loss = loss + config.vf_coef * value_loss
+            metrics["value_loss"] = value_loss.item()
+        # 5. One step of the optimiser.
+        self.descend(loss)
+        return len(rollout), metrics
+
     def _optimizer(self, policy: nn.Module) -> torch.optim.Optimizer:
         config = self.config
         return torch.optim.RMSprop(
@@ -43,19 +66,3 @@ class A2C(OnPolicy[A2CConfig]):
             alpha=config.rms_prop_alpha,
             eps=config.rms_prop_eps,
         )
-
-    def update(self) -> tuple[int, dict[str, float]]:
-        """Play ``n_steps`` steps and take one step along the gradient."""
-        rollout = self.collect()
-        advantages, returns = self.judge(rollout)
-        found, values = self._both(rollout.observations)
-        policy_loss = -(found.log_prob(rollout.actions) * advantages).mean()
-        entropy = found.entropy().mean()
-        loss = policy_loss - self.config.ent_coef * entropy
-        metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
-        if values is not None:
-            value_loss = (returns - values).square().mean()
-            loss = loss + self.config.vf_coef * value_loss
-            metrics["value_loss"] = value_loss.item()
-        self._descend(loss)
-        return len(rollout), metrics

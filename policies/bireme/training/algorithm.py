@@ -1,6 +1,6 @@
-"""What all algorithms share: play, learn from it, tell about it, and do so again.
+"""What all algorithms share: play, learn from it, report, and do so again.
 
-The words are those of stable-baselines3: an algorithm is made from a policy, a env and a
+The words are those of stable-baselines3: an algorithm is made from a policy, an environment and a
 configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see
 :mod:`bireme.training.storage` for files) interrupt and resume it, so that a resumed run is bit by
 bit the one that was not interrupted. Every update reads ``config`` anew: a callback may replace it,
@@ -35,7 +35,7 @@ from bireme.training.vec_env import VecEnv
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where learning stands after an update; ``steps`` are decisions of this process."""
+    """State of learning after an update; ``steps`` are decisions of this process."""
 
     update: int
     steps: int
@@ -44,16 +44,16 @@ class TrainingProgress:
 
 
 Callback: TypeAlias = Callable[[TrainingProgress], bool]
-"""Told of every update; False ends the learning."""
+"""Called after every update; False ends the learning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What every algorithm can be told.
+    """The settings of every algorithm.
 
     Attributes:
-        n_steps: Steps of every env between updates; None: whole episodes.
-        replicas: How many envs, next to each other, share each seed.
+        n_steps: Steps of every environment between updates; None: whole episodes.
+        replicas: How many environments, next to each other, share each seed.
         longest_episode: After how many steps an episode that does not end is an error.
         max_grad_norm: Longer gradients are shortened to this.
     """
@@ -67,12 +67,12 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorCriticConfig(Config):
-    """What algorithms that judge actions by what came of them can be told.
+    """The settings of algorithms that learn from advantages.
 
     Attributes:
-        baseline: ``critic``: the policy's values tell what was to be expected. ``replicas``: the
-            other envs of equal seed do; needs whole episodes, and no critic.
-        gamma: The discount, per step or per unit of the env's clock as ``gamma_per`` says.
+        baseline: What was to be expected. ``critic``: the policy's values. ``replicas``: the mean of
+            the environments of equal seed, which needs whole episodes and no critic.
+        gamma: The discount, per step or per unit of the environment's clock as ``gamma_per`` says.
         reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
         normalize_advantage: To mean 0 and deviation 1 over the rollout.
     """
@@ -100,7 +100,7 @@ class ActorCriticConfig(Config):
 
     @property
     def has_critic(self) -> bool:
-        """Whether the policy's values are asked for."""
+        """Whether the baseline is the policy's values."""
         return self.baseline == "critic"
 
 
@@ -109,11 +109,11 @@ AC = TypeVar("AC", bound=ActorCriticConfig)
 
 
 class Algorithm(ABC, Generic[C]):
-    """One policy that learns in one env.
+    """One policy that learns in one environment.
 
     Args:
         seed: Of the arrivals and of chance in sampling and shuffling; the first weights of the
-            policy are the maker's affair. Of several processes each takes its own
+            policy are its maker's choice. Of several processes each takes its own
             (:func:`bireme.training.distributed.process_seed`).
     """
 
@@ -127,7 +127,7 @@ class Algorithm(ABC, Generic[C]):
 
     @abstractmethod
     def update(self) -> tuple[int, dict[str, float]]:
-        """Play, learn from it; how many decisions were taken, and what was measured."""
+        """Play and learn from it; return the number of decisions and what was measured."""
 
     def _optimizer(self, policy: nn.Module) -> torch.optim.Optimizer:
         rate = self.config.learning_rate
@@ -150,12 +150,12 @@ class Algorithm(ABC, Generic[C]):
             if self.episodes.last_return is not None:
                 metrics["return"] = self.episodes.last_return
             if callback is not None:
-                told = TrainingProgress(self.updates, self.steps, self.seconds, metrics)
-                goes_on = bool(least(float(callback(told))))
+                progress = TrainingProgress(self.updates, self.steps, self.seconds, metrics)
+                goes_on = bool(least(float(callback(progress))))
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """All it takes to go on from here: tensors, and what JSON can hold."""
+        """Return all it takes to go on from here: tensors, and what JSON can hold."""
         return {
             "policy": dict(self.policy.state_dict()),
             "optimizer": {str(k): v for k, v in self.optimizer.state_dict()["state"].items()},
@@ -179,16 +179,16 @@ class Algorithm(ABC, Generic[C]):
         self.updates, self.steps = counters["updates"], counters["steps"]
         self.seconds = counters["seconds"]
         if rank():
-            self._part_ways()
+            self._reseed()
 
-    def _part_ways(self) -> None:
-        """Chances of this process's own, after it loaded those of the first."""
+    def _reseed(self) -> None:
+        """Draw differently from the first process, whose state was loaded."""
         common = int(torch.randint(2**31, (1,), generator=self.generator))
         self.generator.manual_seed(process_seed(common))
         self.episodes = Episodes(self.episodes.env, process_seed(common), self.episodes.replicas)
 
-    def _descend(self, loss: Tensor) -> None:
-        """One step of the optimiser, with the gradients of all processes.
+    def descend(self, loss: Tensor) -> None:
+        """Take one step of the optimiser, with the gradients of all processes.
 
         Raises:
             FloatingPointError: the gradient is not finite; the weights are as they were.
@@ -207,10 +207,10 @@ class Algorithm(ABC, Generic[C]):
 
 
 class OnPolicy(Algorithm[AC]):
-    """Learns from rollouts of the policy as it is."""
+    """An algorithm that learns from rollouts of the policy as it is."""
 
     def collect(self) -> Rollout:
-        """The next rollout."""
+        """Play the next rollout."""
         config = self.config
         return collect(
             self.policy,
@@ -221,18 +221,18 @@ class OnPolicy(Algorithm[AC]):
             longest=config.longest_episode,
         )
 
-    def judge(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Advantages and returns of a rollout, shape (n,) each."""
+    def advantages_and_returns(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return advantages and returns of a rollout, shape (n,) each."""
         raw = self._advantages(rollout)
         advantages = rollout.flat(raw)
         if self.config.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return advantages, rollout.flat(raw + rollout.values)
 
-    def _both(self, observations: Tensors) -> tuple[ActionDistribution, Tensor | None]:
-        """Distribution and values, None where there is no critic."""
+    def evaluate_actions(self, observations: Tensors) -> tuple[ActionDistribution, Tensor | None]:
+        """Return distribution and values with gradients; no values where there is no critic."""
         if self.config.has_critic:
-            return self.policy.both(observations)
+            return self.policy.distribution_and_values(observations)
         return self.policy.distribution(observations), None
 
     def _advantages(self, rollout: Rollout) -> FloatArray:

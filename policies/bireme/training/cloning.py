@@ -132,7 +132,7 @@ class Cloning(Algorithm[CloningConfig]):
             raise RuntimeError("there is nothing to learn from before the first round")
         found = self.policy.distribution({name: part[rows] for name, part in self._seen.items()})
         loss = imitation_loss(found, taken(self._labels, rows)).mean()
-        self._descend(loss - self.config.ent_coef * found.entropy().mean())
+        self.descend(loss - self.config.ent_coef * found.entropy().mean())
         return float(loss.detach())
 
 

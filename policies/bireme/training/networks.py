@@ -41,8 +41,8 @@ class ActorCritic(nn.Module, ABC):
             'baseline="replicas", which needs none'
         )
 
-    def both(self, observation: Tensors) -> tuple[ActionDistribution, Tensor]:
-        """Distribution and values; to be overridden where they share layers."""
+    def distribution_and_values(self, observation: Tensors) -> tuple[ActionDistribution, Tensor]:
+        """Return both; to be overridden where they share layers."""
         return self.distribution(observation), self.values(observation)
 
 

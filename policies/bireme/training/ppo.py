@@ -1,7 +1,6 @@
-"""Proximal policy optimisation (Schulman et al., 2017), with clipping or with a KL penalty.
+"""Proximal policy optimisation (Schulman et al., 2017), by clipping or by a KL penalty; MAPPO.
 
-Each rollout is used for several passes in minibatches. With r = pi(a|s) / pi_old(a|s), what is
-maximised is
+Each rollout is used for several passes in minibatches. With r = pi(a|s) / pi_old(a|s), maximised is
 
     clip:  E[min(r A, clip(r, 1 - eps, 1 + eps) A)]                    (equation 7)
     kl:    E[r A - beta KL(pi_old, pi)]                                (equation 8)
@@ -62,7 +61,7 @@ class PPOConfig(ActorCriticConfig):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of a rollout with what came of them; the first dimension of everything is n."""
+    """Rows of a rollout with their advantages; the first dimension of everything is n."""
 
     observations: Tensors
     actions: Action
@@ -72,7 +71,7 @@ class Batch:
     returns: Tensor
 
     def take(self, rows: Tensor) -> "Batch":
-        """Some of the rows."""
+        """Return some of the rows."""
         return Batch(
             {name: part[rows] for name, part in self.observations.items()},
             taken(self.actions, rows),
@@ -91,81 +90,70 @@ class PPO(OnPolicy[PPOConfig]):
         self.kl_coef = config.kl_coef
 
     def update(self) -> tuple[int, dict[str, float]]:
-        """Play, then improve the policy on what was played."""
+        """Play a rollout, then improve the policy on it."""
+        config = self.config
+        # 1. Play the policy as it is.
         rollout = self.collect()
-        batch = self._batch(rollout)
-        old = copy.deepcopy(self.policy) if self.config.objective == "kl" else None
-        seen: list[dict[str, float]] = []
-        for _ in range(self.config.n_epochs):
-            told = [
-                self._improve(batch.take(rows), old) for rows in self._minibatches(len(rollout))
+        # 2. Estimate how much better each action was than expected.
+        advantages, returns = self.advantages_and_returns(rollout)
+        batch = _batch_of(rollout, advantages, returns)
+        # 3. Keep the policy that played: the KL penalty is the distance from it.
+        old = copy.deepcopy(self.policy) if config.objective == "kl" else None
+        # 4. Pass over the rollout several times, one gradient step per minibatch.
+        measured: list[dict[str, float]] = []
+        for _ in range(config.n_epochs):
+            of_pass = [
+                self._step(batch.take(rows), old) for rows in self._minibatches(len(batch.returns))
             ]
-            seen += told
-            kl = average(sum(one["kl"] for one in told) / len(told))
-            if old is None and self.config.target_kl and kl > _TOLERANCE * self.config.target_kl:
+            measured += of_pass
+            # 5. Stop early where the policy has moved too far from the one that played.
+            kl = average(sum(one["kl"] for one in of_pass) / len(of_pass))
+            if old is None and config.target_kl and kl > _TOLERANCE * config.target_kl:
                 break
-        metrics = {name: sum(one[name] for one in seen) / len(seen) for name in seen[0]}
+        metrics = {name: sum(one[name] for one in measured) / len(measured) for name in measured[0]}
+        # 6. Adapt the weight of the KL penalty to how far the policy has moved.
         if old is not None:
             metrics["kl"] = self._divergence(old, batch)
             self.adapt(metrics["kl"])
             metrics["kl_coef"] = self.kl_coef
         return len(rollout), metrics
 
-    def adapt(self, kl: float) -> None:
-        """Change beta after an update that moved the policy by ``kl`` (section 4)."""
-        target = self.config.target_kl or 0.0
-        least_coef, most_coef = _KL_COEFS
-        if kl < target / _TOLERANCE:
-            self.kl_coef = max(self.kl_coef / 2, least_coef)
-        elif kl > target * _TOLERANCE:
-            self.kl_coef = min(self.kl_coef * 2, most_coef)
-
-    def state_dict(self) -> dict[str, Any]:
-        """With the present beta."""
-        return super().state_dict() | {"kl_coef": self.kl_coef}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """With the present beta."""
-        super().load_state_dict(state)
-        self.kl_coef = state["kl_coef"]
-
-    def _batch(self, rollout: Rollout) -> Batch:
-        advantages, returns = self.judge(rollout)
-        values = rollout.flat(rollout.values)
-        seen, actions, log_probs = rollout.observations, rollout.actions, rollout.log_probs
-        return Batch(seen, actions, log_probs, values, advantages, returns)
-
     def _minibatches(self, size: int) -> Iterator[Tensor]:
-        """Rows of equal parts of a rollout, drawn anew; as many in every process."""
+        """Yield the rows of equal parts of a rollout, drawn anew; as many in every process."""
         parts = int(least(min(self.config.n_minibatches, size)))
         yield from torch.randperm(size, generator=self.generator).tensor_split(parts)
 
-    def _improve(self, batch: Batch, old: ActorCritic | None) -> dict[str, float]:
-        """One step of the optimiser."""
-        found, values = self._both(batch.observations)
-        log_ratio = found.log_probs(batch.actions) - batch.log_probs
-        policy_loss = self._policy_loss(log_ratio, found.works(), batch.advantages)
-        entropy = found.entropy().mean()
-        loss = policy_loss - self.config.ent_coef * entropy
-        told = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
+    def _step(self, batch: Batch, old: ActorCritic | None) -> dict[str, float]:
+        """Take one step of the optimiser on a minibatch."""
+        config = self.config
+        distribution, values = self.evaluate_actions(batch.observations)
+        # log r, by agent; an agent without work has r = 1
+        log_ratio = distribution.log_probs(batch.actions) - batch.log_probs
+        policy_loss = self._policy_loss(log_ratio, distribution.works(), batch.advantages)
+        entropy = distribution.entropy().mean()
+        loss = policy_loss - config.ent_coef * entropy
+        metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
         if old is not None:
             with torch.no_grad():
                 before = old.distribution(batch.observations)
-            loss = loss + self.kl_coef * before.kl(found).mean()
+            loss = loss + self.kl_coef * before.kl(distribution).mean()  # equation 8
         if values is not None:
             value_loss = self._value_loss(values, batch)
-            loss = loss + self.config.vf_coef * value_loss
-            told["value_loss"] = value_loss.item()
-        self._descend(loss)
-        return told | _moved(log_ratio.detach().sum(1), self.config.clip_range)
+            loss = loss + config.vf_coef * value_loss  # equation 9
+            metrics["value_loss"] = value_loss.item()
+        self.descend(loss)
+        return metrics | _moved(log_ratio.detach().sum(1), config.clip_range)
 
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
-        """Log-ratios and who works have shape (n, agents); agents count as one, by the product."""
-        del works  # whoever is idle has ratio 1
+        """Return minus the objective; ``log_ratio`` and ``works`` have shape (n, agents).
+
+        Agents count as one, by the product of their ratios.
+        """
+        del works
         return -self._surrogate(log_ratio.sum(1), advantages).mean()
 
     def _surrogate(self, log_ratio: Tensor, advantages: Tensor) -> Tensor:
-        """What is maximised, for each action; equations 6 and 7."""
+        """Return what is maximised, for each action; equations 6 and 7."""
         ratio = log_ratio.exp()
         if self.config.objective == "kl":
             return ratio * advantages
@@ -179,17 +167,60 @@ class PPO(OnPolicy[PPOConfig]):
 
     @torch.no_grad()
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
-        """The mean KL from ``old`` to the policy over a rollout, in all processes."""
+        """Return the mean KL from ``old`` to the policy over a rollout, in all processes."""
         total = 0.0
         for rows in torch.arange(len(batch.returns)).tensor_split(self.config.n_minibatches):
-            seen = batch.take(rows).observations
             if len(rows):
-                total += float(old.distribution(seen).kl(self.policy.distribution(seen)).sum())
+                part = batch.take(rows).observations
+                total += float(old.distribution(part).kl(self.policy.distribution(part)).sum())
         return average(total / len(batch.returns))
+
+    def adapt(self, kl: float) -> None:
+        """Change beta after an update that moved the policy by ``kl`` (section 4)."""
+        target = self.config.target_kl or 0.0
+        least_coef, most_coef = _KL_COEFS
+        if kl < target / _TOLERANCE:
+            self.kl_coef = max(self.kl_coef / 2, least_coef)
+        elif kl > target * _TOLERANCE:
+            self.kl_coef = min(self.kl_coef * 2, most_coef)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state with the present beta."""
+        return super().state_dict() | {"kl_coef": self.kl_coef}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the saved beta."""
+        super().load_state_dict(state)
+        self.kl_coef = state["kl_coef"]
+
+
+class MAPPO(PPO):
+    """PPO with one objective per agent (Yu et al., NeurIPS 2022 datasets track).
+
+    The policy answers with a :class:`~bireme.training.distributions.JointDistribution`; its values
+    see the whole observation and are shared by all agents (centralised training, each agent acting
+    on what it looks at). Every agent has a clipped objective with its own ratio; maximised is
+
+        sum over agents i of E[min(r_i A, clip(r_i, 1 - eps, 1 + eps) A) | agent i had work]
+
+    PPO clips the product of the ratios instead, as if one agent chose all: then an agent that has
+    moved far keeps the others from learning. The critic values states, as in Yu et al.; the paper
+    on DAS writes one of states and actions, which a baseline must not depend on.
+    """
+
+    def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
+        gained = self._surrogate(log_ratio, advantages.unsqueeze(1)) * works
+        return -(gained.sum(0) / works.sum(0).clamp(min=1)).sum()
+
+
+def _batch_of(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
+    values = rollout.flat(rollout.values)
+    actions, log_probs = rollout.actions, rollout.log_probs
+    return Batch(rollout.observations, actions, log_probs, values, advantages, returns)
 
 
 def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
-    """How far a policy has moved, by the actions taken: an unbiased estimate of the KL.
+    """Return how far a policy has moved, by the actions taken: an unbiased estimate of the KL.
 
     E[(r - 1) - log r] (Schulman, Approximating KL Divergence, 2020; his k3), never negative.
     """
@@ -198,29 +229,3 @@ def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
         "kl": float((ratio - 1 - log_ratio).mean()),
         "clip_fraction": float(((ratio - 1).abs() > clip_range).float().mean()),
     }
-
-
-# MAPPO: several agents that act together, judged by one critic (Yu et al., NeurIPS 2022).
-#
-# The policy answers with a :class:`~bireme.training.distributions.JointDistribution`; its values
-# see the whole observation and are shared by all agents (centralised training, each agent acting on
-# what it looks at). Every agent has a clipped objective of its own, with its own ratio, and the sum
-# is maximised:
-#
-#     sum over agents i of E[min(r_i A, clip(r_i, 1 - eps, 1 + eps) A) | agent i had work]
-#
-# The critic values states, as in Yu et al.; the paper on DAS writes one of states and actions,
-# which
-# a baseline must not depend on.
-#
-# PPO itself clips the product of the ratios instead, as if one agent chose all: then an agent that
-# has moved far keeps the others from learning. Steps in which an agent had nothing to decide are
-# left out of its expectation.
-
-
-class MAPPO(PPO):
-    """PPO with one objective per agent."""
-
-    def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
-        gained = self._surrogate(log_ratio, advantages.unsqueeze(1)) * works
-        return -(gained.sum(0) / works.sum(0).clamp(min=1)).sum()

@@ -289,7 +289,9 @@ def _play_step(
     rows, was_over = episodes.rows, episodes.is_over.copy()
     # Copies, because a env may go on writing into the arrays it showed.
     seen = {name: part.clone() for name, part in tensors(episodes.seen()).items()}
-    found, values = policy.both(seen) if has_critic else (policy.distribution(seen), None)
+    found, values = (
+        policy.distribution_and_values(seen) if has_critic else (policy.distribution(seen), None)
+    )
     actions = found.sample(generator)
     step = episodes.step(arrays(actions))
     cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over

@@ -122,7 +122,7 @@ def test_an_agent_that_never_worked_costs_nothing() -> None:
 def test_advantages_are_normalised_over_the_rollout_and_returns_are_not() -> None:
     algorithm = PPO(Echoing(hidden=4), Echo(ragged=3), PPOConfig(gae_lambda=1.0, gamma=1.0))
     rollout = algorithm.collect()
-    advantages, returns = algorithm.judge(rollout)
+    advantages, returns = algorithm.advantages_and_returns(rollout)
     assert advantages.mean().item() == pytest.approx(0, abs=1e-6)
     assert advantages.std().item() == pytest.approx(1, abs=1e-4)
     to_go = np.cumsum(rollout.rewards[::-1], axis=0)[::-1]
@@ -133,7 +133,7 @@ def test_rewards_are_scaled_before_they_are_judged() -> None:
     settings = {"gae_lambda": 1.0, "gamma": 1.0}
     plain, scaled = ppo(**settings), ppo(**settings, reward_scale=0.1)
     rollout = plain.collect()
-    torch.testing.assert_close(scaled.judge(rollout)[1], 0.1 * plain.judge(rollout)[1])
+    torch.testing.assert_close(scaled.advantages_and_returns(rollout)[1], 0.1 * plain.advantages_and_returns(rollout)[1])
 
 
 def test_discount_may_be_by_the_clock() -> None:
@@ -142,7 +142,7 @@ def test_discount_may_be_by_the_clock() -> None:
     rollout = algorithm.collect()
     rollout.times[:, 0], rollout.rewards[:, 0] = [0, 3, 4], [0, 1]
     rollout.values[:], rollout.next_values[:] = 0, 0
-    assert algorithm.judge(rollout)[1].tolist() == [0.125, 1.0]
+    assert algorithm.advantages_and_returns(rollout)[1].tolist() == [0.125, 1.0]
 
 
 @pytest.mark.parametrize(
