@@ -70,8 +70,8 @@ class ActorCriticConfig(Config):
     """The settings of algorithms that learn from advantages.
 
     Attributes:
-        baseline: What was to be expected: by ``critic`` the policy's values, by ``replicas`` the mean
-            of the environments of equal seed, which needs whole episodes and no critic.
+        baseline: What was to be expected: by ``critic`` the policy's values, by ``replicas`` the
+            mean of the environments of equal seed, which needs whole episodes and no critic.
         gamma: The discount, per step or per unit of the environment's clock as ``gamma_per`` says.
         reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
         normalize_advantage: To mean 0 and deviation 1 over the rollout.
