@@ -1,8 +1,8 @@
-"""Which policy decides: that of the active SchedulingPolicy, or that of the settings.
+"""Which policy decides: that of the SchedulingPolicy that counts, or that of the settings.
 
-Another policy is loaded beside the loop and takes over between two cycles. One that cannot be
-loaded takes over nothing: the policy before goes on deciding, and no gang waits. Policies of stage
-Shadow are loaded likewise, decide on what the active policy saw, and are only compared with it.
+Another policy is loaded beside the loop and takes over between two cycles. What cannot be loaded
+takes over nothing: what decided before goes on, and nobody waits. Policies of stage Shadow are
+loaded likewise and never decide.
 """
 
 import asyncio
@@ -26,46 +26,45 @@ from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
 
+# How a policy has done since it was loaded, in a few numbers.
+
 GOOD_CYCLES: Final = 20
 """A policy that was overruled counts as degraded until so many of its cycles went well."""
-_WINDOW: Final = 200
-"""Comparisons that agreement and regret are the mean of."""
-_REST: Final = 9.0
-"""After t seconds of thought shadows rest ``_REST * t``: a tenth of a core is theirs."""
-_log = structlog.get_logger(__name__)
+LATELY: Final = 200
+"""Comparisons that agreement and regret speak of."""
 
 
 @dataclass(slots=True)
 class ShadowStats:
-    """How close a shadow is to the policy that decides.
+    """How near a shadow is to the policy that decides.
 
     Attributes:
         cycles: Compared, since it was loaded.
     """
 
     cycles: int = 0
-    _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _lately: deque[Difference] = field(default_factory=lambda: deque(maxlen=LATELY))
+    _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
 
     def add(self, found: Difference) -> None:
-        """Count a cycle in which either of them started a gang."""
+        """One more cycle in which either of them started a gang."""
         self.cycles += 1
-        self._latest.append(found)
+        self._lately.append(found)
 
     def add_sizes(self, found: Difference) -> None:
-        """Count a cycle in which both gave elastic gangs a size; ignore any other."""
+        """One more cycle; it counts where both gave elastic gangs a size."""
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
 
     @property
     def agreement(self) -> float:
         """The share of starts in common, from 0 to 1; the mean over the latest cycles."""
-        return fmean(each.agreement for each in self._latest)
+        return fmean(each.agreement for each in self._lately)
 
     @property
     def regret_seconds(self) -> float:
         """The mean likewise; positive where the shadow would have done better."""
-        return fmean(each.regret_seconds for each in self._latest)
+        return fmean(each.regret_seconds for each in self._lately)
 
     @property
     def size_agreement(self) -> float | None:
@@ -75,7 +74,7 @@ class ShadowStats:
 
 @dataclass(slots=True)
 class PolicyStats:
-    """How a policy has done since it was loaded.
+    """A policy's cycles.
 
     Attributes:
         decisions: Cycles in which it started, stopped or resized a gang, or would have.
@@ -88,10 +87,10 @@ class PolicyStats:
     fallbacks: int = 0
     why: str = ""
     good_cycles: int = 0
-    shadow: ShadowStats = field(default_factory=ShadowStats)
+    likeness: ShadowStats = field(default_factory=ShadowStats)
 
     def add(self, decision: Decision) -> None:
-        """Count a cycle."""
+        """One more cycle."""
         if decision.admitted or decision.preempted or decision.resized:
             self.decisions += 1
         if decision.fallback:
@@ -106,63 +105,60 @@ class PolicyStats:
         return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES
 
 
+_log = structlog.get_logger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy ready to decide, and where it comes from.
+    """A policy ready to decide, and whose it is.
 
     Attributes:
         uid: Of the SchedulingPolicy; empty for the policy of the settings.
-        source: The SchedulingPolicy, as records name it.
-        stats: How it has done.
+        source: Whose it is, for records.
+        tally: How it has done.
     """
 
     policy: Policy
     uid: str = ""
     source: PolicySource = SETTINGS_SOURCE
-    stats: PolicyStats = field(default_factory=PolicyStats, compare=False)
+    tally: PolicyStats = field(default_factory=PolicyStats, compare=False)
 
     @property
     def name(self) -> str:
-        """The name of the SchedulingPolicy; empty for the policy of the settings."""
+        """That of the SchedulingPolicy; empty for the policy of the settings."""
         return self.source.name
 
 
 class Policies:
-    """The policy that decides and those that are compared with it.
+    """Who decides and who watches.
 
-    Args:
-        settings: Decides where no SchedulingPolicy is active.
-        load: Called in a thread; may raise anything.
-        on_change: Called after every swap.
-
-    Attributes:
-        known: The SchedulingPolicies, to be fed by a watch.
-        deciding: What decides now.
+    ``load`` is called in a thread and may raise anything; ``on_change`` follows every swap.
     """
 
     def __init__(
         self,
+        known: SchedulingPolicies,
         settings: Policy,
         load: Callable[[PolicyFacts], LoadedPolicy],
         metrics: PolicyMetrics,
         on_change: Callable[[], None],
     ) -> None:
-        self.known = SchedulingPolicies(self._observe)
+        self.known = known
         self._settings = LoadedPolicy(settings)
         self.deciding = self._settings
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
         self._on_change = on_change
-        self._loaded_one = asyncio.Event()
+        self._news = asyncio.Event()
 
-    def _observe(self) -> None:
-        """Load what the SchedulingPolicies ask for now."""
+    def look(self) -> None:
+        """The SchedulingPolicies have changed."""
         active = self.known.active
         self._loads.want(([active] if active is not None else []) + self.known.shadows)
         self._choose()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
-        """Return what came of loading it; None while it is loading, or not to be loaded."""
+        """What came of loading it; None while it is under way, or where it is not to be."""
         return self._loads.outcome(policy)
 
     @property
@@ -172,33 +168,33 @@ class Policies:
         return [each.value for each in found if each is not None and each.value is not None]
 
     def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
-        """Return what decides or is compared in its name, be it of an earlier spec."""
+        """What decides or is compared in its name, be it of an earlier spec."""
         if self.deciding.uid == policy.uid:
             return self.deciding
         outcome = self._loads.outcome(policy)
         return outcome.value if outcome is not None else None
 
-    async def first_loaded(self, limit_seconds: float) -> None:
-        """Return once the active policy is loaded or has failed to load, or after the time."""
+    async def first(self, limit_seconds: float) -> None:
+        """Return once the policy that counts is loaded or refused, or after the time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_seconds):
                 while (active := self.known.active) and self.outcome(active) is None:
-                    self._loaded_one.clear()
-                    await self._loaded_one.wait()
+                    self._news.clear()
+                    await self._news.wait()
 
     async def close(self) -> None:
         """Load nothing more."""
         await self._loads.close()
 
     def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
-        self._loaded_one.set()
+        self._news.set()
         self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         self._choose()
 
     def _choose(self) -> None:
-        """Let the active policy decide as it was loaded last; without one, the settings."""
+        """What was loaded last for the policy that counts; without such a policy, the settings."""
         active, chosen = self.known.active, self.deciding
         if active is None:
             chosen = self._settings
@@ -210,12 +206,17 @@ class Policies:
             self._on_change()
 
 
-class Shadows:
-    """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds.
+# Shadows decide on what the active policy saw, after it has decided, and are only compared.
+#
+# They run in a thread, in time that is left over: while they think, and for several times as long
+# afterwards, further cycles are skipped and counted.
 
-    They run in a thread, in time that is left over: while they think, and for several times as
-    long afterwards, further cycles are skipped and counted.
-    """
+_REST: Final = 9.0
+"""After t seconds of thought shadows rest ``_REST * t``: a tenth of a core is theirs."""
+
+
+class Shadows:
+    """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds."""
 
     def __init__(
         self, policies: Policies, metrics: PolicyMetrics, clock: Callable[[], float]
@@ -226,7 +227,7 @@ class Shadows:
         self._tasks = Tasks()
         self._rest_until = float("-inf")
 
-    def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+    def offer(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too, unless they still think or rest."""
         if not self._policies.shadows:
             return
@@ -250,10 +251,10 @@ class Shadows:
                 _log.exception("shadow not compared", policy=decider.name)
                 self._metrics.shadow_cycles.labels("failed").inc()
                 continue
-            decider.stats.add(theirs)
-            if decision.admitted or theirs.admitted:  # else no gang could start
-                decider.stats.shadow.add(found)
-            decider.stats.shadow.add_sizes(found)
+            decider.tally.add(theirs)
+            if decision.admitted or theirs.admitted:  # else nobody could start anything
+                decider.tally.likeness.add(found)
+            decider.tally.likeness.add_sizes(found)
             self._metrics.shadow_cycles.labels("compared").inc()
         self._rest_until = self._clock() + _REST * (self._clock() - began)
 

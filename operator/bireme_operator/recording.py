@@ -1,7 +1,8 @@
 """Records of cycles, written beside the loop: it never waits for them and never fails by them.
 
-A snapshot is immutable, so a worker thread can write it while the loop goes on. Where the disk does
-not keep up or refuses, cycles are lost and counted, and recording begins again after a pause.
+A snapshot is immutable, so a worker thread can write it down while the loop goes on. Where the
+disk does not keep up, or will not have it, cycles are lost and counted, and recording begins
+again after a pause.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class Recording:
-    """Writes submitted cycles, if there is a writer; ``clock`` gives monotonic seconds."""
+    """Writes down what is offered; ``clock`` gives monotonic seconds. Without a writer, nothing."""
 
     def __init__(
         self, writer: RecordWriter | None, metrics: OperatorMetrics, clock: Callable[[], float]
@@ -49,7 +50,7 @@ class Recording:
         metrics: OperatorMetrics,
         clock: Callable[[], float],
     ) -> "Recording":
-        """Return the recording of the term ``run``, as ``settings`` ask for it."""
+        """The recording of the term ``run``, as ``settings`` ask for it."""
         if not settings.record_directory:
             return cls(None, metrics, clock)
         writer = RecordWriter(
@@ -61,15 +62,15 @@ class Recording:
         )
         return cls(writer, metrics, clock)
 
-    def submit(
+    def offer(
         self,
         snapshot: ClusterSnapshot,
         decision: Decision,
         source: PolicySource = SETTINGS_SOURCE,
     ) -> None:
-        """Have this cycle, which ``source`` decided, written soon.
+        """Have this cycle, which ``source`` decided, written down soon.
 
-        It is lost where too many wait, or in the pause after an error.
+        Unless too many wait for it or the disk is at odds.
         """
         if self._writer is None:
             return
@@ -102,7 +103,7 @@ class Recording:
         self._metrics.recorded.labels("lost").inc(cycles)
 
     async def close(self) -> None:
-        """Write what waits, if that takes at most two seconds, and end the file."""
+        """Write down what waits, if that is soon done, and end the file."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
         if self._writer is not None and (self._task is None or self._task.done()):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.client import ApiClient
+from tests.integration.trained_policies import train
 from tests.support.fakeapi import FakeApi
 from tests.support.networks import encoders
 from tests.support.operator_term.node_pools import FakeAutoscaler, put_target
-from tests.support.operator_term.policies import train
 from tests.support.operator_term.term import furnish
 from tests.support.prometheus import Programs, Unavailable, find_programs
 from tools.controlplane.ports import free_ports

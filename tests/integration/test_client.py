@@ -9,7 +9,7 @@ import pytest
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
 from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.mirror import until
+from tests.support.operator_term.term import until
 
 PODS = "/api/v1/namespaces/team/pods"
 POD = f"{PODS}/p"

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from bireme.kube import names
+from tests.integration.hostile import bomb, crowd, fuzzed
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
-from tests.support.hostile import bomb, crowd, fuzzed
 from tools.controlplane.process import Process
 
 MEBIBYTE = 2**20

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.policies import metric
 from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
 from tests.support.scenario.manifests import task, training_job
 

@@ -10,11 +10,8 @@ from bireme.onnx.checkpoints import read_card
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.rl.lookup import policy_of
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks import checkpoints
-from tests.support.operator_term.elastic import SETTLED, elastic, is_whole
-from tests.support.operator_term.policies import (
+from tests.integration.elastic_jobs import SETTLED, elastic, is_whole
+from tests.integration.trained_policies import (
     FIRST_NODE,
     becomes,
     delete_policy,
@@ -27,6 +24,9 @@ from tests.support.operator_term.policies import (
     trained_by,
     words,
 )
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.networks import checkpoints
 from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
 from tests.support.scenario.manifests import training_job
 
@@ -43,9 +43,9 @@ async def test_another_checkpoint_places_otherwise_without_a_restart(
         await until(lambda: said(api)["observedGeneration"] == 2)
         assert await node_of(api, "two") == "n0"
         delete_policy(api, "policy")
-        await until(lambda: term.policies.deciding.name == "")
+        await until(lambda: term.loop.policies.deciding.name == "")
         assert await node_of(api, "three") == "n0", "packing fills what is in use"
-    assert term.policies.known.known == {}
+    assert term.loop.policies.known.known == {}
     assert metric(term, "policy_loads_total", outcome="loaded") == 2
 
 

@@ -14,10 +14,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.sessions import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks.encoders import GangFacts, SizeFacts
-from tests.support.operator_term.policies import (
+from tests.integration.trained_policies import (
     becomes,
     delete_policy,
     events,
@@ -29,6 +26,9 @@ from tests.support.operator_term.policies import (
     trained_by,
     words,
 )
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.networks.encoders import GangFacts, SizeFacts
 from tests.support.operator_term.term import furnish, phases, status, submit, until, written
 from tests.support.scenario.manifests import task, training_job
 
@@ -109,7 +109,7 @@ async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
         assert (metric(term, "policy_fallbacks_total") or 0) >= said(api)["fallbacks"] >= 1
         submit(api, training_job("waits", task("worker", 9)))  # every sweep has a cycle now
         await until(lambda: said(api)["conditions"]["Degraded"] == "False AnswersValid")
-        assert term.policies.deciding.stats.good_cycles >= GOOD_CYCLES
+        assert term.loop.policies.deciding.tally.good_cycles >= GOOD_CYCLES
     told = [(event["reason"], event["type"]) for event in events(api)]
     assert told == [("PolicyLoaded", "Normal"), ("PolicyOverruled", "Warning")]
 
@@ -128,7 +128,7 @@ async def test_a_shadow_is_compared_and_decides_nothing(
         assert metric(term, "policy_shadow_decisions", policy="shadow") == 1.0
         assert metric(term, "policy_shadow_regret_seconds", policy="shadow") == 0.0
         assert metric(term, "policy_deciding", policy="shadow") == 0.0
-        assert term.policies.deciding.name == ""
+        assert term.loop.policies.deciding.name == ""
         delete_policy(api, "shadow")
         await until(lambda: metric(term, "policy_deciding", policy="shadow") is None)
         assert metric(term, "policy_shadow_agreement", policy="shadow") is None

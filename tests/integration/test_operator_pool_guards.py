@@ -9,6 +9,7 @@ from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.times import HOUR
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
+from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.answers import owner
 from tests.support.fakeapi.faults import Fault
@@ -26,7 +27,6 @@ from tests.support.operator_term.node_pools import (
     replicas,
     said,
 )
-from tests.support.operator_term.policies import metric
 from tests.support.operator_term.term import (
     furnish,
     leading,

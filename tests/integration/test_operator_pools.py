@@ -5,6 +5,7 @@ from pathlib import Path
 from bireme.core.times import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
 from bireme_operator.leader import wall_clock
+from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.node_pools import (
@@ -21,7 +22,6 @@ from tests.support.operator_term.node_pools import (
     replicas,
     said,
 )
-from tests.support.operator_term.policies import metric
 from tests.support.operator_term.term import (
     furnish,
     leading,
@@ -192,9 +192,9 @@ async def test_hours_that_were_counted_survive_the_leader(
     begin = wall_clock() // HOUR * HOUR - 2 * HOUR
     for hour, demand in ((begin, 1.5), (begin + HOUR, 2.25)):
         async with leads(api, tmp_path) as term:
-            await until(lambda: term.pools.known.get(POOL))
-            term.pools.known[POOL].hourly.over[hour] = (demand, 3.0)
-            await until(lambda: not term.pools.known[POOL].hourly.over)
+            await until(lambda: term.loop.pools.known.get(POOL))
+            term.loop.pools.known[POOL].meter.over[hour] = (demand, 3.0)
+            await until(lambda: not term.loop.pools.known[POOL].meter.over)
     history = history_of(api.store.get(SCALERS, ("", POOL))["status"])
     assert history.demand[-2:].tolist() == [1.5, 2.25]
     assert history.tasks[-2:].tolist() == [3.0, 3.0]

@@ -7,9 +7,9 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
+from tests.integration.elastic_jobs import SETTLED, elastic, is_whole, of
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.elastic import SETTLED, elastic, is_whole, of
 from tests.support.operator_term.term import (
     GROUPS,
     PODS,

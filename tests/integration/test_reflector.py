@@ -8,8 +8,9 @@ import pytest
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import CustomObject, V1Pod
+from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
 from tests.support.fakeapi import FakeApi, Fault, lists, watches
-from tests.support.fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
+from tests.support.operator_term.term import until
 
 
 async def test_it_lists_all_pages_and_then_follows_every_change(

@@ -10,8 +10,9 @@ from bireme.kube import wire
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme.kube.wire import CustomObject
+from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
 from tests.support.fakeapi import FakeApi, Fault, watches
-from tests.support.fakeapi.mirror import JOBS, PODS, Mirror, drop, put, until, watching
+from tests.support.operator_term.term import until
 
 
 @pytest.mark.parametrize("code", [500, 504, 429])

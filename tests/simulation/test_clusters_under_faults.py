@@ -12,7 +12,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.fault_injection import Storms
+from tests.support.simcluster.fault_injection import FaultInjector
 from tests.support.simcluster.simulation import run, story
 from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
@@ -42,10 +42,10 @@ def test_a_seed_that_once_found_a_bug_finds_none(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_in_fair_weather_every_job_starts_within_seconds_of_room_and_nothing_restarts(
+def test_without_faults_every_job_starts_within_seconds_of_room_and_nothing_restarts(
     seed: int,
 ) -> None:
-    outcome = run(seed, storms=False)
+    outcome = run(seed, faults=False)
     assert outcome.violations == ()
     said = [r.manifest.get("status") or {} for r in outcome.records if r.kind == "TrainingJob"]
     losses = {Reason.GANG_NOT_BOUND_IN_TIME, Reason.NODE_LOST, Reason.POD_LOST}
@@ -84,11 +84,11 @@ def test_a_seed_tells_the_same_story_in_another_process_with_other_hashes() -> N
     assert digests == {run(3).digest}
 
 
-def test_storms_of_every_kind_strike_within_a_few_seeds() -> None:
+def test_faults_of_every_kind_strike_within_a_few_seeds() -> None:
     """A fault that never happens would prove nothing."""
     loop = VirtualLoop()
     cluster = SimulatedCluster(0, loop)
-    known = set(Storms(cluster, Tenants(cluster)).all())
+    known = set(FaultInjector(cluster, Tenants(cluster)).all())
     loop.close()
     told = {line for seed in range(10) for _, line in run(seed).story}
-    assert {f"storm: {name}" for name in known} <= told
+    assert {f"fault: {name}" for name in known} <= told

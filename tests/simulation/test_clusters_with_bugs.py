@@ -1,9 +1,169 @@
 """The simulation is tested itself: bugs put into the programs on purpose do not go unnoticed."""
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
-from tests.support.simcluster.bugs import BUGS
+from bireme.core.gangs import Key
+from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
+from bireme.kube.client import ApiError
+from bireme.kube.plans import PlanFacts
+from bireme.kube.pods import PodFacts
+from bireme.kube.watch import Reflector
+from bireme_operator import node_pools, status
+from bireme_operator.actuator import Actuator, BackOffs
+from bireme_operator.lease import Lease
+from bireme_operator.lifecycle import Transition
+from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.watches import Watches
+from bireme_operator.writes import Writes
 from tests.support.simcluster.simulation import run
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """``where`` and ``name`` say what is replaced, by what ``make`` makes of the original."""
+
+    where: Any
+    name: str
+    make: Callable[[Any], Any]
+    breaks: tuple[str, ...]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """The bug is there for as long as the block lasts."""
+        with patch.object(self.where, self.name, self.make(getattr(self.where, self.name))):
+            yield
+
+
+def _always(_: Any) -> Any:
+    return lambda *_: True
+
+
+def _blind_to_own_writes(_: Any) -> Any:
+    async def wait(self: Watches, reflector: Any, version: int, timeout: float = 10.0) -> None:
+        """Go on at once, whatever the cache has seen."""
+
+    return wait
+
+
+def _creating_again(original: Any) -> Any:
+    async def create(self: Writes, namespace: str, pod: dict[str, Any]) -> int:
+        try:
+            written: int = await original(self, namespace, pod)
+        except ApiError as error:
+            if error.status:
+                raise
+            again = {**pod["metadata"], "name": pod["metadata"]["name"] + "-again"}
+            written = await original(self, namespace, {**pod, "metadata": again})
+        return written
+
+    return create
+
+
+def _sparing_victims(original: Any) -> Any:
+    async def delete(self: Actuator, pods: Iterable[PodFacts], *, evicts: bool = False) -> None:
+        if not evicts:
+            await original(self, pods)
+
+    return delete
+
+
+def _releasing_first(original: Any) -> Any:
+    async def admit(self: ExternalPodGroups, group: Any, plan: PlanFacts, *rest: Any) -> None:
+        await self._release(group.key, plan)
+        await original(self, group, plan, *rest)
+
+    return admit
+
+
+def _deaf_to_gone(original: Any) -> Any:
+    async def follow(self: Reflector[Any]) -> bool:
+        try:
+            followed: bool = await original(self)
+        except ApiError:
+            self._needs_list = not self.synced.is_set()
+            raise
+        return followed
+
+    return follow
+
+
+def _same_attempt(original: Any) -> Any:
+    def moved(before: Any, job: Any, move: Transition, now: float) -> Any:
+        said = original(before, job, move, now)
+        return {**said, "attempt": job.attempt}
+
+    return moved
+
+
+def _never_again(_: Any) -> Any:
+    def are_over(self: BackOffs, key: Key) -> bool:
+        return key not in self._last
+
+    return are_over
+
+
+def _keeping_plans(original: Any) -> Any:
+    async def clear(self: Actuator, key: Key, job: Any) -> None:
+        if job is None or not job.is_finished:
+            await original(self, key, job)
+
+    return clear
+
+
+def _without_max(original: Any) -> Any:
+    def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+        decided: FloorDecision = original(replace(bounds, maximum=99), state, now)
+        return decided
+
+    return floor
+
+
+def _giving_all_up(original: Any) -> Any:
+    def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
+        decided: FloorDecision = original(bounds, state, now)
+        return replace(decided, replicas=0 if state.needed else decided.replicas)
+
+    return floor
+
+
+BUGS: dict[str, Bug] = {
+    "the lease is taken from a living leader": Bug(
+        Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
+    ),
+    "decisions do not wait for the cache": Bug(
+        Watches, "wait_past", _blind_to_own_writes, ("replica-twice", "job-stuck")
+    ),
+    "a lost answer is taken for a failure": Bug(
+        Writes, "create_pod", _creating_again, ("replica-twice", "pod-left-over")
+    ),
+    "victims are not evicted": Bug(Actuator, "delete_pods", _sparing_victims, ("job-stuck",)),
+    "gates are lifted before the plan is written": Bug(
+        ExternalPodGroups, "_admit", _releasing_first, ("off-plan",)
+    ),
+    "a history that is gone is not listed anew": Bug(
+        Reflector, "_follow", _deaf_to_gone, ("job-stuck", "plan-left-over")
+    ),
+    "a new start keeps its number": Bug(
+        status, "moved", _same_attempt, ("replica-twice", "job-stuck", "plan-left-over")
+    ),
+    "what failed once is never tried again": Bug(
+        BackOffs, "are_over", _never_again, ("job-stuck", "plan-left-over")
+    ),
+    "plans of finished jobs are kept": Bug(
+        Actuator, "clear_plan", _keeping_plans, ("plan-left-over",)
+    ),
+    "the max of a node pool is not kept": Bug(
+        node_pools, "floor", _without_max, ("pool-above-max",)
+    ),
+    "nodes in use are given up": Bug(node_pools, "floor", _giving_all_up, ("pool-below-needed",)),
+}
+
 
 MOST_SEEDS = 40
 CALM_SECONDS = 200.0

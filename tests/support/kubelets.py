@@ -20,9 +20,10 @@ from typing import Any, Self
 
 import psutil
 
-from bireme.core.gpus import GPU
-from tests.support.fakeapi import FakeApi, Refusal
+from tests.support.fakeapi import FakeApi
+from tests.support.fakeapi.recording import StoreRecorder
 from tests.support.fakeapi.store import Change, Key, Object
+from tests.support.history.observer import NodesNotOvercommitted, check
 from tests.support.scenario.tenant import environment
 
 PODS = "/api/v1/pods"
@@ -53,7 +54,7 @@ class FakeKubelets:
         self.binds = binds
         self.created: Counter[str] = Counter()
         """How often a pod of that name was created."""
-        self.violations: list[str] = []
+        self._recorder = StoreRecorder(api.store, {NODES: "Node", PODS: "Pod"})
         self._api = api
         self._work: asyncio.Queue[Key] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -75,6 +76,12 @@ class FakeKubelets:
             ended = (await asyncio.gather(self._task, return_exceptions=True))[0]
             if isinstance(ended, Exception):
                 raise ended
+
+    @property
+    def violations(self) -> list[str]:
+        """Nodes that were over-committed at any revision, by the observer of histories."""
+        found = check(self._recorder.records)
+        return [str(one) for one in found if one.invariant == NodesNotOvercommitted.name]
 
     def end(self, pod: str, phase: str = "Succeeded") -> None:
         """Have a pod of the namespace ``default`` end in ``phase`` now."""
@@ -106,7 +113,6 @@ class FakeKubelets:
             if node and ("", node) in self._api.store.collection(NODES).objects:
                 bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
                 self._api.store.update(PODS, key, bound)
-                self._check(node)
         elif phase == "Pending":
             self._say(key, "Running", "True")
         elif phase == "Running" and self.outcome(pod) != "Running":
@@ -115,17 +121,6 @@ class FakeKubelets:
     def _say(self, key: Key, phase: str, ready: str) -> None:
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         self._api.store.update(PODS, key, {"status": status}, "status")
-
-    def _check(self, node: str) -> None:
-        used = sum(
-            _gpus(p) for p in self._api.store.collection(PODS).objects.values() if _on(p, node)
-        )
-        try:
-            offered = self._api.store.get(NODES, ("", node))["status"]["allocatable"]
-        except Refusal:
-            return
-        if used > int(offered[GPU]):
-            self.violations.append(f"node {node} holds {used} of {offered[GPU]} GPUs")
 
 
 def _pin(pod: Object) -> str:
@@ -136,18 +131,6 @@ def _pin(pod: Object) -> str:
         for requirement in term.get("matchFields") or ():
             return str(requirement["values"][0])
     return ""
-
-
-def _on(pod: Object, node: str) -> bool:
-    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return pod["spec"].get("nodeName") == node and not ended
-
-
-def _gpus(pod: Object) -> int:
-    return sum(
-        int((c.get("resources", {}).get("limits") or {}).get(GPU, 0))
-        for c in pod["spec"]["containers"]
-    )
 
 
 _POLL_SECONDS = 0.05

@@ -1,19 +1,19 @@
 """Traces, outcomes and records for tests of the simulator, and checks of any outcome."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 from hypothesis import strategies as st
 
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LinearSpeed, SpeedLaw
-from bireme.simulator.outcome import JobRecord, Outcome, RunSegment, UsageSeries
+from bireme.simulator.outcome import JobRecord, Outcome
 from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
+from tests.support.model.rules import overcommitted, wrong_sizes
 
 URGENT = Queue("urgent", user_priority=100)
 
@@ -110,9 +110,8 @@ def _split(record: JobRecord, places: Iterable[tuple[str, str, int]]) -> Iterato
     placed: Counter[str] = Counter()
     for name, _, replicas in places:
         placed[name] += replicas
-    for task in record.job.tasks:
-        if not task.minimum <= placed[task.name] <= task.maximum:
-            yield f"{record.job.name} ran with {placed[task.name]} replicas of {task.name}"
+    bounds = {task.name: (task.minimum, task.maximum) for task in record.job.tasks}
+    yield from (f"{record.job.name} {words}" for words in wrong_sizes(bounds, placed))
 
 
 def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iterator[str]:
@@ -130,8 +129,8 @@ def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iter
     held: Counter[tuple[str, str]] = Counter()
     for time, used, node, resource, _ in sorted(changes, key=lambda c: (c[0], c[4])):
         held[node, resource] += used
-        if held[node, resource] > offered[node].get(resource, 0):
-            yield f"at {time}: node {node} holds {held[node, resource]} {resource}"
+        for words in overcommitted(offered, held, [(node, resource)]):
+            yield f"at {time}: {words}"
 
 
 def used_gpu_seconds(outcome: Outcome) -> float:
@@ -188,77 +187,3 @@ def _jobs(draw: st.DrawFn, name: str) -> TraceJob:
         speed=LinearSpeed(1.0 / replicas) if is_elastic else None,
         steps=max(seconds, 1.0) if is_elastic else None,
     )
-
-
-def a_run(
-    job: TraceJob, began: float, ended: float, node: str = "n0", *, end: str = "finished"
-) -> RunSegment:
-    """A stretch of ``job`` with all its replicas on one node."""
-    return RunSegment(
-        began, ended, tuple((task.name, node, task.replicas) for task in job.tasks), end
-    )
-
-
-def a_record(
-    job: TraceJob,
-    *segments: RunSegment,
-    verdict: str = "",
-    wait_bound_seconds: float = 86_400.0,
-) -> JobRecord:
-    """Return the record of a job that starts with its first segment and ends with its last."""
-    return JobRecord(
-        job,
-        started=segments[0].began if segments else None,
-        finished=segments[-1].ended if segments and segments[-1].ended_by == "finished" else None,
-        segments=segments,
-        verdict=verdict,
-        preemptions=sum(segment.ended_by == "preempted" for segment in segments),
-        resizes=sum(segment.ended_by == "resized" for segment in segments),
-        wait_bound_seconds=wait_bound_seconds,
-    )
-
-
-def a_series(*points: tuple[float, float, float, float]) -> UsageSeries:
-    """Points of (time, used GPUs, waiting gangs, fragmented GPUs)."""
-    columns = np.array(points, dtype=float).reshape(-1, 4)
-    return UsageSeries(*(columns[:, column].copy() for column in range(4)))
-
-
-def an_outcome(
-    *records: JobRecord,
-    gpus: int = 4,
-    series: UsageSeries | None = None,
-    policy: str = "fifo/packing",
-    seed: int = 0,
-    counts: Mapping[str, int] | None = None,
-) -> Outcome:
-    """One simulation of ``records`` on ``gpus`` GPUs."""
-    return Outcome(
-        policy=policy,
-        trace="test",
-        seed=seed,
-        nodes=1,
-        total_gpus=gpus,
-        jobs=records,
-        series=a_series() if series is None else series,
-        counts=counts or {},
-        decision_seconds=0.5,
-    )
-
-
-def one_after_another(*seconds: float, policy: str = "fifo/packing", seed: int = 0) -> Outcome:
-    """Jobs of all 4 GPUs, submitted together, that run one after another for ``seconds`` each."""
-    records, points = _in_turn(seconds)
-    return an_outcome(*records, series=a_series(*points), policy=policy, seed=seed)
-
-
-def _in_turn(
-    seconds: Sequence[float],
-) -> tuple[list[JobRecord], list[tuple[float, float, float, float]]]:
-    records, points, now = [], [], 0.0
-    for index, lasted in enumerate(seconds):
-        job = a_job(f"j{index}", lasted, gpus=4)
-        records.append(a_record(job, a_run(job, now, now + lasted)))
-        points.append((now, 4.0, len(seconds) - index - 1.0, 0.0))
-        now += lasted
-    return records, [*points, (now, 0.0, 0.0, 0.0)]

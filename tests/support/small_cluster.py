@@ -6,10 +6,9 @@ must not be: a node that holds more than it has, a gang that is split, a queue a
 replica that had to move, a policy that was overruled, a moment at which the cycle never rests.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Admit, Decision, Preempt, Resize
@@ -21,6 +20,7 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_snapshot, with_running
+from tests.support.model.rules import over_limits, overcommitted, wrong_sizes
 
 MOST_CYCLES = 100
 """At one moment; all but the last start, stop or resize somebody."""
@@ -151,36 +151,23 @@ class World:
 
 
 def broken_promises(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """What is wrong with this state, in words."""
-    overfull = (snapshot.used > snapshot.nodes.allocatable).any(axis=1)
-    yield from (f"{snapshot.nodes.names[row]} is overfull" for row in np.flatnonzero(overfull))
+    """What is wrong with this state; empty when all is well."""
+    used: Counter[tuple[str, str]] = Counter()
     for running in snapshot.running:
-        uid, sizes = running.gang.uid, running.sizes
+        uid, gang = running.gang.uid, running.gang
         if not snapshot.nodes.is_ready[running.placement.node_rows()].all():
             yield f"{uid} is on a node that is not ready"
-        for task in running.gang.tasks:
-            if not task.minimum <= sizes.get(task.name, 0) <= task.maximum:
-                yield f"{uid} has {sizes} of {task}"
-        if sum(sizes.values()) < running.gang.min_available:
-            yield f"{uid} has {sizes}, of {running.gang.min_available} at least"
-    for queue in snapshot.queues.values():
-        held = _held(queue.name, snapshot)
-        for resource, limit in queue.limit.items():
-            if held.get(resource, 0) > limit:
-                yield f"queue {queue.name} holds {held} and may hold {limit} {resource}"
-
-
-def _held(name: str, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """What ``name`` and the queues below it hold."""
-    total: dict[str, int] = {}
-    for queue in snapshot.queues.values():
-        path = [queue.name]
-        while parent := snapshot.queues[path[-1]].parent:
-            path.append(parent)
-        if name in path:
-            for resource, amount in snapshot.queue_usage.get(queue.name, {}).items():
-                total[resource] = total.get(resource, 0) + amount
-    return total
+        bounds = {task.name: (task.minimum, task.maximum) for task in gang.tasks}
+        for words in wrong_sizes(bounds, running.sizes, gang.min_available):
+            yield f"{uid} {words}"
+        requests = {task.name: task.request for task in gang.tasks}
+        for task, nodes in running.placement.by_task(snapshot.nodes).items():
+            for node in nodes:
+                used.update({(node, name): amount for name, amount in requests[task]})
+    yield from overcommitted({node.name: node.allocatable for node in snapshot.nodes.nodes}, used)
+    queues = snapshot.queues.values()
+    limits, parents = {q.name: q.limit for q in queues}, {q.name: q.parent for q in queues}
+    yield from over_limits(limits, parents, snapshot.queue_usage)
 
 
 def moved(running: RunningGang, action: Resize) -> Iterator[str]:

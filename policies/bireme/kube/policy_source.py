@@ -76,8 +76,8 @@ def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
 class SchedulingPolicies:
     """All of a cluster. ``on_change`` is called when another policy may have to be loaded."""
 
-    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        self.on_change = on_change
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
         self.known: dict[str, PolicyFacts] = {}
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:

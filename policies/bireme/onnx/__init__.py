@@ -1,1 +1,1 @@
-"""Checkpoint files and inference sessions, shared by learned policies and forecasters."""
+"""Checked checkpoints and inference sessions, shared by learned policies and forecasts."""

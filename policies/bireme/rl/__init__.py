@@ -1,1 +1,1 @@
-"""Learned policies in service: checkpoints, encoders and policy components."""
+"""Learned policies as they are served: checkpoints, what networks see, and what they answer."""

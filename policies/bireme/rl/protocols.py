@@ -1,7 +1,8 @@
-"""Protocols of encoders, which turn gangs and nodes into the arrays that a network reads.
+"""What an encoder is: how a network is shown the facts that a decision may depend on.
 
-An encoder has a name and a version (``das-machines/1``), because weights mean nothing without it: a
-change of what it computes is a new version, and old checkpoints keep the old one.
+A network sees arrays, a policy sees gangs and nodes; an encoder turns the one into the other. It is
+named and versioned (``das-machines/1``), because weights mean nothing without it: a change of what
+it computes is a new version, and old checkpoints keep the old one.
 
 Every array is float32. Its shape is that of ``inputs``: a number where the size is fixed, a name
 where it varies; axes of one name have one size in a call. Encoders are pure and loop over no nodes.
@@ -27,17 +28,17 @@ MOVES = "moves"
 
 
 class OrderEncoder(Protocol):
-    """Encodes gangs to be ordered.
+    """Shows a network gangs to be ordered.
 
     It may set ``keeps_equal_gangs_in_order = True``, with the meaning that
-    :class:`~bireme.core.policy.Orderer` gives it: the rows of a gang then depend on no other gang,
-    and of equal gangs the later one never scores higher.
+    :class:`~bireme.core.policy.Orderer` gives it: what it shows of a gang depends on nobody else
+    and, of kin, never puts the later one first.
     """
 
     inputs: Mapping[str, Shape]
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Mapping[str, Array]:
-        """Return arrays by name of ``inputs``, with a row per gang; ``gangs`` is not empty.
+        """Arrays by name of ``inputs``; axis ``gangs`` is that of ``gangs``, which is not empty.
 
         ``gangs`` are sorted by uid and hold waiting and running ones.
         """
@@ -45,14 +46,14 @@ class OrderEncoder(Protocol):
 
 
 class PlaceEncoder(Protocol):
-    """Encodes the nodes that one task may go to."""
+    """Shows a network the nodes that one task may go to."""
 
     inputs: Mapping[str, Shape]
 
     def encode(
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
     ) -> Mapping[str, Array]:
-        """Return arrays by name of ``inputs``, with a row per node of ``capacity``.
+        """Arrays by name of ``inputs``; axis ``nodes`` is that of all nodes of ``capacity``.
 
         ``peers`` are node rows that members of the same gang have taken, by role, int64, shape
         (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
@@ -63,9 +64,9 @@ class PlaceEncoder(Protocol):
 
 @runtime_checkable
 class SizeEncoder(Protocol):
-    """Sizes gangs by asking a network once or several times.
+    """Sizes gangs by asking a network, as often as it has moves to make.
 
-    The encoder defines what a move is, and what its logit means.
+    What a move is, and what is done with its logit, is the encoder's own.
     """
 
     inputs: Mapping[str, Shape]
@@ -73,18 +74,18 @@ class SizeEncoder(Protocol):
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Size as :meth:`bireme.core.policy.Sizer.sizes`; at least one gang and one node."""
+        """As :meth:`bireme.core.policy.Sizer.sizes`, of at least one gang and one node."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Gangs to start, with their sizes and node pools.
+    """Who is started, with how many replicas, and where.
 
     Attributes:
-        order: Uids of waiting gangs, first to start first; all others come after them.
-        sizes: Replicas by uid and task name; gangs left out go by the general rule.
-        pools: Nodes that a gang should be on, by uid, bool, shape (nodes,).
+        order: Uids of waiting gangs, first to start first; those left out come after them.
+        sizes: Replicas by uid and task name, of any gang; those left out go by the general rule.
+        pools: The nodes that a gang should be on, by uid, bool, shape (nodes,).
     """
 
     order: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class ChoiceEncoder(Protocol):
     inputs: Mapping[str, Shape]
 
     def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """Choose among ``gangs``, which wait, sorted by arrival and uid; at least one node.
+        """What to do with ``gangs``, which wait, sorted by arrival and uid; there are nodes.
 
         Running gangs are those of ``snapshot``.
         """

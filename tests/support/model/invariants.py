@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from bireme.core.settings import SchedulingSettings
 from tests.support.model.cluster import Places, Thing, Things, added, asked, is_open, used_by
+from tests.support.model.rules import overcommitted, wrong_sizes
 from tests.support.model.snapshots import Move
 
 
@@ -166,10 +167,8 @@ class Case:
             for node, what, amount in asked(job, places):
                 used[node, what] = used.get((node, what), 0) + amount
         new = {(node, what) for each in added for node, what, amount in asked(*each) if amount}
-        for node, what in sorted(new):
-            offers = self.seen["node"].get(node, {"offers": {}})["offers"].get(what, 0)
-            if used[node, what] > offers:
-                yield f"{node} holds {used[node, what]} of {offers} {what}"
+        offers = {name: node["offers"] for name, node in self.seen["node"].items()}
+        yield from overcommitted(offers, used, new)
 
     def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
         """Whether the least of a job fits beside ``used``; None where that is hard to say."""
@@ -385,14 +384,10 @@ def everybody_is_answered_once(case: Case) -> Iterator[str]:
 def gangs_start_whole(case: Case) -> Iterator[str]:
     """I1: a start has every task, each between its least and all its replicas."""
     for move in case.of("start"):
-        yield from _not_whole(case, move["job"], move["places"])
-
-
-def _not_whole(case: Case, name: str, places: Places) -> Iterator[str]:
-    for task, known in case.job(name)["tasks"].items():
-        size = sum(places.get(task, {}).values())
-        if not known["least"] <= size <= known["replicas"]:
-            yield f"{name} starts with {size} of {known['replicas']} {task}"
+        tasks = case.job(move["job"])["tasks"].items()
+        bounds = {name: (task["least"], task["replicas"]) for name, task in tasks}
+        sizes = {task: sum(spread.values()) for task, spread in move["places"].items()}
+        yield from (f"{move['job']} {words}" for words in wrong_sizes(bounds, sizes))
 
 
 def nodes_hold_what_they_offer(case: Case) -> Iterator[str]:

@@ -1,14 +1,13 @@
-"""What is right, said slowly: plain loops over nodes and replicas, exact integers, no arrays.
+"""What the core computes over arrays, in plain loops over nodes and replicas with exact integers.
 
-An oracle is worth its independence. These functions take their meaning from the Kubernetes API
-and from the promises of the scheduling cycle, and use none of the code under test beyond the
-types that carry the facts.
+The functions take their meaning from the Kubernetes API and from the promises of the scheduling
+cycle. They use none of the code under test beyond the types that carry the facts.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from bireme.core.decision import Admit, Decision
+from bireme.core.decision import Decision
 from bireme.core.gangs import (
     AffinityMode,
     Gang,
@@ -22,13 +21,14 @@ from bireme.core.gangs import (
 )
 from bireme.core.nodes import Node
 from bireme.core.snapshot import ClusterSnapshot
+from tests.support.model.rules import Amounts, over_limits, overcommitted, wrong_sizes
 
 Spots = dict[str, list[str]]
 """Task name to the node name of every replica."""
 
 
 def may_use(node: Node, constraints: NodeConstraints) -> bool:
-    """Whether a pod with ``constraints`` may run on ``node`` at all."""
+    """Return whether a pod with ``constraints`` may run on ``node`` at all."""
     taints = list(node.taints)
     if node.is_cordoned:
         taints.append(Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"))
@@ -64,14 +64,14 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def room(node: Node, free: Mapping[str, int], task: Task) -> int:
-    """How many replicas of ``task`` fit into ``free`` on ``node``, counted one by one."""
+    """Count the replicas of ``task`` that fit into ``free`` on ``node``."""
     if not may_use(node, task.constraints):
         return 0
     return max(0, min(free.get(name, 0) // amount for name, amount in task.request))
 
 
 def free_amounts(nodes: Sequence[Node], snapshot: ClusterSnapshot) -> dict[str, dict[str, int]]:
-    """Node name to what is free on it."""
+    """Return what is free on each node, by name."""
     axis = snapshot.nodes.axis
     return {
         node.name: {
@@ -86,67 +86,65 @@ def free_amounts(nodes: Sequence[Node], snapshot: ClusterSnapshot) -> dict[str, 
 def broken_promises(
     nodes: Sequence[Node], snapshot: ClusterSnapshot, decision: Decision
 ) -> Iterator[str]:
-    """Every promise of a cycle that ``decision`` breaks, in words; empty when all is well."""
+    """Every promise of a cycle that ``decision`` breaks; empty when all is well."""
     waiting = Counter(gang.uid for gang in snapshot.waiting)
     decided = Counter(action.gang.uid for action in decision.actions)
     if waiting != decided:
         yield f"waiting {waiting} but decided {decided}"
     asked = {gang.uid: gang for gang in snapshot.waiting}
     free = free_amounts(nodes, snapshot)
-    usage = {name: dict(used) for name, used in snapshot.queue_usage.items()}
+    taken: Counter[tuple[str, str]] = Counter()
+    usage = {name: Counter(used) for name, used in snapshot.queue_usage.items()}
     by_name = {node.name: node for node in nodes}
     for admit in decision.admitted:
-        spots = {
-            task: list(names) for task, names in admit.placement.by_task(snapshot.nodes).items()
-        }
-        yield from _not_whole(admit, asked[admit.gang.uid], spots)
-        yield from _not_allowed(admit.gang, spots, by_name)
-        yield from _over_committed(admit.gang, spots, free)
-        yield from _over_limit(admit.gang, snapshot, usage)
-        yield from _affinity_broken(admit.gang, spots, by_name, snapshot)
+        gang, placed = admit.gang, admit.placement.by_task(snapshot.nodes)
+        spots = {task: list(names) for task, names in placed.items()}
+        broken = [*_wrong_sizes(gang, asked[gang.uid], spots)]
+        broken += _not_allowed(gang, spots, by_name)
+        broken += _over_committed(gang, spots, free, taken)
+        broken += _over_limit(gang, snapshot, usage.setdefault(gang.queue, Counter()))
+        broken += _affinity_broken(gang, spots, by_name, snapshot)
+        yield from (f"{gang.uid}: {words}" for words in broken)
 
 
-def _not_whole(admit: Admit, asked: Gang, spots: Spots) -> Iterator[str]:
-    wanted = {task.name: task.replicas for task in admit.gang.tasks}
-    if {task: len(names) for task, names in spots.items()} != wanted:
-        yield f"{asked.uid}: {wanted} admitted, {spots} placed"
-    for task in asked.tasks:
-        fewest = task.min_replicas or task.replicas
-        if not fewest <= wanted.get(task.name, 0) <= task.replicas:
-            yield f"{asked.uid}: {wanted.get(task.name, 0)} of {task}"
-    if sum(wanted.values()) < min(asked.min_available, sum(t.replicas for t in asked.tasks)):
-        yield f"{asked.uid}: {wanted} is below minAvailable {asked.min_available}"
+def _wrong_sizes(gang: Gang, asked: Gang, spots: Spots) -> Iterator[str]:
+    """Sizes between the least and the most that were asked for, all of them placed."""
+    granted = {task.name: task.replicas for task in gang.tasks}
+    placed = {task: len(names) for task, names in spots.items()}
+    yield from wrong_sizes({task: (count, count) for task, count in granted.items()}, placed)
+    bounds = {t.name: (t.min_replicas or t.replicas, t.replicas) for t in asked.tasks}
+    whole = sum(most for _, most in bounds.values())
+    yield from wrong_sizes(bounds, granted, min(asked.min_available, whole))
 
 
 def _not_allowed(gang: Gang, spots: Spots, by_name: Mapping[str, Node]) -> Iterator[str]:
     for task in gang.tasks:
         for name in set(spots[task.name]):
             if not may_use(by_name[name], task.constraints):
-                yield f"{gang.uid}: task {task.name} may not use node {name}"
+                yield f"task {task.name} may not use node {name}"
 
 
-def _over_committed(gang: Gang, spots: Spots, free: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Takes ``spots`` from ``free``; what was overfull before is nobody's fault, but stays so."""
-    for task in gang.tasks:
-        for name, replicas in Counter(spots[task.name]).items():
-            for resource, amount in task.request:
-                left = free[name].get(resource, 0) - replicas * amount
-                if left < 0:
-                    yield f"{gang.uid}: node {name} lacks {-left} {resource}"
-                free[name][resource] = left
-
-
-def _over_limit(
-    gang: Gang, snapshot: ClusterSnapshot, usage: dict[str, dict[str, int]]
+def _over_committed(
+    gang: Gang, spots: Spots, free: Mapping[str, Amounts], taken: Counter[tuple[str, str]]
 ) -> Iterator[str]:
-    used = usage.setdefault(gang.queue, {})
+    """Add ``spots`` to ``taken``; only what this gang asks can be its fault."""
+    own: Counter[tuple[str, str]] = Counter()
+    for task in gang.tasks:
+        for name in spots[task.name]:
+            for resource, amount in task.request:
+                own[name, resource] += amount
+    taken.update(own)
+    yield from overcommitted(free, taken, own.keys())
+
+
+def _over_limit(gang: Gang, snapshot: ClusterSnapshot, used: Counter[str]) -> Iterator[str]:
+    """Add the demand of ``gang`` to what its queue has used."""
     for task in gang.tasks:
         for resource, amount in task.request:
-            used[resource] = used.get(resource, 0) + task.replicas * amount
+            used[resource] += task.replicas * amount
     asked = {resource for task in gang.tasks for resource, _ in task.request}
-    for resource, limit in snapshot.queues[gang.queue].limit.items():
-        if resource in asked and used[resource] > limit:
-            yield f"{gang.uid}: queue {gang.queue} holds {used[resource]} {resource} of {limit}"
+    limit = {r: most for r, most in snapshot.queues[gang.queue].limit.items() if r in asked}
+    yield from over_limits({gang.queue: limit}, {}, {gang.queue: used})
 
 
 def _affinity_broken(
@@ -165,7 +163,7 @@ def _affinity_broken(
         if name not in names[Role.PS]:
             own = _domain(by_name[name], wish.topology_key, levels)
             if own is None or own not in servers:
-                yield f"{gang.uid}: worker on {name} has no parameter server in its domain"
+                yield f"worker on {name} has no parameter server in its domain"
 
 
 def _domain(node: Node, key: str, levels: Sequence[str]) -> tuple[str | None, ...] | None:

@@ -1,6 +1,7 @@
 """Run a whole leading operator against the fake API server, and read what its jobs came to."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,10 +12,10 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
+from bireme_operator.leader import LeaderTerm, wall_clock
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
-from tests.support.fakeapi import FakeApi, mirror
+from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.store import Object
 from tests.support.scenario.manifests import Manifest, queue
 
@@ -47,9 +48,7 @@ async def leading(
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
     term = LeaderTerm(
-        TermContext(
-            client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
-        )
+        client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
     )
     task = asyncio.create_task(term.run())
     try:
@@ -63,8 +62,16 @@ async def leading(
 
 
 async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
-    """See :func:`tests.support.fakeapi.mirror.until`."""
-    await mirror.until(condition, timeout_seconds)
+    """Wait for a condition to come true.
+
+    Raises:
+        TimeoutError: it did not; the traceback shows which.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true in time")
+        await asyncio.sleep(0.005)
 
 
 def furnish(api: FakeApi, nodes: int = 2, *, gpus: int = 8) -> None:

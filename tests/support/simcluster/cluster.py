@@ -10,12 +10,13 @@ from bireme.kube import quantities
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
 from bireme_operator.settings import OperatorSettings
-from tests.support.fakeapi.store import Change, Object, Refusal, Store
-from tests.support.history.records import Key, Record
-from tests.support.simcluster import bodies
-from tests.support.simcluster.bodies import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
-from tests.support.simcluster.network import WORLD, ApiServer, Weather
+from tests.support.fakeapi.recording import StoreRecorder
+from tests.support.fakeapi.store import Object, Refusal, Store
+from tests.support.history.records import Key
+from tests.support.simcluster import objects
+from tests.support.simcluster.network import WORLD, ApiServer, NetworkConditions
 from tests.support.simcluster.nodes import Autoscaler, Kubelets
+from tests.support.simcluster.objects import GROUPS, JOBS, NODE_POOLS, NODES, PODS, QUEUES
 from tests.support.simcluster.processes import (
     EPOCH_SECONDS,
     ExtenderProcess,
@@ -46,7 +47,6 @@ class SimulatedCluster:
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.seed = seed
         self.loop = loop
-        self.records: list[Record] = []
         self.story: list[tuple[float, str]] = []
         self.errors: list[str] = []
         """What the programs under test logged as an error."""
@@ -54,10 +54,11 @@ class SimulatedCluster:
         """Gangs that lost a replica before they were said to run, or their PodGroup, by others."""
         self.removed: set[Key] = set()
         """Jobs that their user deleted."""
-        self.weather = Weather(self.chance("weather"))
+        self.conditions = NetworkConditions(self.chance("weather"))
         self.store = Store(self._date)
-        self.store.lingers = bodies.lingers
-        self.server = ApiServer(self.store, self.weather)
+        self.store.lingers = objects.lingers
+        self.records = StoreRecorder(self.store, KINDS, loop.time).records
+        self.server = ApiServer(self.store, self.conditions)
         drawn = self.chance("processes")
         self.operators = [
             OperatorProcess(
@@ -76,8 +77,6 @@ class SimulatedCluster:
             if drawn.random() < _POOL_CHANCE
             else None
         )
-        for resource, kind in KINDS.items():
-            self._record(resource, kind)
 
     def chance(self, use: str) -> Random:
         """A source of chance of its own for every use."""
@@ -85,17 +84,6 @@ class SimulatedCluster:
 
     def _date(self) -> str:
         return quantities.format_timestamp(EPOCH_SECONDS + self.loop.time())
-
-    def _record(self, resource: str, kind: Any) -> None:
-        def note(change: Change) -> None:
-            shown = change.after or change.before or {}
-            how: Any = "ADDED" if change.before is None else "MODIFIED"
-            seconds = round(self.loop.time(), 3)
-            self.records.append(
-                Record(seconds, how if change.after else "DELETED", kind, change.version, shown)
-            )
-
-        self.store.collection(resource).subscribers.append(note)
 
     def tell(self, text: str) -> None:
         """Add a line to the story."""
@@ -115,9 +103,9 @@ class SimulatedCluster:
 
     def disturb(self, pod: Object) -> None:
         """A pod is taken away: an operator that did not see it cannot know it was there."""
-        gang = (pod["metadata"]["namespace"], bodies.label(pod, "pod-group"))
+        gang = (pod["metadata"]["namespace"], objects.label(pod, "pod-group"))
         job = self.store.collection(JOBS).objects.get(gang)
-        if job is not None and bodies.node_of(pod) and bodies.phase(job) != "Running":
+        if job is not None and objects.node_of(pod) and objects.phase(job) != "Running":
             self.disturbed.add(gang)
 
     # --- furniture -------------------------------------------------------------------------

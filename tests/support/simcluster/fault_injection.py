@@ -1,34 +1,34 @@
-"""What goes wrong, each by its name, drawn at seeded moments; and the calm afterwards."""
+"""Fault injection: faults by name, drawn at seeded moments, and the calm afterwards."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.support.simcluster.bodies import NODES as NODE_PATH
 from tests.support.simcluster.cluster import SimulatedCluster
+from tests.support.simcluster.objects import NODES as NODE_PATH
 from tests.support.simcluster.processes import OperatorProcess, Process
 from tests.support.simcluster.tenants import NODES, Tenants
 
-Storm = Callable[[], Coroutine[Any, Any, None]]
+Injection = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Storms:
-    """Strikes for as long as it is told to."""
+class FaultInjector:
+    """Injects random faults into a simulated cluster for a given time."""
 
     def __init__(self, cluster: SimulatedCluster, tenants: Tenants) -> None:
         self._cluster = cluster
         self._tenants = tenants
         self._server = cluster.server
-        self._weather = cluster.weather
+        self._conditions = cluster.conditions
         self._chance = cluster.chance("storms")
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def all(self) -> dict[str, Storm]:
-        """Every storm by its name; a storm ends by itself."""
+    def all(self) -> dict[str, Injection]:
+        """Every fault by its name; a fault ends by itself."""
         own = {
-            name.removeprefix("storm_"): getattr(self, name)
+            name.removeprefix("inject_"): getattr(self, name)
             for name in dir(self)
-            if name.startswith("storm_")
+            if name.startswith("inject_")
         }
         tenants = self._tenants
         edits = {
@@ -42,16 +42,16 @@ class Storms:
         }
         return {**own, **{name: _at_once(edit) for name, edit in edits.items()}}
 
-    async def rage(self, seconds: float) -> None:
-        """One storm after another, several at a time, for ``seconds``; then calm."""
-        loop, storms = self._cluster.loop, self.all()
-        names = self._chance.sample(sorted(storms), self._chance.randint(3, len(storms)))
+    async def run(self, seconds: float) -> None:
+        """One fault after another, several at a time, for ``seconds``; then calm."""
+        loop, faults = self._cluster.loop, self.all()
+        names = self._chance.sample(sorted(faults), self._chance.randint(3, len(faults)))
         end, pause = loop.time() + seconds, self._chance.uniform(1.5, 8.0)
         while loop.time() < end:
             await asyncio.sleep(self._chance.expovariate(1 / pause))
             name = self._chance.choice(names)
-            self._cluster.tell(f"storm: {name}")
-            task = loop.create_task(storms[name]())
+            self._cluster.tell(f"fault: {name}")
+            task = loop.create_task(faults[name]())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         await self._calm()
@@ -60,7 +60,7 @@ class Storms:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._weather.clear()
+        self._conditions.clear()
         for process in self._cluster.processes:
             self._cluster.loop.resume(process.name)
         self._cluster.extender.is_reachable = True
@@ -86,29 +86,29 @@ class Storms:
         open_ = sorted({stream.resource for stream in self._server.streams})
         return self._chance.choice([*open_, None])
 
-    async def storm_watch_closed(self) -> None:
+    async def inject_watch_closed(self) -> None:
         """Watches of one resource, or all, are cut."""
         self._server.cut(self._any_resource())
 
-    async def storm_history_gone(self) -> None:
+    async def inject_history_gone(self) -> None:
         """The API server forgets history: 410."""
         self._server.forget()
         self._server.cut(self._chance.choice((None, self._any_resource())))
 
-    async def storm_watch_lag(self) -> None:
+    async def inject_watch_lag(self) -> None:
         """One reader is far behind, every kind of object by another time."""
         name = self._chance.choice((*(p.name for p in self._cluster.processes), "scheduler"))
-        self._weather.lag_seconds[name] = self._chance.uniform(0.2, 15.0)
+        self._conditions.lag_seconds[name] = self._chance.uniform(0.2, 15.0)
         await self._for_a_while()
-        self._weather.lag_seconds.pop(name, None)
+        self._conditions.lag_seconds.pop(name, None)
 
-    async def storm_events_twice(self) -> None:
+    async def inject_events_twice(self) -> None:
         """The last line of every watch is sent again."""
         for stream in self._server.streams:
             if stream.last:
                 stream.put(stream.last)
 
-    async def storm_events_lost(self) -> None:
+    async def inject_events_lost(self) -> None:
         """Watches stay open and say nothing; then they are cut, perhaps with history gone."""
         resource = self._any_resource()
         deaf = [s for s in self._server.streams if resource in (None, s.resource)]
@@ -122,52 +122,52 @@ class Storms:
 
     # --- requests --------------------------------------------------------------------------
 
-    async def storm_conflicts(self) -> None:
+    async def inject_conflicts(self) -> None:
         """Writes over versions are refused: 409."""
-        self._weather.conflicts = self._chance.uniform(0.2, 0.9)
+        self._conditions.conflicts = self._chance.uniform(0.2, 0.9)
         await self._for_a_while()
-        self._weather.conflicts = 0.0
+        self._conditions.conflicts = 0.0
 
-    async def storm_errors(self) -> None:
+    async def inject_errors(self) -> None:
         """Requests fail with 429, 500, 503, 504 or a broken connection."""
-        self._weather.errors = self._chance.uniform(0.1, 0.8)
+        self._conditions.errors = self._chance.uniform(0.1, 0.8)
         await self._for_a_while()
-        self._weather.errors = 0.0
+        self._conditions.errors = 0.0
 
-    async def storm_answers_lost(self) -> None:
+    async def inject_answers_lost(self) -> None:
         """Writes are done, and their authors do not learn of it."""
-        self._weather.late_errors = self._chance.uniform(0.1, 0.7)
+        self._conditions.late_errors = self._chance.uniform(0.1, 0.7)
         await self._for_a_while()
-        self._weather.late_errors = 0.0
+        self._conditions.late_errors = 0.0
 
-    async def storm_slow(self) -> None:
+    async def inject_slow(self) -> None:
         """Requests and answers take seconds, and pass one another."""
-        self._weather.slow = self._chance.uniform(0.1, 0.8)
+        self._conditions.slow = self._chance.uniform(0.1, 0.8)
         await self._for_a_while()
-        self._weather.slow = 0.0
+        self._conditions.slow = 0.0
 
-    async def storm_api_down(self) -> None:
+    async def inject_api_down(self) -> None:
         """Nobody reaches the API server."""
-        self._weather.is_down = True
+        self._conditions.is_down = True
         self._server.cut()
         await self._for_a_while(60.0)
-        self._weather.is_down = False
+        self._conditions.is_down = False
 
     # --- processes -------------------------------------------------------------------------
 
-    async def storm_killed(self) -> None:
+    async def inject_killed(self) -> None:
         """A process dies, in the middle of whatever it does."""
         process = self._any_process()
         self._cluster.tell(f"{process.name} is killed")
         await process.kill()
 
-    async def storm_leader_killed(self) -> None:
+    async def inject_leader_killed(self) -> None:
         """The leader dies."""
         for operator in self._cluster.operators:
             if operator.term is not None:
                 await operator.kill()
 
-    async def storm_paused(self) -> None:
+    async def inject_paused(self) -> None:
         """A process stands still, and then goes on as if nothing had been."""
         process = self._any_process()
         self._cluster.tell(f"{process.name} is paused")
@@ -176,12 +176,12 @@ class Storms:
         self._cluster.loop.resume(process.name)
         self._cluster.tell(f"{process.name} goes on")
 
-    async def storm_leader_killed_at_a_write(self) -> None:
+    async def inject_leader_killed_at_a_write(self) -> None:
         """The leader dies just before one of its next writes leaves, or just after."""
         if (leader := await self._trapped()) is not None:
             await leader.kill()
 
-    async def storm_leader_paused_at_a_write(self) -> None:
+    async def inject_leader_paused_at_a_write(self) -> None:
         """The leader stands still there for longer than its lease lasts, and then goes on."""
         if (leader := await self._trapped()) is not None:
             await asyncio.sleep(self._chance.uniform(15.0, 40.0))
@@ -214,13 +214,13 @@ class Storms:
             leader.plug.trap = None
         return leader
 
-    async def storm_extender_unreachable(self) -> None:
+    async def inject_extender_unreachable(self) -> None:
         """The scheduler cannot reach the extender, and goes on without it."""
         self._cluster.extender.is_reachable = False
         await self._for_a_while()
         self._cluster.extender.is_reachable = True
 
-    async def storm_scheduler_restarted(self) -> None:
+    async def inject_scheduler_restarted(self) -> None:
         """kube-scheduler dies and comes back."""
         self._cluster.scheduler.stop()
         try:
@@ -231,14 +231,14 @@ class Storms:
 
     # --- nodes -----------------------------------------------------------------------------
 
-    async def storm_node_lost(self) -> None:
+    async def inject_node_lost(self) -> None:
         """A node falls silent, for a moment or for long."""
         name = f"n{self._chance.randrange(NODES)}"
         self._cluster.kubelets.lose(name)
         await self._for_a_while(self._chance.choice((5.0, 120.0)))
         self._cluster.kubelets.recover(name)
 
-    async def storm_node_deleted(self) -> None:
+    async def inject_node_deleted(self) -> None:
         """A node is deleted; perhaps it comes back."""
         name = f"n{self._chance.randrange(NODES)}"
         if ("", name) in self._cluster.store.collection(NODE_PATH).objects:
@@ -246,14 +246,14 @@ class Storms:
         await self._for_a_while(60.0)
         self._cluster.add_node(name)
 
-    async def storm_node_added(self) -> None:
+    async def inject_node_added(self) -> None:
         """The cluster has one more node, and loses it again."""
         self._cluster.add_node("n9")
         await self._for_a_while(90.0)
         if ("", "n9") in self._cluster.store.collection(NODE_PATH).objects:
             self._cluster.store.delete(NODE_PATH, ("", "n9"), {})
 
-    async def storm_node_cordoned(self) -> None:
+    async def inject_node_cordoned(self) -> None:
         """A node takes no new pods for a while."""
         name = f"n{self._chance.randrange(NODES)}"
         self._cordon(name, True)
@@ -267,7 +267,7 @@ class Storms:
             self._cluster.store.update(NODE_PATH, ("", name), {**node, "spec": spec})
 
 
-def _at_once(edit: Callable[[], None]) -> Storm:
+def _at_once(edit: Callable[[], None]) -> Injection:
     async def strike() -> None:
         edit()
 

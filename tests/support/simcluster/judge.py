@@ -12,10 +12,10 @@ from bireme.kube.client import NotLeader
 from tests.support.fakeapi.store import Object
 from tests.support.history.observed import World
 from tests.support.history.observer import Violation, check, partial
-from tests.support.simcluster import bodies
-from tests.support.simcluster.bodies import GROUPS, JOBS, PODS, POLICIES, SCALERS
+from tests.support.simcluster import objects
 from tests.support.simcluster.cluster import OPERATOR, SCHEDULING, SimulatedCluster
 from tests.support.simcluster.nodes import MOST_NODES, is_grown
+from tests.support.simcluster.objects import GROUPS, JOBS, PODS, POLICIES, SCALERS
 from tests.support.simcluster.tenants import HOPELESS
 
 GRACE_SECONDS = 240.0
@@ -30,7 +30,7 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
     found = [
         f"job-stuck: {key[1]}: {_said(job)}"
         for key, job in jobs
-        if bodies.phase(job) not in bodies.ENDED and key[1] != HOPELESS
+        if objects.phase(job) not in objects.ENDED and key[1] != HOPELESS
     ]
     found += [
         f"hopeless-silent: {key[1]}: {_said(job)}"
@@ -40,15 +40,15 @@ def unfinished(cluster: SimulatedCluster) -> list[str]:
     groups = cluster.store.collection(GROUPS).objects.items()
     for key, group in groups:
         if "plan" in (group.get("status") or {}):
-            found.append(f"plan-left-over: {key[1]}: phase {bodies.phase(group)}")
+            found.append(f"plan-left-over: {key[1]}: phase {objects.phase(group)}")
     for resource in (POLICIES, SCALERS):
         for key, each in cluster.store.collection(resource).objects.items():
             told = (each.get("status") or {}).get("observedGeneration")
             if told != each["metadata"]["generation"]:
                 found.append(f"policy-silent: {each['kind']} {key[1]} says nothing of its spec")
     for key, pod in cluster.store.collection(PODS).objects.items():
-        if bodies.phase(pod) not in bodies.ENDED and bodies.label(pod, "pod-group"):
-            found.append(f"pod-left-over: {key[1]}: {bodies.phase(pod)} on {bodies.node_of(pod)}")
+        if objects.phase(pod) not in objects.ENDED and objects.label(pod, "pod-group"):
+            found.append(f"pod-left-over: {key[1]}: {objects.phase(pod)} on {objects.node_of(pod)}")
     return found
 
 
@@ -123,12 +123,12 @@ def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
     for operator in cluster.operators:
         if operator.term is None:
             continue
-        term = operator.term
+        loop = operator.term.loop
         held = {
-            "busy gangs": term.work.busy,
-            "reports under way": term.reports._writing,
-            "victims": term.preemptions._stopping,
-            "slots": OPERATOR.write_concurrency - term.slots._free,
+            "busy gangs": loop.actuator.busy,
+            "reports under way": loop.reports._writing,
+            "victims": loop.preemptions._stopping,
+            "slots": OPERATOR.write_concurrency - loop.actuator.writes.turns._free,
         }
         yield from (f"leak: {operator.name} holds {what}: {x}" for what, x in held.items() if x)
 

@@ -1,7 +1,7 @@
 """The simulated network and the API server at its end: requests, answers and watches take time.
 
-:class:`Weather` holds what goes wrong at the moment. A request that has left its client arrives
-whatever becomes of the client: that is how the writes of a dead or deposed leader come late.
+:class:`NetworkConditions` holds what goes wrong at the moment. A request that has left its client
+arrives whatever becomes of the client: so the writes of a dead or deposed leader come late.
 Connections do not order requests, but a watch is in order. Everything above the wire is real:
 :class:`MemoryClient` is the client of operator and extender with its session replaced.
 
@@ -37,8 +37,8 @@ _ERRORS: Final = (
 
 
 @dataclass(slots=True)
-class Weather:
-    """Shares are chances per request, from 0 to 1. All 0 and ``is_down`` False is fair weather."""
+class NetworkConditions:
+    """Shares are chances per request, from 0 to 1. All 0 and ``is_down`` False means no fault."""
 
     chance: Random
     is_down: bool = False
@@ -51,7 +51,7 @@ class Weather:
     """How far the watches of a process may be behind, beyond milliseconds."""
 
     def clear(self) -> None:
-        """Fair weather."""
+        """No fault."""
         self.is_down = False
         self.errors = self.conflicts = self.late_errors = self.slow = 0.0
         self.lag_seconds.clear()
@@ -142,11 +142,11 @@ class Stream:
 
 
 class ApiServer:
-    """Objects in ``store``, what the ``weather`` lets through, and open watches."""
+    """Objects in ``store``, what the ``conditions`` lets through, and open watches."""
 
-    def __init__(self, store: Store, weather: Weather) -> None:
+    def __init__(self, store: Store, conditions: NetworkConditions) -> None:
         self.store = store
-        self.weather = weather
+        self.conditions = conditions
         self.streams: list[Stream] = []
         self._answers = Answers(store)
         self.documents = self._answers.documents
@@ -154,11 +154,11 @@ class ApiServer:
     def take(self, call: Call, answer: asyncio.Future[Answer]) -> None:
         """A request has left its client; ``answer`` is set some time, or never."""
         later = asyncio.get_running_loop().call_later
-        later(self.weather.way_seconds(), self._arrive, call, answer, context=WORLD)
+        later(self.conditions.way_seconds(), self._arrive, call, answer, context=WORLD)
 
     def _arrive(self, call: Call, answer: asyncio.Future[Answer]) -> None:
-        fault = self.weather.fault(call.method)
-        if self.weather.is_down or (fault is not None and fault.drop):
+        fault = self.conditions.fault(call.method)
+        if self.conditions.is_down or (fault is not None and fault.drop):
             self._send(answer, None)
             return
         given = self._refused(fault) if fault is not None and fault.status else self._done(call)
@@ -192,7 +192,7 @@ class ApiServer:
             else:
                 answer.set_result(given)
 
-        way = self.weather.way_seconds(back=True)
+        way = self.conditions.way_seconds(back=True)
         asyncio.get_running_loop().call_later(way, arrive, context=WORLD)
 
     # --- watches ---------------------------------------------------------------------------
@@ -204,11 +204,11 @@ class ApiServer:
         Raises:
             ConnectionRefusedError: the server is down.
         """
-        if self.weather.is_down:
+        if self.conditions.is_down:
             raise ConnectionRefusedError("the API server is down")
         at = address(path)
         collection = self.store.collection(at.resource)
-        stream = Stream(at.resource, PROCESS.get(), self.weather.watch_lag_seconds)
+        stream = Stream(at.resource, PROCESS.get(), self.conditions.watch_lag_seconds)
         feed = Feed(Selector.from_query(query, at.namespace), stream.put, bookmarks=True)
         replay(collection, int(query["resourceVersion"]), feed)
         collection.subscribers.append(feed.change)
@@ -333,5 +333,5 @@ class MemoryClient(ApiClient):
                     yield line
 
     async def _connect(self) -> None:
-        await asyncio.sleep(self._server.weather.way_seconds() / 4)
+        await asyncio.sleep(self._server.conditions.way_seconds() / 4)
         self._plug.check()

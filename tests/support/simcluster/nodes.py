@@ -18,8 +18,9 @@ from tests.support.fakeapi.answers import owner
 from tests.support.fakeapi.server import resources
 from tests.support.fakeapi.store import Change, Key, Object
 from tests.support.scenario.pools import pool_scaler
-from tests.support.simcluster import bodies
-from tests.support.simcluster.bodies import (
+from tests.support.simcluster import objects
+from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.objects import (
     BUDGETS,
     GROUPS,
     JOBS,
@@ -29,7 +30,6 @@ from tests.support.simcluster.bodies import (
     SCALERS,
     SERVICES,
 )
-from tests.support.simcluster.network import WORLD, ApiServer
 from tests.support.simcluster.processes import EPOCH_SECONDS
 from tests.support.simcluster.virtual import VirtualLoop
 
@@ -80,7 +80,7 @@ class Kubelets:
 
     def _say_ready(self, name: str, *, is_ready: bool) -> None:
         node = self._store.collection(NODES).objects.get(("", name))
-        if node is not None and bodies.is_ready(node) != is_ready:
+        if node is not None and objects.is_ready(node) != is_ready:
             said = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
             status = {**node["status"], "conditions": said}
             self._store.update(NODES, ("", name), {"status": status}, "status")
@@ -89,12 +89,12 @@ class Kubelets:
 
     def _changed(self, change: Change) -> None:
         before, pod = change.before, change.after
-        if pod is None or not bodies.node_of(pod):
+        if pod is None or not objects.node_of(pod):
             return
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        if before is None or not bodies.node_of(before):
+        if before is None or not objects.node_of(before):
             self._loop.create_task(self._run(key, pod), context=WORLD.copy())
-        if bodies.is_leaving(pod) and (before is None or not bodies.is_leaving(before)):
+        if objects.is_leaving(pod) and (before is None or not objects.is_leaving(before)):
             self._loop.create_task(self._end(key, pod), context=WORLD.copy())
 
     async def _pass(self, node: str, seconds: float) -> None:
@@ -104,17 +104,17 @@ class Kubelets:
             await self._back.wait()
 
     async def _run(self, key: Key, pod: Object) -> None:
-        node, notes = bodies.node_of(pod), pod["metadata"].get("annotations") or {}
+        node, notes = objects.node_of(pod), pod["metadata"].get("annotations") or {}
         await self._pass(node, self._chance.uniform(0.2, 2.0))
         if not self._say(key, pod, "Running", "True") or f"{_FAKE}duration" not in notes:
             return
         await self._pass(node, float(notes[f"{_FAKE}duration"].removesuffix("s")))
         failing = notes.get(f"{_FAKE}fail-attempts", "").split(",")
-        fails = bodies.label(pod, "attempt") in filter(None, failing)
+        fails = objects.label(pod, "attempt") in filter(None, failing)
         self._say(key, pod, "Failed" if fails else "Succeeded", "False")
 
     async def _end(self, key: Key, pod: Object) -> None:
-        await self._pass(bodies.node_of(pod), self._chance.uniform(0.1, 3.0))
+        await self._pass(objects.node_of(pod), self._chance.uniform(0.1, 3.0))
         if self._chance.random() < 0.5 and self._say(key, pod, "Failed", "False", leaving=True):
             await asyncio.sleep(self._chance.uniform(0.0, 0.5))
         self.remove(key, pod)
@@ -122,9 +122,9 @@ class Kubelets:
     def _say(self, key: Key, pod: Object, phase: str, ready: str, *, leaving: bool = False) -> bool:
         """Report a phase, unless the pod is another one, gone, ended, or about to be ended."""
         now = self._store.collection(PODS).objects.get(key)
-        if now is None or bodies.uid(now) != bodies.uid(pod) or bodies.phase(now) in bodies.ENDED:
+        if now is None or objects.uid(now) != objects.uid(pod):
             return False
-        if bodies.is_leaving(now) != leaving:
+        if objects.phase(now) in objects.ENDED or objects.is_leaving(now) != leaving:
             return False
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         self._store.update(PODS, key, {"status": status}, "status")
@@ -133,7 +133,7 @@ class Kubelets:
     def remove(self, key: Key, pod: Object) -> None:
         """Take the pod away for good, if it is still there."""
         now = self._store.collection(PODS).objects.get(key)
-        if now is not None and bodies.uid(now) == bodies.uid(pod):
+        if now is not None and objects.uid(now) == objects.uid(pod):
             self._store.delete(PODS, key, {}, 0)
 
     # --- controllers -----------------------------------------------------------------------
@@ -154,25 +154,25 @@ class Kubelets:
                 self._say_ready(node, is_ready=False)
             if now - since > NOT_READY_SECONDS + EVICTED_SECONDS:
                 for key, pod in list(self._store.collection(PODS).objects.items()):
-                    if bodies.node_of(pod) == node and not bodies.is_leaving(pod):
+                    if objects.node_of(pod) == node and not objects.is_leaving(pod):
                         self._on_loss(pod)
                         self._store.delete(PODS, key, {})
 
     def _collect_orphans(self) -> None:
         """The garbage collector, background propagation."""
-        uids = {bodies.uid(job) for job in self._store.collection(JOBS).objects.values()}
+        uids = {objects.uid(job) for job in self._store.collection(JOBS).objects.values()}
         for resource in (PODS, GROUPS, SERVICES):
             for key, obj in list(self._store.collection(resource).objects.items()):
                 owners = obj["metadata"].get("ownerReferences") or ()
                 owned = [o["uid"] for o in owners if o["kind"] == "TrainingJob"]
-                if owned and not uids & set(owned) and not bodies.is_leaving(obj):
+                if owned and not uids & set(owned) and not objects.is_leaving(obj):
                     self._store.delete(resource, key, {})
 
     def _collect_from_deleted_nodes(self, gone: dict[str, float]) -> None:
         """The pod garbage collector, 20 s after a node was deleted."""
         nodes = {name for _, name in self._store.collection(NODES).objects}
         for key, pod in list(self._store.collection(PODS).objects.items()):
-            node = bodies.node_of(pod)
+            node = objects.node_of(pod)
             if node and node not in nodes:
                 if self._loop.time() - gone.setdefault(node, self._loop.time()) > 20:
                     self._on_loss(pod)
@@ -185,7 +185,7 @@ class Kubelets:
         for key, budget in list(self._store.collection(BUDGETS).objects.items()):
             wanted = budget["spec"]["selector"]["matchLabels"].items()
             healthy = sum(
-                bodies.phase(pod) == "Running" and not bodies.is_leaving(pod)
+                objects.phase(pod) == "Running" and not objects.is_leaving(pod)
                 for pod in pods.values()
                 if wanted <= (pod["metadata"].get("labels") or {}).items()
             )
@@ -273,7 +273,7 @@ class Autoscaler:
             return
         await asyncio.sleep(self._chance.uniform(0.0, 5.0))
         pods = self._store.collection(PODS).objects.values()
-        used = {bodies.node_of(pod) for pod in pods}
+        used = {objects.node_of(pod) for pod in pods}
         nodes = self._chance.sample(self._nodes, len(self._nodes))
         for name in sorted(nodes, key=lambda name: name in used)[:count]:
             self._tell(f"autoscaler removes {name}" + (", which is in use" * (name in used)))

@@ -17,9 +17,9 @@ import msgspec
 
 from tests.support.fakeapi.store import Change, Key, Object, Refusal
 from tests.support.history.amounts import Amounts, amounts, request_of, total
-from tests.support.simcluster import bodies
-from tests.support.simcluster.bodies import NODES, PODS
+from tests.support.simcluster import objects
 from tests.support.simcluster.network import WORLD, ApiServer
+from tests.support.simcluster.objects import NODES, PODS
 from tests.support.simcluster.processes import ExtenderProcess
 from tests.support.simcluster.virtual import VirtualLoop
 
@@ -88,7 +88,7 @@ class Scheduler:
 
     def _changed(self, life: int, resource: str, change: Change) -> None:
         if life == self._life:
-            lag = self._server.weather.watch_lag_seconds("scheduler")
+            lag = self._server.conditions.watch_lag_seconds("scheduler")
             self._latest = max(self._latest, self._loop.time() + lag)
             self._on_the_way.append((resource, change))
             self._loop.call_at(self._latest, self._see, life, context=WORLD)
@@ -112,15 +112,15 @@ class Scheduler:
         self._woken.set()
 
     def _consider(self, key: Key, pod: Object | None) -> None:
-        if pod is None or bodies.node_of(pod) or bodies.is_leaving(pod) or bodies.is_gated(pod):
+        if pod is None or objects.node_of(pod) or objects.is_leaving(pod) or objects.is_gated(pod):
             self._queue.pop(key, None)
-            if pod is not None and bodies.node_of(pod):
-                self._assumed.pop(bodies.uid(pod), None)
+            if pod is not None and objects.node_of(pod):
+                self._assumed.pop(objects.uid(pod), None)
             return
         known = self._queue.get(key)
         ours = pod["spec"].get("schedulerName", SCHEDULERS[1]) in SCHEDULERS
-        if ours and (known is None or known.uid != bodies.uid(pod)):
-            self._queue[key] = _Waiting(bodies.uid(pod))
+        if ours and (known is None or known.uid != objects.uid(pod)):
+            self._queue[key] = _Waiting(objects.uid(pod))
 
     # --- the cycle -------------------------------------------------------------------------
 
@@ -151,20 +151,20 @@ class Scheduler:
         if names and self._queue.get(key) is waiting:
             del self._queue[key]
             node = self._chance.choice(sorted(names))
-            self._assumed[bodies.uid(pod)] = (node, request)
+            self._assumed[objects.uid(pod)] = (node, request)
             self._loop.create_task(self._bind(key, pod, node, waiting), context=WORLD.copy())
 
     def _fits(self, pod: Object, request: Amounts, node: Object) -> bool:
         name = node["metadata"]["name"]
-        pins = bodies.pins(pod)
-        if node["spec"].get("unschedulable") or not bodies.is_ready(node):
+        pins = objects.pins(pod)
+        if node["spec"].get("unschedulable") or not objects.is_ready(node):
             return False
         if pins and not any(name in pin for pin in pins):
             return False
         here = [
             request_of(p["spec"])
             for p in self._pods.values()
-            if bodies.node_of(p) == name and bodies.phase(p) not in bodies.ENDED
+            if objects.node_of(p) == name and objects.phase(p) not in objects.ENDED
         ]
         here += [asked for at, asked in self._assumed.values() if at == name]
         offered = amounts(node["status"]["allocatable"])
@@ -185,20 +185,20 @@ class Scheduler:
         return passed
 
     async def _bind(self, key: Key, pod: Object, node: str, waiting: _Waiting) -> None:
-        weather, life = self._server.weather, self._life
-        await asyncio.sleep(weather.way_seconds())
-        fault = weather.fault("POST")
+        conditions, life = self._server.conditions, self._life
+        await asyncio.sleep(conditions.way_seconds())
+        fault = conditions.fault("POST")
         try:
-            if weather.is_down or (fault is not None and not fault.drop_answer):
+            if conditions.is_down or (fault is not None and not fault.drop_answer):
                 raise Refusal(503, "ServiceUnavailable", "no binding")
-            bind(self._server, key, bodies.uid(pod), node)
+            bind(self._server, key, objects.uid(pod), node)
         except Refusal:
-            await asyncio.sleep(weather.way_seconds(back=True))
-            self._assumed.pop(bodies.uid(pod), None)
+            await asyncio.sleep(conditions.way_seconds(back=True))
+            self._assumed.pop(objects.uid(pod), None)
             now = self._pods.get(key)
-            if life == self._life and now is not None and bodies.uid(now) == waiting.uid:
+            if life == self._life and now is not None and objects.uid(now) == waiting.uid:
                 waiting.not_before = self._loop.time() + _pause(waiting.tries)
-                if not (bodies.node_of(now) or bodies.is_leaving(now)):
+                if not (objects.node_of(now) or objects.is_leaving(now)):
                     self._queue[key] = waiting
                     self._woken.set()
 
@@ -210,9 +210,9 @@ def bind(server: ApiServer, key: Key, uid: str, node: str) -> None:
         Refusal: the pod is another one, bound, leaving or gated.
     """
     pod = server.store.get(PODS, key)
-    if bodies.uid(pod) != uid or bodies.node_of(pod) or bodies.is_leaving(pod):
+    if objects.uid(pod) != uid or objects.node_of(pod) or objects.is_leaving(pod):
         raise Refusal(409, "Conflict", "the pod cannot be bound any more")
-    if bodies.is_gated(pod):
+    if objects.is_gated(pod):
         raise Refusal(422, "Invalid", "the pod is gated")
     server.store.update(PODS, key, {**pod, "spec": {**pod["spec"], "nodeName": node}})
 

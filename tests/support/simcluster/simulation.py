@@ -12,13 +12,13 @@ import structlog
 
 from tests.support.history.observed import planned_nodes
 from tests.support.history.records import Record, to_line
-from tests.support.simcluster import bodies, judge
+from tests.support.simcluster import judge, objects
 from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.fault_injection import Storms
+from tests.support.simcluster.fault_injection import FaultInjector
 from tests.support.simcluster.tenants import Tenants
 from tests.support.simcluster.virtual import VirtualLoop
 
-STORM_SECONDS = (30.0, 180.0)
+FAULT_SECONDS = (30.0, 180.0)
 _QUIET_SECONDS = 8.0
 """Nothing may be left to do for so long before a run counts as done."""
 
@@ -40,15 +40,15 @@ class Outcome:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def run(seed: int, *, storms: bool = True, calm_seconds: float = judge.CALM_SECONDS) -> Outcome:
-    """Simulate ``seed``; without ``storms`` nothing goes wrong.
+def run(seed: int, *, faults: bool = True, calm_seconds: float = judge.CALM_SECONDS) -> Outcome:
+    """Simulate ``seed``; without ``faults`` nothing goes wrong.
 
     Whatever is not done ``calm_seconds`` after the last fault will never be.
     """
     loop = VirtualLoop()
     try:
         with _seeded(seed):
-            return loop.run_until_complete(_run(seed, loop, storms, calm_seconds))
+            return loop.run_until_complete(_run(seed, loop, faults, calm_seconds))
     finally:
         loop.close()
 
@@ -65,17 +65,17 @@ def _seeded(seed: int) -> Iterator[None]:
         structlog.configure(**logging)
 
 
-async def _run(seed: int, loop: VirtualLoop, storms: bool, calm_seconds: float) -> Outcome:
+async def _run(seed: int, loop: VirtualLoop, faults: bool, calm_seconds: float) -> Outcome:
     cluster = SimulatedCluster(seed, loop)
     structlog.configure(processors=[cluster.log], logger_factory=structlog.ReturnLoggerFactory())
     tenants = Tenants(cluster)
     tenants.furnish()
     cluster.start()
-    seconds = cluster.chance("length").uniform(*STORM_SECONDS)
+    seconds = cluster.chance("length").uniform(*FAULT_SECONDS)
     submitting = loop.create_task(tenants.submit_over(seconds * 0.8))
     administering = loop.create_task(tenants.administer_over(seconds * 0.8))
-    if storms:
-        await Storms(cluster, tenants).rage(seconds)
+    if faults:
+        await FaultInjector(cluster, tenants).run(seconds)
     await submitting
     await administering
     await _settle(cluster, calm_seconds)
@@ -122,24 +122,24 @@ def _told(records: tuple[Record, ...]) -> Iterator[tuple[float, str]]:
 def _words(record: Record) -> str:
     obj: dict[str, Any] = record.manifest
     status = obj.get("status") or {}
-    leaving = ", leaving" if bodies.is_leaving(obj) else ""
+    leaving = ", leaving" if objects.is_leaving(obj) else ""
     match record.kind:
         case "Pod":
-            where = bodies.node_of(obj) or ("gated" if bodies.is_gated(obj) else "no node")
-            label = bodies.label(obj, "plan") or "of others"
-            return f"{bodies.phase(obj)} on {where}, plan {label}{leaving}"
+            where = objects.node_of(obj) or ("gated" if objects.is_gated(obj) else "no node")
+            label = objects.label(obj, "plan") or "of others"
+            return f"{objects.phase(obj)} on {where}, plan {label}{leaving}"
         case "PodGroup":
             plan = status.get("plan")
             places = planned_nodes(plan) if plan else {}
             label = f"{plan['epoch']}.{plan['attempt']} {plan['mode']}" if plan else "none"
             shown = " ".join(f"{_name(m)}@{node}" for m, node in places.items())
-            return f"{bodies.phase(obj)}, plan {label} {shown}".strip()
+            return f"{objects.phase(obj)}, plan {label} {shown}".strip()
         case "TrainingJob":
             attempt = status.get("attempt", 0)
             said = f"{status.get('reason')}: {status.get('message')}"
-            return f"{bodies.phase(obj)} attempt {attempt}, {said}{leaving}"
+            return f"{objects.phase(obj)} attempt {attempt}, {said}{leaving}"
         case "Node":
-            ready = "ready" if bodies.is_ready(obj) else "not ready"
+            ready = "ready" if objects.is_ready(obj) else "not ready"
             return ready + (", cordoned" if obj["spec"].get("unschedulable") else "")
     return str(obj["spec"])
 

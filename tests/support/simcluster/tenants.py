@@ -18,10 +18,10 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.simcluster import bodies
-from tests.support.simcluster.bodies import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
+from tests.support.simcluster import objects
 from tests.support.simcluster.cluster import SimulatedCluster
 from tests.support.simcluster.nodes import MOST_NODES
+from tests.support.simcluster.objects import BUDGETS, GROUPS, JOBS, PODS, POLICIES, QUEUES
 
 SPACE = "team"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -131,9 +131,9 @@ class Tenants:
         fake = annotations(f"{seconds:.1f}s")
         while True:
             pods = self._store.collection(PODS).objects
-            own = [p for p in pods.values() if bodies.label(p, "pod-group") == name]
-            alive = [p for p in own if bodies.phase(p) != "Failed" and not bodies.is_leaving(p)]
-            if sum(bodies.phase(p) == "Succeeded" for p in alive) >= size:
+            own = [p for p in pods.values() if objects.label(p, "pod-group") == name]
+            alive = [p for p in own if objects.phase(p) != "Failed" and not objects.is_leaving(p)]
+            if sum(objects.phase(p) == "Succeeded" for p in alive) >= size:
                 return
             for _ in range(size - len(alive)):
                 self._made += 1
@@ -208,7 +208,7 @@ class Tenants:
     def fail_pod(self) -> None:
         """A container of a running pod ends badly."""
         pods = self._store.collection(PODS).objects
-        running = sorted(key for key, pod in pods.items() if bodies.phase(pod) == "Running")
+        running = sorted(key for key, pod in pods.items() if objects.phase(pod) == "Running")
         if running:
             key = self._chance.choice(running)
             why = self._chance.choice(("Evicted", "Error"))

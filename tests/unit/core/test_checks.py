@@ -15,7 +15,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_running, a_snapshot, a_task, with_running
-from tests.support.decisions import NODES, RULES, Answer, Wrong, admitted, fails
+from tests.unit.core.wrong_orderers import NODES, RULES, Answer, Wrong, admitted, fails
 
 
 def three_for_two(policy: Policy) -> Decision:

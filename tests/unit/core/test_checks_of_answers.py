@@ -19,7 +19,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.decisions import NODES, RULES, Wrong, admitted, fails
+from tests.unit.core.wrong_orderers import NODES, RULES, Wrong, admitted, fails
 
 
 class Places:

@@ -10,7 +10,8 @@ from bireme.testing import (
     a_task,
     racks,
 )
-from tests.support.decisions import after, asked, hold_of
+from tests.support.decisions import hold_of
+from tests.unit.core.growth_cases import after, asked
 
 
 def test_a_gang_that_fits_nowhere_asks_for_the_nodes_it_lacks_and_says_so() -> None:

@@ -35,7 +35,8 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from tests.support.decisions import FIFO, after, asked, hold_of
+from tests.support.decisions import hold_of
+from tests.unit.core.growth_cases import FIFO, after, asked
 
 RACK = "topology.bireme.dev/rack"
 

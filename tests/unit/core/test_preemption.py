@@ -12,7 +12,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import a_gang, a_task
 from tests.support.decisions import hold_of
-from tests.support.model.preempting import (
+from tests.unit.core.preemption_cases import (
     AT_ONCE,
     NODES,
     InOrder,

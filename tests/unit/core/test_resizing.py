@@ -8,7 +8,7 @@ from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.testing import GPU, a_gang, a_task, racks
-from tests.support.model.elastic import NODES, a_world, elastic, places, resizes, runs, sizes
+from tests.unit.core.elastic_cases import NODES, a_world, elastic, places, resizes, runs, sizes
 
 # --- growing --------------------------------------------------------------------------------------
 

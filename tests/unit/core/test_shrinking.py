@@ -14,7 +14,7 @@ from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_running, a_task
-from tests.support.model.elastic import (
+from tests.unit.core.elastic_cases import (
     NODES,
     Counts,
     a_world,

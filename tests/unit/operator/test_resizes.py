@@ -17,10 +17,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.resizes import Resizes
-from bireme_operator.status_writer import StatusWriter
-from bireme_operator.watches import Watches
-from bireme_operator.workqueue import WorkQueue
-from bireme_operator.writes import Writes
+from bireme_operator.status import Reports
 from tests.support.objects.cluster_state import Cluster
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
 from tests.support.scenario.manifests import task
@@ -33,7 +30,7 @@ KEY = JOB.key
 
 
 class Desk:
-    """Takes the place of work queue, actuator and status writer, and records what is begun."""
+    """Stands where the actuator and the reports stand, and notes what is begun."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -42,22 +39,10 @@ class Desk:
         self.cluster.group(PLAN, queue="q")
         for member in PLAN.members:
             self.cluster.member(pod_manifest(JOB, PLAN, member))
-        self.assumed: list[AssumedPlan | None] = []
+        self.promised: list[AssumedPlan | None] = []
         self.is_telling = False
-        self.resizes = Resizes(
-            state=self.state,
-            watches=cast(Watches, None),
-            writes=cast(Writes, None),
-            work=cast(WorkQueue, self),
-            actuator=cast(Actuator, self),
-            reports=cast(StatusWriter, self),
-            events=cast(Events, None),
-            metrics=OperatorMetrics(),
-            now=lambda: CREATED + 9,
-        )
-
-    async def create_pods(self, *_: object) -> None:
-        """Nothing is created."""
+        known = (cast(Actuator, self), cast(Reports, self), cast(Events, None))
+        self.resizes = Resizes(*known, OperatorMetrics(), lambda: CREATED + 9)
 
     def is_free(self, key: Key) -> bool:
         return key == KEY
@@ -66,10 +51,10 @@ class Desk:
         return self.is_telling and uid == "job-group"
 
     def start(
-        self, key: Key, work: Coroutine[Any, Any, None], assumed: AssumedPlan | None = None
+        self, key: Key, work: Coroutine[Any, Any, None], promise: AssumedPlan | None = None
     ) -> None:
         work.close()
-        self.assumed.append(assumed)
+        self.promised.append(promise)
 
     def decide(self, *counts: int) -> None:
         """Carry out that n0 and n1 hold so many replicas."""
@@ -85,21 +70,21 @@ class Desk:
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])
-def test_a_resize_keeps_its_places_while_it_is_written(counts: tuple[int, int]) -> None:
+def test_a_resize_promises_its_places_while_it_is_written(counts: tuple[int, int]) -> None:
     desk = Desk()
     desk.decide(*counts)
-    (assumed,) = desk.assumed
-    assert assumed is not None
-    assert (assumed.queue, assumed.job_uid) == ("q", "job-uid")
-    assert assumed.plan.replicas == {"worker": sum(counts)}
-    assert assumed.plan.resized == CREATED + 9
+    (promise,) = desk.promised
+    assert promise is not None
+    assert (promise.queue, promise.job_uid) == ("q", "job-uid")
+    assert promise.plan.replicas == {"worker": sum(counts)}
+    assert promise.plan.resized == CREATED + 9
 
 
 def test_a_gang_that_is_being_told_of_is_resized_later() -> None:
     desk = Desk()
     desk.is_telling = True
     desk.decide(2, 3)
-    assert desk.assumed == []
+    assert desk.promised == []
 
 
 def test_a_gang_that_lost_a_replica_meanwhile_is_left_alone() -> None:
@@ -107,7 +92,7 @@ def test_a_gang_that_lost_a_replica_meanwhile_is_left_alone() -> None:
     decided = desk.cluster.snapshot().running_by_uid["job-uid"]
     desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
     desk.carry_out(decided, 2, 3)
-    assert desk.assumed == []
+    assert desk.promised == []
 
 
 def test_a_job_that_was_made_anew_is_left_alone() -> None:
@@ -115,24 +100,24 @@ def test_a_job_that_was_made_anew_is_left_alone() -> None:
     decided = desk.cluster.snapshot().running_by_uid["job-uid"]
     old = replace(decided, gang=replace(decided.gang, uid="another"))
     desk.carry_out(old, 2, 3)
-    assert desk.assumed == []
+    assert desk.promised == []
 
 
 def test_the_replica_where_the_others_meet_is_never_given_up() -> None:
     desk = Desk()
     desk.decide(0, 1)
-    assert desk.assumed == []
+    assert desk.promised == []
 
 
 def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> None:
     desk = Desk()
     group, view = desk.state.groups[KEY], desk.state.view(KEY)
     assert view is not None
-    assert desk.resizes.repair(JOB, group, view, situation(lost="n1"))
-    (assumed,) = desk.assumed
-    assert assumed is not None
-    assert [m.index for m in assumed.plan.members] == [0, 2]
-    assert not desk.resizes.repair(JOB, group, view, situation())
+    assert desk.resizes.mend(JOB, group, view, situation(lost="n1"))
+    (promise,) = desk.promised
+    assert promise is not None
+    assert [m.index for m in promise.plan.members] == [0, 2]
+    assert not desk.resizes.mend(JOB, group, view, situation())
 
 
 def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
@@ -145,8 +130,8 @@ def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() 
         rendezvous="torch",
         status={"phase": "Running"},
     )
-    assert not desk.resizes.repair(edited, group, view, situation())
-    assert desk.resizes.repair(JOB, group, view, situation())
+    assert not desk.resizes.mend(edited, group, view, situation())
+    assert desk.resizes.mend(JOB, group, view, situation())
 
 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:

@@ -7,7 +7,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.simulator.comparison import Comparison, Estimate, compare
 from bireme.simulator.metrics import SimulationMetrics, measure
-from tests.support.simulations import an_outcome, one_after_another
+from tests.unit.simulator.outcomes import an_outcome, one_after_another
 
 MEAN = "mean_jct_seconds"
 

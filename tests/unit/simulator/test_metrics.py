@@ -14,15 +14,8 @@ from bireme.simulator.metrics import KEYS, Statistics, measure
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme.testing import a_node
-from tests.support.simulations import (
-    a_job,
-    a_record,
-    a_run,
-    a_series,
-    an_outcome,
-    one_after_another,
-    small_traces,
-)
+from tests.support.simulations import a_job, small_traces
+from tests.unit.simulator.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
 
 
 def test_waits_completion_times_and_slowdowns_of_three_jobs_in_a_row() -> None:

@@ -6,7 +6,7 @@ from bireme.simulator.comparison import compare
 from bireme.simulator.metrics import measure
 from bireme.simulator.reports import terminal
 from bireme.testing import ManualClock
-from tests.support.simulations import an_outcome, one_after_another
+from tests.unit.simulator.outcomes import an_outcome, one_after_another
 
 
 class Terminal(io.StringIO):

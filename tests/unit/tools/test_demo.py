@@ -10,6 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.support.history.records import Record
+from tests.unit.tools.demo_history import Told, tell_all
 from tools.demo.__main__ import main
 from tools.demo.colours import Palette
 from tools.demo.gantt import draw
@@ -19,7 +20,6 @@ from tools.demo.report import report_of
 from tools.demo.screen import Screen
 from tools.demo.story import small_workload
 from tools.demo.summary import show
-from tools.demo.testing import Told, tell_all
 from tools.demo.timeline import Timeline, mean_busy
 from tools.demo.words import shortened
 from tools.demo.workload import NAMESPACE, Workload

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.history.records import Record
+from tests.unit.tools.demo_history import Told, tell_all
 from tools.demo.promises import judge
 from tools.demo.report import report_of
 from tools.demo.story import small_workload
-from tools.demo.testing import Told, tell_all
 from tools.demo.timeline import Timeline
 from tools.demo.workload import NAMESPACE, Manifest, Workload
 

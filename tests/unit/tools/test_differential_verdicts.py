@@ -11,8 +11,8 @@ from benchmarks.differential.runner import Seen
 from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
 from benchmarks.differential.verdicts import verdict_on
-from tests.support.history.builder import Story
 from tests.support.scenario.manifests import annotations, queue, task, training_job
+from tests.unit.tools.history_builder import Story
 from tools.controlplane.nodes import fake_nodes
 
 Mutation = Callable[[list[Deed]], list[Deed]]

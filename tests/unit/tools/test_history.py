@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.history.amounts import amount, request_of, shown
-from tests.support.history.builder import Story, meta, pod
 from tests.support.history.observer import INVARIANTS, check
 from tests.support.history.records import Manifest, in_order, read, to_line
+from tests.unit.tools.history_builder import Story, meta, pod
 
 
 @pytest.fixture

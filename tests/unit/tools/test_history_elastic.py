@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.builder import Story
 from tests.support.history.observer import check
+from tests.unit.tools.history_builder import Story
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tests.support.history.amounts import GPU
-from tests.support.history.builder import Story, meta, pod
 from tests.support.history.records import Change
+from tests.unit.tools.history_builder import Story, meta, pod
 from tools.controlplane.nodes import HOSTNAME_LABEL, RACK
 from tools.demo.workload import NAMESPACE, Manifest, Workload
 

@@ -1,8 +1,7 @@
-"""A reflector under observation: what its callbacks were told, in order."""
+"""A reflector under observation: the calls of its callbacks, in order."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -10,6 +9,7 @@ from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import V1Pod
 from tests.support.fakeapi.server import FakeApi
+from tests.support.operator_term.term import until
 
 PODS = "/api/v1/pods"
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
@@ -53,19 +53,6 @@ class Mirror:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-
-
-async def until(condition: Callable[[], object], timeout_seconds: float = 30) -> None:
-    """Wait for a condition to come true.
-
-    Raises:
-        TimeoutError: it did not; the traceback shows which.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition did not come true in time")
-        await asyncio.sleep(0.005)
 
 
 def put(api: FakeApi, name: str, **content: object) -> dict[str, Any]:
