@@ -1,12 +1,11 @@
-"""What the agents of DAS see of a real cluster: ``das-jobs/1`` and ``das-machines/1``.
+"""Encoders of DAS: ``das-jobs/1`` for the ordering agent, ``das-machines/1`` for the placing one.
 
-The formulas are those of :mod:`~bireme.rl.encoders.das_inputs` and
-:mod:`~bireme.rl.encoders.das_inputs`, which the world of DAS uses as well; here gangs become jobs
-and nodes machines. A GPU's speed and rent follow from its label. A gang without an estimate counts
-as the middle one of those that have one, or as an hour.
+Gangs are its jobs and nodes its machines; :mod:`~bireme.rl.encoders.das_inputs` has the formulas,
+which training shares. Speed and rent of a GPU follow from the node's label. A gang without an
+estimate counts as the median of those with one, or as an hour.
 
-No operator tells yet how fast finished runs were, so that the posterior over machines is the prior
-and what is believed of their health is zero. Whoever knows sets :attr:`DasMachines.finished`.
+An operator does not report the speeds of finished runs, so the health of all machines is the prior,
+0. Evaluations that know more set :attr:`DasMachines.finished`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,22 +38,22 @@ from bireme.rl.encoders.das_inputs import (
 )
 
 LAST_PLACE: Final = 63
-"""Jobs further back in the queue count as being there: training saw no longer one."""
+"""Places further back count as this one: queues in training were no longer."""
 
 MOST_GANGS: Final = 3000
-"""Gangs that are compared with each other; beside more, a network's memory is the operator's."""
+"""Gangs that are compared with each other; memory grows with the square of their number."""
 
 Finished: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
-"""Shares (runs, nodes) and normalised speeds (runs,) of the last runs that finished."""
+"""Returns shares (runs, nodes) and normalised speeds (runs,) of the last finished runs."""
 
 _UNKNOWN_SECONDS: Final = 3600.0
 _MOST_KINDS: Final = 256
-"""Kinds of replicas remembered per table: templates have no end, memory has one."""
+"""Kinds of replicas remembered per node table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Facts:
-    """What never changes about the nodes of a table; all arrays have shape (nodes,)."""
+class _MachineTable:
+    """Constant features of the nodes of a table; all arrays have shape (nodes,)."""
 
     column: int | None
     gpus: IntArray
@@ -65,8 +64,8 @@ class _Facts:
     capacities: dict[object, IntArray]
 
     @classmethod
-    def of(cls, nodes: NodeTable) -> "_Facts":
-        """Found once per table."""
+    def of(cls, nodes: NodeTable) -> "_MachineTable":
+        """Return the table of ``nodes``, computed once."""
         known = nodes.memo.get(cls)
         if not isinstance(known, cls):
             known = cls._found(nodes)
@@ -74,7 +73,7 @@ class _Facts:
         return known
 
     @classmethod
-    def _found(cls, nodes: NodeTable) -> "_Facts":
+    def _found(cls, nodes: NodeTable) -> "_MachineTable":
         label = nodes.label(GPU_MODEL_LABEL)
         models = [gpu_model(value) for value in (*label.values, "")]
         speeds, rents = das_inputs.within_training(
@@ -101,7 +100,7 @@ class _Facts:
         )
 
     def capacity(self, task: Task, nodes: NodeTable) -> IntArray:
-        """How many replicas of ``task`` each node would take if it were empty."""
+        """Return how many replicas of ``task`` each node would take if it were empty."""
         key = (task.request, task.constraints)
         known = self.capacities.get(key)
         if known is None:
@@ -112,14 +111,14 @@ class _Facts:
         return known
 
     def free(self, free: IntArray) -> IntArray:
-        """Free GPUs per node, from what is free of everything, shape (nodes, resources)."""
+        """Return free GPUs per node from ``free``, shape (nodes, resources)."""
         if self.column is None:
             return np.zeros_like(self.gpus)
         return np.maximum(free[:, self.column], 0)
 
 
 class DasJobs:
-    """Gangs as jobs of DAS, nodes as its machines; the order of listing does not matter."""
+    """``das-jobs/1``: features of gangs, their places in the queue, and features of nodes."""
 
     inputs: Mapping[str, tuple[int | str, ...]] = {
         "jobs": ("gangs", JOB_FEATURES),
@@ -130,19 +129,16 @@ class DasJobs:
     def encode(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
     ) -> dict[str, NDArray[np.float32]]:
-        """``gangs``, at least one, as float32 arrays of the shapes of ``inputs``.
-
-        Raises AnswerError for more than MOST_GANGS: the rules order them.
-        """
+        """Encode at least one gang; raises AnswerError for more than MOST_GANGS."""
         if len(gangs) > MOST_GANGS:
             raise AnswerError(
                 f"{len(gangs)} gangs are more than das-jobs/1 compares, which is {MOST_GANGS}; "
-                "for lines as long as that choose an orderer that judges each gang by itself"
+                "for queues as long as that choose an orderer that judges each gang by itself"
             )
-        facts = _Facts.of(snapshot.nodes)
-        free = facts.free(snapshot.nodes.allocatable - snapshot.used)
+        table = _MachineTable.of(snapshot.nodes)
+        free = table.free(snapshot.nodes.allocatable - snapshot.used)
         none = np.zeros_like(free)
-        machines = Machines(free, facts.gpus, facts.speed, facts.dollars, facts.rack, none)
+        machines = Machines(free, table.gpus, table.speed, table.dollars, table.rack, none)
         gpus = np.array([devices(gang) for gang in gangs])
         by_arrival = np.lexsort(([g.uid for g in gangs], [g.arrived for g in gangs]))
         jobs = das_inputs.job_features(
@@ -150,20 +146,20 @@ class DasJobs:
             _estimates(gangs),
             np.array([snapshot.wait_seconds(gang) for gang in gangs]),
             free.sum(keepdims=True),
-            facts.gpus.sum(keepdims=True),
+            table.gpus.sum(keepdims=True),
         )
         return {
             "jobs": job_inputs(jobs, machines, gpus),
             "places": np.minimum(np.argsort(by_arrival), LAST_PLACE).astype(np.float32),
-            "machines": _machine_inputs(machines, facts.kind),
+            "machines": _machine_inputs(machines, table.kind),
         }
 
 
 class DasMachines:
-    """Nodes as places for one task.
+    """``das-machines/1``: features of the job to be placed and of nodes.
 
     Attributes:
-        finished: Tells of finished runs, where anybody knows; see the module.
+        finished: Returns finished runs, if they are known; see the module.
     """
 
     inputs: Mapping[str, tuple[int | str, ...]] = {
@@ -177,25 +173,25 @@ class DasMachines:
     def encode(
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
     ) -> dict[str, NDArray[np.float32]]:
-        """All nodes of ``capacity`` for what is left of ``gang``, as float32 arrays."""
-        facts = _Facts.of(capacity.nodes)
+        """Encode all nodes of ``capacity`` for ``task``."""
+        table = _MachineTable.of(capacity.nodes)
         rows = [there for there in peers.values() if len(there)]
-        held = np.zeros(len(facts.rack), dtype=np.int64)
+        held = np.zeros(len(table.rack), dtype=np.int64)
         if rows:
             held = np.bincount(np.concatenate(rows), minlength=len(held))
         machines = Machines(
             room=capacity.replicas(task),
-            capacity=facts.capacity(task, capacity.nodes),
-            speed=facts.speed,
-            dollars=facts.dollars,
-            rack=facts.rack,
+            capacity=table.capacity(task, capacity.nodes),
+            speed=table.speed,
+            dollars=table.dollars,
+            rack=table.rack,
             held=held,
         )
         need = np.asarray(task.replicas + held.sum())
         estimate = np.asarray(gang.estimated_seconds or _UNKNOWN_SECONDS)
         mean = None
         if self.finished is not None:
-            near = das_inputs.adjacency(das_inputs.share_of_rack(facts.rack))
+            near = das_inputs.adjacency(das_inputs.share_of_rack(table.rack))
             mean = believed(machines, need, near, *self.finished()).mean
         return {
             "job": placed_inputs(machines, need, estimate),
@@ -204,7 +200,7 @@ class DasMachines:
 
 
 class UnawareDasMachines:
-    """The same, but nobody can tell it of finished runs: for DAS without its Gaussian process."""
+    """``das-machines-unaware/1``: the same without finished runs, for DAS without its process."""
 
     inputs: Mapping[str, tuple[int | str, ...]] = DasMachines.inputs
 
@@ -219,7 +215,7 @@ class UnawareDasMachines:
 
 
 def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
-    """Features of all machines for the ordering agent; those of one ``kind`` have the same GPU."""
+    """Return features of machines for the ordering agent; equal ``kind`` means the same GPU."""
     alone = -1 - np.arange(len(kind))
     rack = np.where(machines.rack < 0, alone, machines.rack)
     alike = np.where(machines.rack < 0, alone, rack * (int(kind.max(initial=0)) + 2) + kind + 1)
@@ -238,7 +234,7 @@ def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
 
 
 def _estimates(gangs: Sequence[Gang]) -> FloatArray:
-    """Seconds each is expected to run, shape (gangs,)."""
+    """Return expected run times in seconds, shape (gangs,)."""
     known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
     middle = float(np.median(known)) if known else _UNKNOWN_SECONDS
     return np.array([middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs])

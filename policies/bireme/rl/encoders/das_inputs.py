@@ -1,6 +1,11 @@
-"""The arrays that enter the networks of DAS, put together once for training and serving.
+"""Inputs of DAS' networks, shared by training and serving.
 
-Leading dimensions (...) are those of batched worlds; a cluster has none.
+1. Job and machine features: what an operator knows of them.
+2. Health of machines: a Gaussian process over finished runs (random-walk kernel).
+3. Sites: the domains that a job could be placed in, and how much each is worth.
+4. The arrays of both agents, put together from these.
+
+Leading dimensions (...) are those of a batch in training; a cluster has none.
 """
 
 import math
@@ -48,7 +53,7 @@ def _moved_into(values: FloatArray, least: float, most: float) -> FloatArray:
     return np.clip(top * (values / high) ** ratio, least, most)
 
 
-# --- features of jobs and machines ------------------------------------------------------------
+# --- 1. features of jobs and machines ---------------------------------------------------------
 #
 # All are functions of what an operator knows (demands, stated estimates, waits, free GPUs, labels)
 # and of the order of one on clusters of any size, so that the same weights serve eight machines and
@@ -70,7 +75,7 @@ def job_features(
     free_gpus: IntArray,
     all_gpus: IntArray,
 ) -> FloatArray:
-    """Features of waiting jobs, float64 of the broadcast shape (..., 6).
+    """Return features of waiting jobs, float64 of the broadcast shape (..., 6).
 
     Size, estimate, wait, service, share of the cluster, and how often it fits into the free GPUs.
     """
@@ -98,7 +103,7 @@ def machine_features(
     rack_capacity: FloatArray,
     alike_free: FloatArray,
 ) -> FloatArray:
-    """Features of machines, float64 of shape (..., machines, 8).
+    """Return features of machines, float64 of shape (..., machines, 8).
 
     Args:
         free, capacity: GPUs, shape (..., machines).
@@ -122,19 +127,19 @@ def machine_features(
 
 
 def share_of_rack(racks: IntArray) -> BoolArray:
-    """Whether two machines share a rack, shape (..., machines, machines); negative is no rack."""
+    """Return whether machines share a rack, shape (..., machines, machines); negative: no rack."""
     same = (racks[..., :, None] == racks[..., None, :]) & (racks[..., :, None] >= 0)
     return np.asarray(same | np.eye(racks.shape[-1], dtype=np.bool_))
 
 
 def adjacency(same_rack: BoolArray) -> FloatArray:
-    """How near machines are: 1 within a rack, :data:`ACROSS_RACKS` beyond; same shape."""
+    """Return 1 within a rack and :data:`ACROSS_RACKS` beyond; same shape."""
     return np.where(same_rack, 1.0, ACROSS_RACKS)
 
 
-# What finished runs say about machines: the random-walk Gaussian process of DAS' placement agent.
+# --- 2. health of machines: the random-walk Gaussian process ----------------------------------
 #
-# Machines are alike for a job as far as walks lead from one to the other. With S the similarity of
+# Machines are as alike for a job as walks between them are likely. With S the similarity of
 # machines, normalised symmetrically, the kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is
 # positive definite for lambda below 1. A finished run was spread over machines by the shares x, so
 # two runs are as alike as the walks from where the one was to where the other was, ``x K x'``: the
@@ -142,20 +147,20 @@ def adjacency(same_rack: BoolArray) -> FloatArray:
 #
 #     mu = K X' (X K X' + sigma^2 I)^-1 Y,   Sigma = K - K X' (X K X' + sigma^2 I)^-1 X K,
 #
-# is found from the inverse of K, which is known before K itself:
-# ``Sigma^-1 = (I - lambda S) / s^2 + X' X / sigma^2``. Nothing is learned here and all is numpy.
+# is computed from the inverse of K, which is cheaper than K itself:
+# ``Sigma^-1 = (I - lambda S) / s^2 + X' X / sigma^2``. Nothing here is learned.
 #
-# Y is the logarithm of how fast a run was, compared with its estimate and the model of its devices.
+# Y is the logarithm of a run's speed, relative to its estimate and the model of its devices.
 
 DECAY: Final = 0.8
-"""lambda, how much one step of a walk counts."""
+"""lambda: weight of one step of a walk."""
 LENGTH_SCALE: Final = 0.5
 VARIANCE: Final = 0.008
-"""s^2 of log speed between equal machines: about 10 %, as of PAI's stragglers."""
+"""s^2: variance of log speed between equal machines; about 10 %, as PAI's stragglers have."""
 NOISE_VARIANCE: Final = 0.1
-"""sigma^2 of one finished run: owners' estimates are wrong by a factor of exp(0.3)."""
+"""sigma^2: variance of one run; owners' estimates are wrong by a factor of exp(0.3)."""
 EXPECTED: Final = -0.15
-"""Y of a run on ordinary machines, which are never quite alone nor quite even."""
+"""Y of a run on ordinary machines, which are shared now and then and never quite equal."""
 IN_RACK: Final = 0.74
 IN_CLUSTER: Final = 0.55
 """Speed of a gang on several machines of a rack, and of several racks, beside one machine: what the
@@ -207,10 +212,10 @@ def posterior(
     variance: float = VARIANCE,
     noise_variance: float = NOISE_VARIANCE,
 ) -> Posterior:
-    """Machines given finished runs.
+    """Return the posterior of machines given finished runs.
 
     Args:
-        walks: What :func:`walk_precision` gives, shape (..., machines, machines).
+        walks: Of :func:`walk_precision`, shape (..., machines, machines).
         shares: X, the part of each run that was on each machine, (..., runs, machines); a row of
             zeros is no run.
         observed: Y less what was expected, shape (..., runs).
@@ -225,7 +230,7 @@ def posterior(
 def beliefs(
     features: FloatArray, adjacency: FloatArray, shares: FloatArray, speeds: FloatArray
 ) -> Posterior:
-    """What the speeds of finished runs say of the health of machines, in logarithms.
+    """Return the posterior of the health of machines, in logarithms of speed.
 
     Args:
         features: Of machines for the job to be placed, shape (..., machines, features).
@@ -241,26 +246,23 @@ def beliefs(
     return posterior(walks, shares, observed)
 
 
-# How good a site machines would make for a job: what both agents of DAS know of places.
+# --- 3. sites ---------------------------------------------------------------------------------
 #
 # A job on several machines is as fast as the slowest of them, and slower across machines and racks
 # than on one. So a site is a domain (the machine itself, its rack, the cluster) cut off at a speed,
 # and every machine stands for the best site of which it is the slowest part. The worth of a site is
 # its speed over ``1 + weight * dollars per GPU-hour``, as a multiple of what a V100 alone is worth:
-# by speed alone, by both, or by cost alone. A job is told the worth of the best site it could have
-# now, a machine how its own compares with that, and whether it belongs to the best one. Counting
-# and
-# sums; no loop over machines.
-#
-# All formulas take leading dimensions (...), so that batches of worlds and one cluster share them.
+# by speed alone, by both, or by cost alone. Features of a job are the worth of the best sites
+# it could have now; those of a machine how its own site compares with that, and whether it belongs
+# to the best one. Counts and sums, without a loop over machines.
 
 FEE_WEIGHTS: Final = (0.0, 0.5, 1e6)
-"""How dollars per GPU-hour are weighed against speed."""
+"""Weights of dollars per GPU-hour against speed."""
 SITE_FEATURES: Final = 7 + 2 * len(FEE_WEIGHTS)
 
 _FACTORS: Final = (1.0, IN_RACK, IN_CLUSTER)
 _SHARED: Final = 0.94
-"""Speed of a gang that has a neighbour on its machine; from the same."""
+"""Speed of a gang that shares a machine; from Gavel's measurements too."""
 _LEAST: Final = 1e-9
 _MACHINE, _RACK, _CLUSTER = range(len(_FACTORS))
 
@@ -270,12 +272,12 @@ class Machines:
     """Machines as places for replicas of one kind; every array has shape (..., machines).
 
     Attributes:
-        room: How many more replicas each takes.
-        capacity: How many it would take if it were empty.
-        speed: What it makes of a replica, as far as one knows; 1 for a V100.
-        dollars: Rent of what a replica takes, per hour.
-        rack: Codes; a machine of a negative one stands alone.
-        held: Replicas of the same job that it holds already.
+        room: Replicas that still fit.
+        capacity: Replicas that would fit if it were empty.
+        speed: Of a replica there; 1 for a V100.
+        dollars: Hourly rent of what a replica takes.
+        rack: Codes; negative for a machine in no rack.
+        held: Replicas of the same job that it already holds.
     """
 
     room: IntArray
@@ -304,7 +306,7 @@ class Sites:
 
     @classmethod
     def of(cls, machines: Machines) -> "Sites":
-        """All sites. Those that leave out replicas which the job already has are worth nothing."""
+        """Return all sites; a site without all replicas that the job already has is worth 0."""
         held, rack = machines.held, machines.rack
         pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
         room = machines.room + held
@@ -312,7 +314,7 @@ class Sites:
         amounts = np.stack([room, room * machines.dollars, held])
         sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
         sums[:, _MACHINE] = amounts
-        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, turns(pace), amounts)
+        sums[:, _RACK], sums[:, _CLUSTER] = reach(group, pace_ranks(pace), amounts)
         reached, rent, kept = sums
         dollars = rent / np.maximum(reached, 1.0)
         factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
@@ -324,9 +326,9 @@ class Sites:
         return cls(machines, pace, reached, worth)
 
     def best(self, need: IntArray) -> FloatArray:
-        """Worth of the best site for ``need`` replicas, shape (..., jobs) -> (..., jobs, weights).
+        """Return the worth of the best site for ``need`` replicas; 0 if none takes them.
 
-        0 where there is none.
+        ``need`` has shape (..., jobs), the worth (..., jobs, weights).
         """
         sizes, which = np.unique(need, return_inverse=True)
         holds = self.reached[..., None, :] >= sizes[:, None]
@@ -336,10 +338,11 @@ class Sites:
         )
 
     def features(self, need: IntArray) -> FloatArray:
-        """Features of machines for ``need`` replicas, (...) -> (..., machines, SITE_FEATURES).
+        """Return features of machines for ``need`` replicas, (..., machines, SITE_FEATURES).
 
-        How much of it is free and would be left, speed, rent, the part of the job that its sites
-        take, and for each weight how its best site compares and whether it is in the best of all.
+        Share that is free, share that would be left, speed, rent, the part of the job that each of
+        its sites takes, and for each weight: worth of its best site relative to the best of all,
+        and whether it belongs to that.
         """
         machines, wanted = self.machines, np.maximum(need, 1)[..., None]
         capacity = np.maximum(machines.capacity, 1)
@@ -358,14 +361,14 @@ class Sites:
         return np.moveaxis(columns, 0, -1)
 
     def _in_best(self, worth: FloatArray, own: FloatArray) -> BoolArray:
-        """Which machines make up the best site for each weight, shape (weights, ..., machines).
+        """Return the machines of the best site for each weight, shape (weights, ..., machines).
 
-        Where that is one machine, its equals are as good; of equal racks the first is taken.
+        If it is a single machine, all equal ones count; of equal racks only the first.
         ``own`` is the best of ``worth`` over the domains of each machine.
         """
-        told = np.stack([self.machines.rack, self.pace])
-        told = np.broadcast_to(told, (len(own), *told.shape))
-        first = _at(np.concatenate([worth, told], axis=1), own.argmax(axis=-1)[:, None])
+        keys = np.stack([self.machines.rack, self.pace])
+        keys = np.broadcast_to(keys, (len(own), *keys.shape))
+        first = _at(np.concatenate([worth, keys], axis=1), own.argmax(axis=-1)[:, None])
         sites, rack, pace = first[:, :-2], first[:, -2], first[:, -1]
         where = sites.argmax(axis=1)
         alone = worth[:, _MACHINE] == sites.max(axis=1)
@@ -373,26 +376,26 @@ class Sites:
         return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))
 
 
-def turns(pace: FloatArray) -> IntArray:
-    """The turn of every machine by ``pace``: 0 for the fastest, the same for equally fast ones."""
+def pace_ranks(pace: FloatArray) -> IntArray:
+    """Return the rank of every machine by ``pace``: 0 for the fastest, equal for equal ones."""
     paces = np.unique(pace)
     return len(paces) - 1 - np.searchsorted(paces, pace)
 
 
 def reach(
-    group: IntArray, turn: IntArray, amounts: IntArray | FloatArray
+    group: IntArray, rank: IntArray, amounts: IntArray | FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Sums of ``amounts`` over the machines whose turn is not later: of the same group, and of all.
+    """Sum ``amounts`` over the machines of no higher rank: those of the group, and all.
 
-    ``group`` and ``turn`` have shape (..., machines), ``amounts`` (kinds, ..., machines), and so
-    have both sums.
+    ``group`` and ``rank`` have shape (..., machines), ``amounts`` and both sums (kinds, ...,
+    machines).
     """
-    first, paces = int(group.min(initial=0)), int(turn.max(initial=0)) + 1
+    first, paces = int(group.min(initial=0)), int(rank.max(initial=0)) + 1
     groups = int(group.max(initial=0)) - first + 1
-    worlds = math.prod(turn.shape[:-1])
+    worlds = math.prod(rank.shape[:-1])
     world = np.arange(worlds).reshape(*group.shape[:-1], 1)
-    cell = ((world * groups + group - first) * paces + turn).ravel()
-    column = (world * paces + turn).ravel()
+    cell = ((world * groups + group - first) * paces + rank).ravel()
+    column = (world * paces + rank).ravel()
     within, over_all = np.empty((2, len(amounts), cell.size))
     for kind, amount in enumerate(amounts):
         counts = np.bincount(cell, weights=amount.ravel(), minlength=worlds * groups * paces)
@@ -403,11 +406,13 @@ def reach(
 
 
 def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
-    """``values[..., index]`` place by place; as ``take_along_axis``, in a fraction of its time."""
+    """Return ``take_along_axis`` over the last axis, in a fraction of its time."""
     index = np.broadcast_to(index, values.shape[:-1])
     rows = values.reshape(-1, values.shape[-1])
     return rows[np.arange(len(rows)), index.ravel()].reshape(*index.shape, 1)
 
+
+# --- 4. inputs of both agents -----------------------------------------------------------------
 
 JOB_FEATURES: Final = RAW_JOB_FEATURES + len(FEE_WEIGHTS)
 """Of a job in the queue."""
@@ -424,15 +429,15 @@ Array32 = NDArray[np.float32]
 
 
 def job_inputs(features: FloatArray, machines: Machines, need: IntArray) -> Array32:
-    """Features of jobs and of the best sites they could have, shape (..., jobs, JOB_FEATURES)."""
+    """Return features of jobs and of their best sites, shape (..., jobs, JOB_FEATURES)."""
     worth = np.log(np.maximum(Sites.of(machines).best(need), _LEAST_WORTH))
     return np.concatenate([features, worth], axis=-1, dtype=np.float32, casting="same_kind")
 
 
 def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> Array32:
-    """Features of the job that is placed, shape (..., PLACED_FEATURES).
+    """Return features of the job to be placed, shape (..., PLACED_FEATURES).
 
-    Its size, its estimate, and how much of the cluster is free, also beside it.
+    Its size, its estimate, the free share of the cluster, and how often it fits into that.
     """
     room, capacity = machines.room.sum(axis=-1), machines.capacity.sum(axis=-1)
     columns = (
@@ -445,14 +450,14 @@ def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> Ar
 
 
 def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None) -> Array32:
-    """Features of machines for the job that is placed, shape (..., machines, PLACE_FEATURES).
+    """Return features of machines for the job to be placed, (..., machines, PLACE_FEATURES).
 
-    ``believed`` is what is believed of their health, (..., machines): it counts in their speed,
-    and once more on its own. None where nothing is.
+    ``believed`` is the posterior mean of their health, (..., machines), or None. It changes their
+    speed and is a feature of its own.
     """
     inputs = np.zeros((*machines.speed.shape, PLACE_FEATURES), dtype=np.float32)
     if believed is not None:
-        # Rounded, so that machines of which as little is known are equals and not sorted by noise.
+        # Rounded, so that machines without reports are equal and not sorted by rounding noise.
         health = believed.round(3)
         machines = replace(machines, speed=machines.speed * np.exp(health))
         inputs[..., -1] = health
@@ -467,10 +472,10 @@ def believed(
     shares: FloatArray,
     speeds: FloatArray,
 ) -> Posterior:
-    """What finished runs say of machines for a job of size ``need``, shape (...).
+    """Return the posterior of machines for a job of size ``need``, shape (...).
 
-    Machines are alike for a job if they are as fast, as dear, and take as much of it. For
-    ``adjacency``, ``shares`` and ``speeds`` see :func:`~bireme.rl.encoders.das_inputs.beliefs`.
+    Machines are similar for a job if speed, rent and the part of it that they take are. For
+    ``adjacency``, ``shares`` and ``speeds`` see :func:`beliefs`.
     """
     wanted = np.maximum(need, 1)[..., None]
     taken = np.minimum(machines.room, wanted) / wanted

@@ -1,17 +1,17 @@
 """RLPTO as a sizer of elastic gangs: ``rlpto-tasks/1``.
 
-A gang that tells how its training goes is a task of the paper, one replica of its first task that
-can change (workers before others) is a node, and a report of the accuracy ends an iteration: it
-should come once per epoch or evaluation. Gangs keep the size they have, and in every cycle there
-are the paper's two steps (section VI.A):
+A gang that reports progress is a task of the paper. A replica of its first task that can change
+(workers before others) is a node, and a report of the accuracy ends an iteration: it should come
+once per epoch or evaluation. Gangs keep their size but for the paper's two steps in every cycle
+(section VI.A):
 
-1. Whose last gain in accuracy was below beta gives one node back, once per report. Where no
-   accuracy is told, the gain is what the loss fell over the last hundredth of the steps, as a share
-   of the largest, if there is a curve of it.
-2. The network hands out what is free, node by node, until it says none or nothing fits.
+1. A gang whose last gain in accuracy was below beta gives one node back, once per report. If it
+   reports no accuracy, the gain is the fall of its loss curve over the last hundredth of the steps,
+   as a share of the largest loss.
+2. The network hands out what is free, node by node, until it chooses none or nothing fits.
 
-Gangs that tell nothing get what they ask for before others grow. A gang whose training has
-converged keeps its minimum: to end it is for its owner.
+Gangs that report nothing get what they ask for before others grow. A gang whose training has
+converged keeps its minimum; its owner ends it.
 """
 
 import math
@@ -40,18 +40,13 @@ from bireme.heuristics.sizing import (
 from bireme.onnx.sessions import Array, Ask, Shape
 from bireme.rl.protocols import GANGS
 
-# What RLPTO's network sees of tasks that train: the paper's seven vectors, made free of scale.
+# --- features ---------------------------------------------------------------------------------
 #
-# The vectors of section VI.D are, per task: its id m, iterations e, loss l, largest loss n,
-# accuracy
-# a, node time c and share of the nodes w. An id says nothing to a network that is shared over
-# tasks:
-# the rows are the ids. Iterations and node times count by their ratio to the middle task's, the
-# loss
-# as a share of the largest. The agent is called because a gain in accuracy fell
-# below beta, so gain and beta are shown too; the paper's agent would have to remember the last
-# state
-# to know the gain.
+# The paper's vectors (section VI.D) are, per task: id m, iterations e, loss l, largest loss n,
+# accuracy a, node time c and share of the nodes w. Here they are free of scale: iterations and node
+# times are relative to the geometric mean, the loss is a share of the largest. The id is left out,
+# because the network is shared over tasks. Gain and beta are added: the agent is asked because a
+# gain fell below beta, and the paper's agent would have to remember the last state to know it.
 
 TASK_FEATURES: Final = 11
 CONTEXT_FEATURES: Final = 4
@@ -60,23 +55,23 @@ MIDDLE_BETA: Final = 3e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """Tasks that train at one moment; arrays have shape (..., tasks) unless said otherwise.
+class TaskStates:
+    """Training tasks at one moment; arrays have shape (..., tasks) unless stated otherwise.
 
     Attributes:
-        done: Iterations, or another measure of how far a task is; nan where nobody knows. Only
-            ratios count.
-        loss: Now, over the largest it ever had; nan where nobody told.
-        accuracy: From 0 to 1; nan where nobody told.
-        gain: What the last iteration added to the accuracy; nan where there was none.
-        seconds: Of an iteration as it is now; nan where nobody knows. Only ratios count.
-        nodes: It has now, in whole nodes.
+        done: Iterations, or another measure of progress; only ratios count. nan if unknown, as in
+            the next four.
+        loss: Over the largest loss so far.
+        accuracy: From 0 to 1.
+        gain: Of accuracy by the last iteration.
+        seconds: Of an iteration at the present size; only ratios count.
+        nodes: That it has, whole nodes.
         share: Of the cluster that it has.
         may_grow, may_shrink: Whether a node can be given to it, or taken from it.
         is_there: False for padding.
-        free: Share of the cluster that nobody has, shape (...).
-        waiting: Tasks that wait, shape (...).
-        beta: The least gain that is worth a node, shape (...).
+        free: Share of the cluster that is free, shape (...).
+        waiting: Number of tasks that wait, shape (...).
+        beta: Least gain that is worth a node, shape (...).
     """
 
     done: FloatArray
@@ -94,52 +89,54 @@ class Facts:
     beta: FloatArray
 
 
-def task_features(facts: Facts) -> NDArray[np.float32]:
-    """One row per task, 0 for padding; shape (..., tasks, TASK_FEATURES), all within [-1, 2]."""
-    tasks = np.maximum(facts.is_there.sum(axis=-1), 1)[..., None]
+def task_features(states: TaskStates) -> NDArray[np.float32]:
+    """Return features in [-1, 2], 0 for padding; shape (..., tasks, TASK_FEATURES)."""
+    tasks = np.maximum(states.is_there.sum(axis=-1), 1)[..., None]
     columns = (
-        _beside_the_middle(facts.done, facts.is_there),
-        np.nan_to_num(facts.loss, nan=0.5),
-        np.nan_to_num(facts.accuracy, nan=0.5),
-        _gain_over(facts.beta[..., None], facts.gain),
-        np.isnan(facts.gain),
-        _beside_the_middle(facts.seconds, facts.is_there),
-        facts.share,
-        np.minimum(facts.share * tasks, 4.0) / 2,
-        1.0 / np.maximum(facts.nodes, 1.0),
-        facts.may_grow,
-        facts.may_shrink,
+        _over_mean(states.done, states.is_there),
+        np.nan_to_num(states.loss, nan=0.5),
+        np.nan_to_num(states.accuracy, nan=0.5),
+        _gain_over(states.beta[..., None], states.gain),
+        np.isnan(states.gain),
+        _over_mean(states.seconds, states.is_there),
+        states.share,
+        np.minimum(states.share * tasks, 4.0) / 2,
+        1.0 / np.maximum(states.nodes, 1.0),
+        states.may_grow,
+        states.may_shrink,
     )
     features = np.stack([np.asarray(column, np.float64) for column in columns], axis=-1)
-    return np.where(facts.is_there[..., None], features, 0.0).astype(np.float32)
+    return np.where(states.is_there[..., None], features, 0.0).astype(np.float32)
 
 
-def context_features(facts: Facts) -> NDArray[np.float32]:
-    """What is the same for all tasks, shape (..., CONTEXT_FEATURES)."""
-    tasks = facts.is_there.sum(axis=-1)
+def context_features(states: TaskStates) -> NDArray[np.float32]:
+    """Return the features that all tasks share, shape (..., CONTEXT_FEATURES)."""
+    tasks = states.is_there.sum(axis=-1)
     columns = (
-        facts.free,
-        np.log10(facts.beta / MIDDLE_BETA),
-        facts.waiting / np.maximum(facts.waiting + tasks, 1.0),
+        states.free,
+        np.log10(states.beta / MIDDLE_BETA),
+        states.waiting / np.maximum(states.waiting + tasks, 1.0),
         1.0 / np.maximum(tasks, 1.0),
     )
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
 def _gain_over(beta: FloatArray, gain: FloatArray) -> FloatArray:
-    """How many powers of ten the gain is above beta, halved, within [-1, 1]; 0 where unknown."""
+    """Return half the decimal logarithm of gain over beta, within [-1, 1]; 0 if unknown."""
     ratio = np.maximum(np.nan_to_num(gain, nan=0.0), 0.0) / beta
     powers = np.clip(np.log10(np.maximum(ratio, 1e-2)) / 2, -1.0, 1.0)
     return np.where(np.isnan(gain), 0.0, powers)
 
 
-def _beside_the_middle(values: FloatArray, is_there: BoolArray) -> FloatArray:
-    """How many powers of four each is above the geometric mean, within [-1, 1]; 0: unknown."""
+def _over_mean(values: FloatArray, is_there: BoolArray) -> FloatArray:
+    """Return the logarithm (base 4) over the geometric mean, within [-1, 1]; 0 if unknown."""
     is_known = is_there & (values > 0)
     logs = np.log2(np.where(is_known, values, 1.0)) / 2
     middle = logs.sum(axis=-1, keepdims=True) / np.maximum(is_known.sum(-1, keepdims=True), 1)
     return np.where(is_known, np.clip(logs - middle, -1.0, 1.0), 0.0)
 
+
+# --- the sizer --------------------------------------------------------------------------------
 
 MOST_MOVES: Final = 64
 """In one cycle; what is then still free is handed out in the next one."""
@@ -148,7 +145,7 @@ _LAST: Final = 0.01
 
 
 class RlptoTasks:
-    """Sizes gangs by single nodes, given and taken."""
+    """``rlpto-tasks/1``: sizes gangs by giving and taking single nodes."""
 
     inputs: Mapping[str, Shape] = {
         "tasks": (GANGS, TASK_FEATURES),
@@ -159,18 +156,20 @@ class RlptoTasks:
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Within all bounds; gangs whose size changed lately are left out, they keep theirs."""
+        """Size within all bounds; gangs whose size changed lately are left out."""
         pool = CapacityPool(ranked, snapshot, settling(snapshot))
-        telling = pool.measured(lambda gang: gang.progress is not None)
-        for allotment in telling:
-            pool.fill(allotment, self._before(allotment, snapshot))
-        moving = [_Member(each, task) for each in telling if (task := _node_task(each))]
+        reporting = pool.measured(lambda gang: gang.progress is not None)
+        # 1. Gangs that gained little give a node back.
+        for allotment in reporting:
+            pool.fill(allotment, self._kept(allotment, snapshot))
+        # 2. The network hands out what is free.
+        moving = [_Member(each, task) for each in reporting if (task := _node_task(each))]
         if moving:
-            self._hand_out(ask, _Table(pool, moving, snapshot, self.beta))
+            self._hand_out(ask, _Members(pool, moving, snapshot, self.beta))
         return pool.proposal()
 
-    def _before(self, allotment: Allotment, snapshot: ClusterSnapshot) -> Sizes:
-        """The size before the network is asked: the present one, a node less after a low gain."""
+    def _kept(self, allotment: Allotment, snapshot: ClusterSnapshot) -> Sizes:
+        """Return the present size, with a node less after a low gain."""
         sizes, task, running = allotment.present, _node_task(allotment), allotment.running
         if task is None or running is None or not sizes:
             return sizes or allotment.low
@@ -180,20 +179,20 @@ class RlptoTasks:
             return resized(sizes, task, -1 if sizes[task.name] > allotment.low[task.name] else 0)
         return sizes
 
-    def _hand_out(self, ask: Ask, table: "_Table") -> None:
+    def _hand_out(self, ask: Ask, members: "_Members") -> None:
         for _ in range(MOST_MOVES):
-            allowed = table.allowed()
-            if not allowed[1 : len(table) + 1].any():
+            allowed = members.allowed()
+            if not allowed[1 : len(members) + 1].any():
                 return
-            logits = ask(table.shown(allowed), len(allowed))
+            logits = ask(members.inputs(allowed), len(allowed))
             move = int(np.where(allowed, logits, -np.inf).argmax())
             if move == 0:
                 return
-            table.move((move - 1) % len(table), -1 if move > len(table) else 1)
+            members.move((move - 1) % len(members), -1 if move > len(members) else 1)
 
 
 def gain_of(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """What the last report added to the accuracy, or what the loss fell; nan where unknown."""
+    """Return the gain in accuracy of the last report, or the fall of the loss; nan if unknown."""
     progress = gang.progress
     if progress is not None and progress.accuracy_gain is not None:
         return progress.accuracy_gain
@@ -209,13 +208,13 @@ def gain_of(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def _node_task(allotment: Allotment) -> Task | None:
-    """The task whose replicas are the nodes; None where no size can change."""
+    """Return the task whose replicas are the nodes; None if no size can change."""
     able = [t for t in allotment.gang.tasks if allotment.low[t.name] < allotment.high[t.name]]
     return min(able, key=lambda task: task.role is not Role.WORKER, default=None)
 
 
-def told(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
-    """Share done, loss over the largest, accuracy, gain; nan where unknown."""
+def _progress_of(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
+    """Return share done, loss over the largest, accuracy and gain; nan if unknown."""
     progress = gang.progress
     done, left = steps_done(gang, snapshot), steps_left(gang, snapshot)
     share = done / max(done + left, 1.0) if math.isfinite(left) else math.nan
@@ -232,7 +231,7 @@ def told(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, fl
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A gang that the network moves; ``change`` is what it was given in this cycle."""
+    """A gang that the network sizes; ``change`` is what it got in this cycle."""
 
     allotment: Allotment
     task: Task
@@ -244,7 +243,7 @@ class _Member:
 
     @property
     def may_grow(self) -> bool:
-        """As far as its own bounds go; what was taken in this cycle is not given back in it."""
+        """Whether its bounds allow it; what was taken in this cycle is not given back in it."""
         return self.change >= 0 and self.size < self.allotment.high[self.task.name]
 
     @property
@@ -252,15 +251,15 @@ class _Member:
         return self.change <= 0 and self.size > self.allotment.low[self.task.name]
 
 
-class _Table:
-    """The members and what is free, before each move; arrays have shape (members,)."""
+class _Members:
+    """The gangs that the network sizes, before each move; arrays have shape (members,)."""
 
     def __init__(
         self, pool: CapacityPool, members: Sequence[_Member], snapshot: ClusterSnapshot, beta: float
     ) -> None:
         self._pool, self._members, self._beta = pool, members, beta
         self._waiting = float(len(snapshot.waiting))
-        self._told = np.array([told(member.allotment.gang, snapshot) for member in members]).T
+        self._progress = np.array([_progress_of(m.allotment.gang, snapshot) for m in members]).T
         self._seconds = np.array([_seconds(pool, member, snapshot) for member in members])
         self._nodes = np.array([float(member.size) for member in members])
         self._share = np.array([self._share_of(member) for member in members])
@@ -270,7 +269,7 @@ class _Table:
         return len(self._members)
 
     def allowed(self) -> BoolArray:
-        """Which moves may be made: none, a node more by member, a node less; (2 * members + 1,)."""
+        """Return which moves are allowed: none, more by member, less; shape (2 * members + 1,)."""
         tasks = {member.task.request for member in self._members}
         fits = {request: self._pool.fits(request) for request in tasks}
         more = [member.may_grow and fits[member.task.request] for member in self._members]
@@ -283,10 +282,10 @@ class _Table:
         member.change += change
         self._nodes[row], self._share[row] = member.size, self._share_of(member)
 
-    def shown(self, allowed: BoolArray) -> dict[str, Array]:
-        """What the network sees."""
-        done, loss, accuracy, gain = self._told
-        facts = Facts(
+    def inputs(self, allowed: BoolArray) -> dict[str, Array]:
+        """Return the arrays for the network."""
+        done, loss, accuracy, gain = self._progress
+        states = TaskStates(
             done=done,
             loss=loss,
             accuracy=accuracy,
@@ -301,21 +300,21 @@ class _Table:
             waiting=np.array(self._waiting),
             beta=np.array(self._beta),
         )
-        return {"tasks": task_features(facts), "context": context_features(facts)}
+        return {"tasks": task_features(states), "context": context_features(states)}
 
     def _share_of(self, member: _Member) -> float:
         allotment = member.allotment
         return self._pool.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
 
     def _free(self) -> float:
-        """The share of what members ask for that is free, where least is."""
+        """Return the free share of the scarcest resource that members ask for."""
         total, free = self._pool.total, self._pool.free
         shares = (max(0, free[n]) / total[n] for n in self._asked if total.get(n))
         return min(shares, default=0.0)
 
 
 def _seconds(pool: CapacityPool, member: _Member, snapshot: ClusterSnapshot) -> float:
-    """How long the whole training takes at the member's size; nan where nobody knows."""
+    """Return the time of the whole training at the member's size; nan if unknown."""
     gang = member.allotment.gang
     steps = steps_done(gang, snapshot) + steps_left(gang, snapshot)
     seconds = seconds_for(steps, pool.steps_per_second(gang, member.allotment.sizes))

@@ -24,7 +24,7 @@ import numpy as np
 from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.heuristics.rlpto_queues import URGENT, changed
-from bireme.rl.encoders.rlpto import Facts, context_features, task_features
+from bireme.rl.encoders.rlpto import TaskStates, context_features, task_features
 from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.simulator.traces.papers import RLPTO_IMAGES, RLPTO_PRIORITIES
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
@@ -683,10 +683,10 @@ def expert_view(state: RlptoState) -> Observation:
     return {**raw(state), **policy_view(state)}
 
 
-def facts_of(state: RlptoState) -> Facts:
+def facts_of(state: RlptoState) -> TaskStates:
     """Return the facts that the encoder turns into features."""
     slots, allowed = state.is_running.shape[1], state.allowed
-    return Facts(
+    return TaskStates(
         done=state.iterations,
         loss=state.loss / np.maximum(state.worst_loss, 1e-9),
         accuracy=state.accuracy,
