@@ -1,8 +1,8 @@
-"""Log lines of the operator and the extender: one JSON object each, on standard error.
+"""Configure logging of the operator and the extender: one JSON object per line, on stderr.
 
-Everything outside printable ASCII is escaped, so that no string of the cluster can break a line or
-reach a terminal. Libraries that log in the standard way go through the same renderer, from
-warnings on: what they say below that is about themselves.
+Everything outside printable ASCII is escaped, so that no string from the cluster can break a line
+or control a terminal. Libraries that use :mod:`logging` go through the same renderer, from warnings
+on: their lower levels are about their own internals.
 """
 
 import json
@@ -20,13 +20,17 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def check_level(level: str) -> None:
-    """Raises SettingError unless ``level``, the setting ``log_level``, is one of LOG_LEVELS."""
+    """Check the setting ``log_level``.
+
+    Raises:
+        SettingError: ``level`` is not one of LOG_LEVELS.
+    """
     if level not in LOG_LEVELS:
         raise SettingError(f"log_level is {level!r}; use one of {', '.join(LOG_LEVELS)}")
 
 
 def configure(level: str) -> None:
-    """Log everything of Bireme at ``level``, one of LOG_LEVELS, and above."""
+    """Log at ``level``, one of LOG_LEVELS, and above."""
     severity = logging.getLevelNamesMapping()[level.upper()]
     prepared: tuple[Processor, ...] = (
         structlog.processors.add_log_level,
@@ -50,9 +54,10 @@ def configure(level: str) -> None:
 
 
 def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
-    """Run a program to its end; what ``run`` returns, or 2 for ``unusable``, or 1 after a fault.
+    """Run a program and return its exit status.
 
-    Its last words are one log line like all others. ``unusable`` are errors of what it was given.
+    That is what ``run`` returns, 2 after an ``unusable`` error (of settings and the like), 1 after
+    any other. Errors are logged like everything else.
     """
     configure("info")
     log = structlog.get_logger(__name__)
@@ -67,5 +72,5 @@ def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
 
 
 def escaped(event: Any, default: Callable[[Any], Any] | None = None, **options: Any) -> str:
-    """``event`` as JSON in printable ASCII."""
+    """Return ``event`` as JSON in printable ASCII."""
     return json.dumps(event, default=default, **options).replace("\x7f", "\\u007f")

@@ -1,10 +1,12 @@
-"""Settings from a YAML file and the environment into frozen dataclasses.
+"""Read settings from a YAML file and the environment into frozen dataclasses.
 
 A setting has one name in three spellings: ``wait_bound_seconds`` in the dataclass,
-``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment, which wins.
-The file (named by ``BIREME_CONFIG``) has a section per dataclass: ``SchedulingSettings`` is read
-from ``scheduling``, so that operator and extender can share one file and each still refuses every
-key that nobody would read.
+``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment. The environment
+takes precedence over the file, the file over the default. The file (named by ``BIREME_CONFIG``) has
+a section per dataclass, ``SchedulingSettings`` in ``scheduling`` and so on, so that the operator
+and the extender can share it. An unknown key is refused with the nearest known one.
+
+Settings are plain dataclasses because the core, which knows no pydantic, declares some of them.
 """
 
 import dataclasses
@@ -24,7 +26,7 @@ SECTIONS: Final = ("scheduling", "operator", "extender")
 
 _T = TypeVar("_T")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _WANTED: Final[Mapping[object, str]] = {
     str: "text; quote it in YAML",
     int: "a whole number",
@@ -36,10 +38,10 @@ _WANTED: Final[Mapping[object, str]] = {
 
 
 def document(environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """The settings file that ``BIREME_CONFIG`` names, by section; empty when it names none.
+    """Return the settings file that ``BIREME_CONFIG`` names, by section; empty without one.
 
     Raises:
-        SettingError: it cannot be read, is no mapping of sections, or has an unknown one.
+        SettingError: it is unreadable, is not a mapping of sections, or has an unknown one.
     """
     named = environ.get(CONFIG_VARIABLE)
     if not named:
@@ -54,10 +56,10 @@ def document(environ: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
-    """The text of a settings file, by section; ``where`` it was found, for errors.
+    """Parse a settings file into its sections; ``where`` names it in errors.
 
     Raises:
-        SettingError: it is no YAML, no mapping of sections, or has an unknown one.
+        SettingError: it is not YAML, not a mapping of sections, or has an unknown one.
     """
     try:
         content = yaml.safe_load(text)
@@ -71,7 +73,7 @@ def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
 
 
 def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any]) -> _T:
-    """An instance of the settings dataclass ``cls``; what is not given keeps its default.
+    """Return an instance of the settings dataclass ``cls``; a missing setting keeps its default.
 
     Fields may be str, int, float, bool, ``tuple[str, ...]`` or Path.
 
@@ -94,12 +96,12 @@ def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any])
 
 
 def section_of(cls: type) -> str:
-    """The section of the file that ``cls`` is read from: ``extender`` for ExtenderSettings."""
+    """Return the section of the file for ``cls``: ``extender`` for ExtenderSettings."""
     return cls.__name__.removesuffix("Settings").lower()
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of the setting ``name``."""
+    """Return the environment variable of the setting ``name``."""
     return f"BIREME_{name.upper()}"
 
 
@@ -127,9 +129,9 @@ def _checked(parse: Any, kind: Any, value: Any, spelled: str) -> Any:
 
 
 def _from_text(kind: Any, text: str) -> Any:
-    """``text`` from the environment as a ``kind``; ValueError when it is none."""
+    """Convert ``text`` from the environment to ``kind``; ValueError if that is impossible."""
     if kind is bool:
-        return _only(text.lower() in _TRUTH, _TRUTH.get(text.lower()))
+        return _only(text.lower() in _BOOLEANS, _BOOLEANS.get(text.lower()))
     if kind is int:
         return int(_only(_WHOLE.fullmatch(text) is not None and len(text) < 32, text))
     if kind is float:
@@ -142,7 +144,7 @@ def _from_text(kind: Any, text: str) -> Any:
 
 
 def _from_yaml(kind: Any, value: Any) -> Any:
-    """``value`` from the file as a ``kind``; ValueError when it is none."""
+    """Convert ``value`` from the file to ``kind``; ValueError if that is impossible."""
     if kind is float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return float(_only(number and abs(value) < 1e300 and not math.isnan(value), value))

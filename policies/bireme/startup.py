@@ -1,4 +1,4 @@
-"""How Bireme's programs start sooner."""
+"""Speed up the start of programs."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Spare the garbage collector what is imported inside, now and for ever.
+    """Exempt from garbage collection everything that is imported inside this context.
 
-    Next to nothing of it is ever garbage, and to look for it is a tenth of a program's start.
+    Almost nothing of it becomes garbage, and scanning it takes a tenth of a program's start.
     """
     gc.disable()
     try:

@@ -1,7 +1,13 @@
-"""Gangs that hold places, as the core sees them: from a plan and its pods to a RunningGang.
+"""Allocations: gangs that hold places, from a plan and its pods to the core's RunningGang.
 
-Whom a plan belongs to is told by the uid that owns it, never by its name: what a job left behind
-that is gone, or was replaced by another of its name, holds its places until it is cleared away.
+Three steps. :func:`view_of` compares a plan with the pods that exist (:class:`GangView`); only
+trusted pods count: for a TrainingJob those that its uid owns and whose name is planned, for other
+controllers those whose UID is planned. An :class:`Allocation` adds the queue that it counts in.
+:func:`job_allocation`, :func:`of_leftovers` and :func:`of_others` turn it into a RunningGang with
+rows of the node table, and with the run time that finished jobs suggest (:class:`RunTimes`).
+
+A plan belongs to a job by the owner's uid, never by name: what a deleted job left behind holds its
+places until it is removed, even if a new job has the same name.
 """
 
 import itertools
@@ -27,23 +33,18 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
-# A planned gang beside the pods that exist: who is bound, ready, missing, in the way.
-#
-# A pure comparison of plan and pods. Only trusted pods count: for a TrainingJob those that its
-# own uid controls and whose name is planned, for other controllers those whose UID is planned.
-
 
 @dataclass(frozen=True)
 class GangView:
-    """The members of one plan, each with its pod or None, and pods of earlier plans."""
+    """The members of a plan, each with its pod or None, and the pods of earlier plans."""
 
     plan: PlanFacts
     members: tuple[tuple[Member, PodFacts | None], ...]
     leftovers: tuple[PodFacts, ...]
-    """Pods of the same owner that this plan does not name, or of an earlier attempt."""
+    """Pods of the same owner that the plan does not name, or that are of an earlier attempt."""
 
     def count(self, task: str) -> dict[str, int]:
-        """How many replicas of ``task`` have come how far, as ``status.tasks`` reports it."""
+        """Return the number of replicas of ``task`` by state, as in ``status.tasks``."""
         pods = [pod for member, pod in self.members if member.task == task]
         there = [pod for pod in pods if pod is not None]
         return {
@@ -109,7 +110,7 @@ class GangView:
         """What the members that have not ended ask together, and leftovers until they have."""
         total: dict[str, int] = {}
         for task, count in Counter(
-            member.task for member, pod in self.members if not _gave_its_room_back(member, pod)
+            member.task for member, pod in self.members if not _released_its_place(member, pod)
         ).items():
             total = add(total, self.plan.requests.get(task, ()), count)
         for pod in self.held_by_leftovers:
@@ -121,7 +122,7 @@ class GangView:
         """Task to node to how many members hold room there, bound or only planned."""
         found: dict[str, dict[str, int]] = {}
         for member, pod in self.members:
-            if not _gave_its_room_back(member, pod):
+            if not _released_its_place(member, pod):
                 node = pod.node if pod is not None and pod.node else member.node
                 nodes = found.setdefault(member.task, {})
                 nodes[node] = nodes.get(node, 0) + 1
@@ -134,16 +135,19 @@ class GangView:
         return next(first, "")
 
     def usage(self) -> Iterable[tuple[str, Request]]:
-        """(node, request) of every member that has room but no pod which counts there itself."""
+        """Yield (node, request) of every member whose place no counted pod uses."""
         for member, pod in self.members:
             holds = pod is not None and pod.node and not pod.is_terminal
-            if not holds and not _gave_its_room_back(member, pod):
+            if not holds and not _released_its_place(member, pod):
                 node = pod.node if pod is not None and pod.node else member.node
                 yield node, self.plan.requests.get(member.task, ())
 
 
-def _gave_its_room_back(member: Member, pod: PodFacts | None) -> bool:
-    """A replica of a job keeps its room when it fails: its gang starts again, or ends, whole."""
+def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
+    """Return whether an ended member frees its place before its gang does.
+
+    A failed replica of a job does not: its gang restarts, or ends, as a whole.
+    """
     if pod is None or not pod.is_terminal:
         return False
     return pod.phase == "Succeeded" or bool(member.uid)
@@ -162,17 +166,17 @@ class AssumedPlan:
 
 
 def pod_name(job: str, task: str, index: int) -> str:
-    """The name of a replica's pod; also its host name, so it stays the same over restarts."""
+    """Return the name of a replica's pod. It is also its host name, the same over restarts."""
     return f"{job}-{task}-{index}"
 
 
 def view_of(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """The view of the gang ``key``: a TrainingJob's, or with no ``job_uid`` that of others."""
+    """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller."""
     return of_job(key, job_uid, plan, pods) if job_uid else of_group(plan, pods)
 
 
 def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """The view of a TrainingJob's gang."""
+    """Return the view of a TrainingJob's gang."""
     own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
     members: list[tuple[Member, PodFacts | None]] = []
     for member in plan.members:
@@ -187,10 +191,10 @@ def of_job(key: Key, job_uid: str, plan: PlanFacts, pods: Iterable[PodFacts]) ->
 
 
 def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
-    """The view of a PodGroup whose pods other controllers made.
+    """Return the view of a PodGroup with pods of another controller.
 
-    A member whose pod is gone is no member any more: its controller makes another, with another
-    UID, which asks for a place of its own.
+    A member whose pod is gone is dropped: the controller creates another pod with another UID,
+    which waits for a place of its own.
     """
     by_uid = {pod.uid: pod for pod in pods}
     return GangView(plan, tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid), ())
@@ -199,7 +203,7 @@ def of_group(plan: PlanFacts, pods: Iterable[PodFacts]) -> GangView:
 def in_the_way(
     job: JobFacts, group: GroupFacts | None, labelled: Iterable[PodFacts]
 ) -> tuple[Reason, str] | None:
-    """What must go before ``job`` can start: objects that hold the names it needs."""
+    """Return the fault that keeps ``job`` from starting: objects that hold names it needs."""
     if group is not None and group.job_uid != job.uid:
         if group.job_uid:
             return Reason.STOPPING, "the PodGroup of an earlier job of this name is going away"
@@ -225,30 +229,21 @@ def in_the_way(
     return None
 
 
-# How long TrainingJobs will run, by those that have succeeded: the history of the operator.
-#
-# The API server tells no other owner of a job than its namespace, so that is the user of
-# :class:`~bireme.core.estimates.RuntimeHistory`. All of it is memory, made anew from the finished
-# jobs that the API server still has when a term of leadership begins.
-#
-# What is learned is how long a job held its places, from its admission to its end, which is what
-# reservations and backfill need to know. Only a success teaches, and only of a job whose last start
-# was the first that ever ran:
-#
-# *   a run that failed, met its deadline or was stopped ended early;
-# *   a job that was preempted, interrupted, restarted or suspended after it had run may have gone
-# on
-#     from a checkpoint, or may have begun again: its last run is a part of the work, and nobody
-#     knows which;
-# *   a resized job teaches like any other: its like are resized too.
-#
-# Pods of other controllers teach nothing, as nobody says when they have done what they were for.
-# How
-# long they run is judged by the TrainingJobs of their namespace, if they end by themselves at all.
-
-
 class RunTimes:
-    """The history of run times, and of which jobs it consists."""
+    """Run times of TrainingJobs, learned from those that succeeded.
+
+    The API server knows no other owner of a job than its namespace, which is therefore the user of
+    :class:`~bireme.core.estimates.RuntimeHistory`. The history lives in memory and is rebuilt from
+    the finished jobs that still exist when a term of leadership begins.
+
+    A run time is the time from admission to the end, which reservations and backfill need. Only
+    jobs that succeeded in their first start count (:func:`run_seconds`): a failed or stopped run
+    ended early, and after a restart the last run may be only a part of the work, because the job
+    may have resumed from a checkpoint. Resized jobs do count, as similar jobs are resized too.
+
+    Pods of other controllers are not learned from. Their run time is estimated from the
+    TrainingJobs of their namespace, if they end at all.
+    """
 
     def __init__(self) -> None:
         self._history = RuntimeHistory()
@@ -259,9 +254,9 @@ class RunTimes:
         jobs: Iterable[JobFacts],
         about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """Remember the run of each of ``jobs`` that has finished, once, in the order they ended.
+        """Learn the run of each finished job of ``jobs`` once, in the order they ended.
 
-        ``about`` the key of a job is held while its run is read.
+        ``about(key)`` is a context that is entered while the job is read, to isolate errors.
         """
         fresh = [job for job in jobs if job.is_finished and job.uid not in self._learned]
         for job in sorted(fresh, key=lambda job: (str(job.status.get("completionTime")), job.uid)):
@@ -272,22 +267,22 @@ class RunTimes:
                     self._history.observe(job.key[0], job.template, seconds)
 
     def forget(self, uids: set[str]) -> None:
-        """Drop which jobs were learned from but are gone; ``uids`` are those that exist."""
+        """Drop the record of learned jobs that no longer exist; ``uids`` are those that do."""
         self._learned &= uids
 
     def of_job(self, job: JobFacts) -> float | None:
-        """Seconds that ``job`` should run by the history; None where that, or its owner, says so.
+        """Return the estimated run time of ``job`` in seconds; None if unknown.
 
-        Its owner's word, ``estimatedDuration``, counts for more.
+        Also None if the owner gave ``estimatedDuration``, which takes precedence.
         """
         if job.spec is None or job.spec.estimated_duration is not None or not job.tasks:
             return None
         return self._history.estimate(job.key[0], job.template)
 
     def of_group(self, key: Key, pods: Iterable[PodFacts | None]) -> float | None:
-        """Seconds that ``pods`` of another controller should run; None when nobody knows.
+        """Return the estimated run time of another controller's ``pods``; None if unknown.
 
-        That is so as soon as one of those that exist is started again whenever it ends.
+        It is unknown as soon as one of them restarts whenever it ends.
         """
         if any(pod is not None and pod.runs_forever for pod in pods):
             return None
@@ -295,24 +290,24 @@ class RunTimes:
 
 
 def run_seconds(job: JobFacts) -> float | None:
-    """How long a finished job held its places in one undisturbed start; None where it did not."""
+    """Return the seconds that a succeeded job held its places; None if it was ever restarted."""
     started, admitted, ended = (
         quantities.parse_timestamp(job.status.get(name))
         for name in ("startTime", "admittedTime", "completionTime")
     )
     if job.phase != "Succeeded" or not job.tasks or admitted is None or ended is None:
         return None
-    # ``startTime`` is when the gang first ran, and absent where it ended before anybody looked.
+    # ``startTime`` is when the gang first ran; absent if it ended before it was observed running.
     is_undisturbed = started is None or started >= admitted
-    # Times are written in whole seconds: less than one is not nothing.
+    # Times have whole seconds: a run of less than one second is not zero.
     return (ended - admitted or 1.0) if is_undisturbed else None
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Plan and pods of a gang that holds places: as they were promised, or as they are written.
+    """Plan and pods of a gang that holds places: an assumed plan, or one that is written.
 
-    ``queue`` is the one they count in. ``job_uid`` is empty for pods of other controllers, as in
+    ``queue`` is the queue they count in. ``job_uid`` is empty for pods of other controllers, as in
     ``GroupFacts``.
     """
 
@@ -323,7 +318,7 @@ class Allocation:
 
 
 def queue_of(group: GroupFacts, plan: PlanFacts) -> str:
-    """The queue that a planned gang counts in, whatever its job or PodGroup says by now."""
+    """Return the queue a planned gang counts in, even if its job or PodGroup has changed."""
     return plan.queue or (group.spec.queue if group.spec is not None else "")
 
 
@@ -332,17 +327,17 @@ def queue_usage(
     labelled: Mapping[Key, Collection[Key]],
     pods: Mapping[Key, PodFacts],
 ) -> dict[str, dict[str, int]]:
-    """By queue what gangs hold, and bound pods that were admitted and belong to no gang any more.
+    """Return usage by queue: of all allocations, and of admitted pods that no gang has any more.
 
-    Such are left behind when a job or PodGroup is deleted without its pods. ``labelled`` has, by
-    gang, the keys of all of ``pods`` that carry its label.
+    Such pods remain when a job or PodGroup is deleted without its pods. ``labelled`` has, by gang,
+    the keys of all of ``pods`` with its label.
     """
     usage: dict[str, dict[str, int]] = {}
     counted = dict.fromkeys(labelled, frozenset[str]())
     for held in placed:
         usage[held.queue] = add(usage.get(held.queue, {}), held.view.demand)
         counted[held.key] = held.view.uids
-    # Where a gang has counted as many as there are, nobody need look at tens of thousands of pods.
+    # Most gangs have counted all their pods: skip those, there may be tens of thousands of pods.
     strays = (
         pods[key]
         for gang, keys in labelled.items()
@@ -364,7 +359,7 @@ def job_allocation(
     run_times: RunTimes,
     nodes: NodeTable,
 ) -> RunningGang | None:
-    """The places of a TrainingJob's gang; None when it holds none on nodes that exist."""
+    """Return a TrainingJob's gang where it runs; None if it has no place on existing nodes."""
     view = held.view
     class_name = job.spec.priority_class_name if job.spec else None
     priority, _ = tenancy.priority(class_name)
@@ -372,7 +367,7 @@ def job_allocation(
     gang = job.gang(priority, may_preempt=may_preempt, learned_seconds=learned_seconds)
     tasks = _tasks(gang.tasks, view)
     gang = replace(gang, queue=held.queue, arrived=_arrived(job, view), tasks=tasks)
-    # What comes, goes or ends is resized afterwards: only then is it known who is there.
+    # No resize while members start or end: it is not yet known which will be there.
     is_same = view.plan.spec_hash == job.spec_hash
     is_steady = job.phase == "Running" and is_same and view.is_whole
     gang = replace(gang, is_elastic=gang.is_elastic and is_steady)
@@ -385,23 +380,24 @@ def job_allocation(
 
 
 def _is_leaving(job: JobFacts, view: GangView) -> bool:
-    """Whether its places come free soon, without anybody stopping it."""
+    """Return whether its places will soon be free, without an eviction."""
     if job.is_finished and not job.is_leaving:
         return not job.keeps_pods
     return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
 
 
 def _arrived(job: JobFacts, view: GangView) -> float:
-    """As if all its waiting, over all its times in the queue, had come just before this start.
+    """Return an arrival time such that the gang's whole wait lies just before this start.
 
-    Until its admission is recorded, ``job.waited`` is what it had waited before.
+    The wait is summed over all its times in the queue. Until the admission is recorded,
+    ``job.waited`` is the wait before the current one.
     """
     since = view.plan.planned if "admittedTime" in job.status else job.queued
     return since - job.waited
 
 
 def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
-    """Pods that a job's gang has given up, as a gang that leaves; None without any."""
+    """Return the pods that a job's gang has given up as a leaving gang; None without any."""
     pods: dict[str, list[PodFacts]] = {}
     for pod in held.view.held_by_leftovers:
         pods.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
@@ -421,9 +417,9 @@ def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGa
 def of_others(
     group: GroupFacts, held: Allocation, run_times: RunTimes, nodes: NodeTable, is_over: bool
 ) -> RunningGang | None:
-    """The places of pods that another controller made, which alone may stop them.
+    """Return another controller's pods where they run; only that controller may stop them.
 
-    Also of those whose job ``is_over``, so that they are leaving, or was not understood.
+    Also pods of a TrainingJob that is gone (``is_over``, they are leaving) or unreadable.
     """
     learned_seconds = run_times.of_group(held.key, (pod for _, pod in held.view.members))
     gang = Gang(
@@ -449,7 +445,7 @@ def _running(
     is_leaving: bool,
     places: Mapping[str, Mapping[str, int]] | None = None,
 ) -> RunningGang | None:
-    """``gang`` on ``places``, by task and node; the view's unless given."""
+    """Return ``gang`` on ``places`` (task to node to count), the view's unless given."""
     tasks = []
     for task in gang.tasks:
         there = (view.places if places is None else places).get(task.name, {})
@@ -461,7 +457,7 @@ def _running(
         return None
     every = np.unique(np.concatenate([task.rows for task in tasks]))
     placement = Placement(tuple(tasks), *smallest_domain(nodes, every))
-    # Replicas that have ended or lost their node are not to be replaced one by one.
+    # With ended replicas or lost nodes the gang is not elastic: they are not replaced one by one.
     has_all = sum(int(task.counts.sum()) for task in tasks) == len(view.members)
     return RunningGang(
         gang=replace(gang, is_elastic=gang.is_elastic and has_all),
@@ -474,12 +470,14 @@ def _running(
 
 
 def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
-    """``known`` with what was planned for them; tasks that only the plan knows are added."""
+    """Return ``known`` with their planned requests, plus the tasks that only the plan has."""
     plan = view.plan
-    told = {task.name for task in known}
+    known_names = {task.name for task in known}
     planned = Counter(member.task for member, _ in view.members)
     added = [
-        _only_planned(view, name, count) for name, count in planned.items() if name not in told
+        _only_planned(view, name, count)
+        for name, count in planned.items()
+        if name not in known_names
     ]
     return (*(replace(t, request=plan.requests.get(t.name, t.request)) for t in known), *added)
 

@@ -1,7 +1,12 @@
-"""Watched objects in, immutable snapshots out. The cache is disposable: the API server is truth.
+"""Cache of the watched objects, from which cluster snapshots for the core are made.
 
-Reflectors feed ``put_*`` and ``delete_*``; nothing here performs I/O or decides. The operator
-and the extender keep one each, with as many kinds as they need.
+Watches call ``put_*`` and ``delete_*``; nothing here performs I/O or decides. The operator and the
+extender have one each, filled with the kinds they need. The cache can be lost at any time: it is
+rebuilt from the API server.
+
+Usage is summed from the pods, never incremented. Only nodes whose pods changed are summed again, so
+that a cycle costs what changed, and a missed or doubled event cannot leave wrong usage behind: the
+next change on the node corrects it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +31,6 @@ from bireme.kube.policy_source import SchedulingPolicies
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 
-# What pods use on every node, recomputed from the pods themselves, never incremented.
-#
-# Only nodes whose pods changed are summed again, so a cycle costs what changed, and a missed or
-# doubled event can never leave phantom usage behind: the next change of the node corrects it.
-
 
 class FixedUsage:
     """Requests of pods that never leave their node: DaemonSets and static pods."""
@@ -40,7 +40,7 @@ class FixedUsage:
         self._pods_on: dict[str, dict[Key, Request]] = {}
 
     def put(self, key: Key, node: str, request: Request) -> bool:
-        """The pod stays on ``node``; empty for nowhere. True if that is news."""
+        """Set the node the pod stays on, "" for none; return whether that is new."""
         before = self._node_of.get(key, "")
         if before == node and (not node or self._pods_on[node].get(key) == request):
             return False
@@ -53,7 +53,7 @@ class FixedUsage:
         return True
 
     def on(self, node: str) -> dict[str, int]:
-        """What they ask of ``node`` together."""
+        """Return the sum of their requests on ``node``."""
         total: dict[str, int] = {}
         for request in self._pods_on.get(node, {}).values():
             total = add(total, request)
@@ -71,7 +71,7 @@ class NodeUsage:
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
 
     def put(self, key: Key, node: str, request: Request) -> bool:
-        """The pod uses ``request`` on ``node``; an empty ``node`` means nowhere. True if new."""
+        """Set what the pod uses on ``node``, "" for none; return whether that is new."""
         before = self._node_of.get(key, "")
         if before == node and (not node or self._pods_on[node].get(key) == request):
             return False
@@ -83,7 +83,7 @@ class NodeUsage:
         return True
 
     def remove(self, key: Key) -> None:
-        """The pod uses nothing any more."""
+        """Remove the pod's usage."""
         self._leave(key, self._node_of.get(key, ""))
 
     def _leave(self, key: Key, node: str) -> None:
@@ -97,7 +97,7 @@ class NodeUsage:
         self._changed.add(node)
 
     def matrix(self, nodes: NodeTable) -> IntArray:
-        """Usage per node and resource, int64 of shape (nodes, resources); a fresh copy."""
+        """Return usage per node and resource: int64, shape (nodes, resources), a fresh copy."""
         if nodes is not self._table:
             self._table = nodes
             self._used = np.zeros_like(nodes.allocatable)
@@ -119,12 +119,12 @@ def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, R
         row = nodes.row.get(node)
         if row is not None:
             rows.setdefault(request, []).append(row)
-    for request, taken in rows.items():  # thousands of members, but few kinds of them
+    for request, taken in rows.items():  # thousands of members, but few distinct requests
         np.add.at(used, taken, nodes.axis.usage(request))
 
 
 Reserved = Mapping[Key, AssumedPlan]
-"""Gangs being admitted."""
+"""Assumed plans of gangs that are being admitted."""
 Fault = tuple[Reason, str]
 
 
@@ -133,18 +133,19 @@ def _fail(_: Key, error: Exception) -> None:
 
 
 class ClusterState:
-    """Everything the shell watches, in the form the core wants it.
+    """The watched objects, in the form that the core uses.
 
     Attributes:
         jobs, groups: By (namespace, name).
         tenancy: Queues, namespaces and priority classes.
-        policies: What decides in place of the settings, or beside them.
-        run_times: What finished jobs tell of those that wait and run.
+        policies: SchedulingPolicies, which decide instead of the settings or as shadows.
+        run_times: Run times learned from finished jobs.
         members: Pods that carry the pod-group label, by (namespace, name).
-        gated: Those of them that wait behind Bireme's gate, as they came.
+        gated: Those of them that have Bireme's scheduling gate, as raw objects.
         on_change: Called after every change that can matter to a decision.
-        on_failure: Called with the error where no gang can be made, a bug; raises it unless set.
-        changed: Gangs whose job, group or pods changed; whoever acts on them clears it.
+        on_failure: Called with a gang and the error that it causes, which is a bug; by default it
+            is raised.
+        changed: Gangs whose job, group or pods changed; the consumer clears it.
     """
 
     def __init__(self, settings: SchedulingSettings) -> None:
@@ -175,7 +176,7 @@ class ClusterState:
     # --- nodes and pods -------------------------------------------------------------------
 
     def put_node(self, key: Key, node: wire.V1Node) -> None:
-        """A node appeared or changed; heartbeats that change no fact are ignored."""
+        """Take in a node; heartbeats that change no fact are ignored."""
         facts = nodes.from_manifest(node)
         if self._nodes.get(facts.name) != facts:
             self._nodes[facts.name] = facts
@@ -183,7 +184,7 @@ class ClusterState:
             self.on_change()
 
     def delete_node(self, key: Key, node: wire.V1Node) -> None:
-        """A node is gone."""
+        """Remove a node."""
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
             self.on_change()
@@ -197,11 +198,11 @@ class ClusterState:
         return self._table
 
     def node(self, name: str) -> Node | None:
-        """One node's facts."""
+        """Return one node, or None."""
         return self._nodes.get(name)
 
     def put_member(self, key: Key, pod: wire.V1Pod) -> None:
-        """A pod of a gang appeared or changed."""
+        """Take in a pod of a gang."""
         facts = pods.from_manifest(pod)
         gated = self.gated.get(key)
         if self.members.get(key) == facts and (gated is None or gated.spec == pod.spec):
@@ -217,7 +218,7 @@ class ClusterState:
         self._usage.put(key, "" if facts.is_terminal else facts.node, facts.request)
 
     def delete_member(self, key: Key, pod: wire.V1Pod) -> None:
-        """A pod of a gang is gone."""
+        """Remove a pod of a gang."""
         if key in self.members:
             self._forget_member(key)
             self._usage.remove(key)
@@ -235,7 +236,7 @@ class ClusterState:
         self._touch(group)
 
     def put_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
-        """A pod that is none of ours; only what it uses matters."""
+        """Take in a pod of no gang; only its usage matters."""
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_spec(pod.spec)
         if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
@@ -244,42 +245,42 @@ class ClusterState:
             self._table = None
 
     def delete_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
-        """A pod that was none of ours is gone."""
+        """Remove a pod of no gang."""
         self._usage.remove(("", f"{key[0]}/{key[1]}"))
         if self._fixed.put(key, "", ()):
             self._table = None
         self.on_change()
 
     def members_of(self, group: Key) -> list[PodFacts]:
-        """All pods that carry the label of ``group``, trusted or not."""
+        """Return all pods with the label of ``group``, trusted or not."""
         return [self.members[key] for key in self._members_of.get(group, ())]
 
     # --- jobs and groups ------------------------------------------------------------------
 
     def put_job(self, key: Key, job: wire.CustomObject) -> None:
-        """A TrainingJob appeared or changed."""
+        """Take in a TrainingJob."""
         self.jobs[key] = training_jobs.from_manifest(job, self.settings.topology_levels)
         self._touch(key)
 
     def delete_job(self, key: Key, job: wire.CustomObject) -> None:
-        """A TrainingJob is gone."""
+        """Remove a TrainingJob."""
         self.jobs.pop(key, None)
         self._touch(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
-        """A PodGroup appeared or changed."""
+        """Take in a PodGroup."""
         self.groups[key] = pod_groups.from_manifest(group)
         self._touch(key)
 
     def delete_group(self, key: Key, group: wire.CustomObject) -> None:
-        """A PodGroup is gone."""
+        """Remove a PodGroup."""
         self.groups.pop(key, None)
         self._touch(key)
 
     # --- gangs ----------------------------------------------------------------------------
 
     def view(self, key: Key) -> GangView | None:
-        """Plan and pods of one gang side by side; None when it has no plan."""
+        """Return the plan of a gang beside its pods; None if it has no plan."""
         view, group = self._views.get(key), self.groups.get(key)
         if view is None and group is not None and group.plan is not None:
             view = allocations.view_of(key, group.job_uid, group.plan, self.members_of(key))
@@ -289,14 +290,14 @@ class ClusterState:
     def waiting(
         self, excluded: Iterable[Key] = (), faults: Mapping[str, Fault] | None = None
     ) -> list[Gang]:
-        """Every gang that wants to start; ``faults`` adds, by uid, what only the shell knows."""
+        """Return every waiting gang; ``faults`` adds, by uid, what only the caller knows."""
         faults, skip = faults or {}, set(excluded)
         gangs: list[Gang | None] = []
         for make, known in ((self._waiting_job, self.jobs), (self._waiting_group, self.groups)):
             for key in (key for key in known if key not in skip):
                 try:
                     gangs.append(make(key, faults))
-                except Exception as error:  # noqa: BLE001  # of this gang alone
+                except Exception as error:  # noqa: BLE001  # affects this gang only
                     self.on_failure(key, error)
         return [gang for gang in gangs if gang is not None]
 
@@ -334,9 +335,9 @@ class ClusterState:
         return pod_groups.waiting_gang(group, gated, there, priority, fault, may_preempt, learned)
 
     def used(self, without: Key) -> IntArray:
-        """What bound pods and the planned, unbound members of all gangs but ``without`` use.
+        """Return the usage of bound pods and of planned members of all gangs but ``without``.
 
-        int64 of shape (nodes, resources), rows as in ``node_table``; the caller's own copy.
+        int64, shape (nodes, resources), rows as in ``node_table``; a fresh copy.
         """
         table = self.node_table
         used = self._usage.matrix(table)
@@ -362,9 +363,9 @@ class ClusterState:
         reserved: Reserved | None = None,
         waiting: Sequence[Gang] | None = None,
     ) -> ClusterSnapshot:
-        """The cluster at ``now``, with gangs that are being admitted counted as placed.
+        """Return the cluster at ``now``; gangs that are being admitted count as placed.
 
-        ``waiting`` are the gangs to decide on; unless given, all that are not reserved for.
+        ``waiting`` are the gangs to decide on, by default all without an assumed plan.
         """
         reserved, table = reserved or {}, self.node_table
         used = self._usage.matrix(table)
@@ -387,7 +388,7 @@ class ClusterState:
             if job is not None and job.uid == held.job_uid:
                 gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)
                 return gang, allocations.of_leftovers(job, held, table)
-        except Exception as error:  # noqa: BLE001  # of this gang alone
+        except Exception as error:  # noqa: BLE001  # affects this gang only
             self.on_failure(held.key, error)
         if group is None:
             return ()

@@ -1,9 +1,9 @@
-"""PodDisruptionBudgets: whether a whole gang may be stopped, judged before anything is touched.
+"""PodDisruptionBudgets: check whether a whole gang may be evicted, before any pod is.
 
-The Eviction API asks the budgets pod by pod, so it would stop half of a gang and then refuse. Here
-all pods of a gang are counted first. The rules are those of the API server (Kubernetes
-documentation, "API-initiated Eviction"): only pods that run count, a pod under two budgets cannot
-be evicted at all, and a budget whose status is older than its spec allows nothing.
+The Eviction API checks budgets pod by pod, so it could evict half of a gang and then refuse. Here
+all pods of a gang are counted first, by the API server's rules (Kubernetes documentation,
+"API-initiated Eviction"): only running pods count, a pod under two budgets cannot be evicted, and
+a budget whose status is older than its spec allows nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,26 +39,26 @@ class _List(wire.Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One PodDisruptionBudget. A ``selector`` that cannot be read covers every pod."""
+    """One PodDisruptionBudget; with an unreadable selector (None) it covers every pod."""
 
     name: str
     allowed: int
-    """How many pods it lets go at this moment."""
+    """Number of pods that may be evicted now."""
     selects_nothing: bool
     selector: LabelSelector | None
 
     def covers(self, pod: PodFacts) -> bool:
-        """Whether ``pod``, of the same namespace, counts against it."""
+        """Return whether ``pod``, of the same namespace, counts against the budget."""
         if self.selects_nothing or pod.phase != "Running" or pod.is_leaving:
             return False
         return self.selector is None or self.selector.selects(pod.labels)
 
 
 def read(answer: bytes) -> tuple[Budget, ...]:
-    """The budgets in a list of the API server.
+    """Return the budgets in a list of the API server.
 
     Raises:
-        msgspec.DecodeError: it is no such list.
+        msgspec.DecodeError: ``answer`` is not such a list.
     """
     return tuple(map(_budget, msgspec.json.decode(answer, type=_List).items or ()))
 
@@ -83,9 +83,9 @@ def _budget(manifest: _Manifest) -> Budget:
 def refusal(
     budgets: Iterable[Budget], pods: Sequence[PodFacts], before: Sequence[PodFacts] = ()
 ) -> str:
-    """Why the budgets of their namespace keep ``pods`` from being stopped; empty if they do not.
+    """Return why the budgets forbid evicting all of ``pods``; empty if they allow it.
 
-    ``before`` are pods of that namespace that are to be stopped first.
+    ``before`` are pods of the same namespace that will be evicted first.
     """
     covering: dict[str, str] = {}
     for budget in budgets:

@@ -1,6 +1,6 @@
-"""NodePoolScalers as they are watched: which nodes are whose, and what one more would be.
+"""Watch cache of NodePoolScalers, and the node that a pool would get next.
 
-Of several that scale the same target the oldest does, ties by name; the others say so.
+If several scale the same target, the oldest does, ties by name; the others report the conflict.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ from bireme.core.nodes import Node
 from bireme.kube import nodes, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, NodeTemplate
 
-_PASSING: Final = "node.kubernetes.io/"
-"""Taints of a node's condition, which the next node will not have."""
+_CONDITION_TAINTS: Final = "node.kubernetes.io/"
+"""Prefix of taints that follow from a node's condition, which a new node will not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """One NodePoolScaler; ``fault`` says why its spec cannot be read, and is empty if it can."""
+    """One NodePoolScaler; ``fault`` says why its spec is unreadable, empty if it is readable."""
 
     name: str
     uid: str
@@ -31,7 +31,7 @@ class PoolFacts:
 
     @property
     def applies_to(self) -> tuple[str, ...] | None:
-        """The target whose replicas it writes, whatever the version; None where it writes none."""
+        """The target whose replicas it writes, without version; None if it writes none."""
         if self.spec is None or self.spec.mode != "Apply" or self.spec.scale_target_ref is None:
             return None
         target = self.spec.scale_target_ref
@@ -40,7 +40,7 @@ class PoolFacts:
 
 
 def from_manifest(manifest: wire.CustomObject) -> PoolFacts:
-    """The facts of a NodePoolScaler as it came off the wire."""
+    """Return the facts of a NodePoolScaler."""
     meta = manifest.metadata
     spec, fault = NodePoolScalerSpec.read(manifest.spec)
     return PoolFacts(
@@ -56,46 +56,46 @@ def from_manifest(manifest: wire.CustomObject) -> PoolFacts:
 
 
 class NodePoolScalers:
-    """All of a cluster. ``on_change`` is called when one appears, changes its spec or goes."""
+    """NodePoolScalers by name; ``on_change`` is called when one appears, is edited or deleted."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.known: dict[str, PoolFacts] = {}
         self._on_change = on_change
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        """A NodePoolScaler appeared or changed; a new status alone changes nothing."""
+        """Take in a NodePoolScaler; a new status alone is not a change."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
         if before is None or (before.uid, before.generation) != (facts.uid, facts.generation):
             self._on_change()
 
     def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        """A NodePoolScaler is gone."""
+        """Remove a NodePoolScaler."""
         if self.known.pop(key[1], None) is not None:
             self._on_change()
 
     def first_of_target(self, pool: PoolFacts) -> PoolFacts:
-        """The one that scales the target of ``pool``: the oldest that is told to, or itself."""
+        """Return the oldest scaler of the target of ``pool``, or ``pool`` itself."""
         rivals = (other for other in self.known.values() if other.applies_to == pool.applies_to)
         return min(rivals, key=lambda other: (other.created, other.name), default=pool)
 
 
 def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Node | None:
-    """What one more node of ``pool`` would be; ``newest`` is its newest node that is ready.
+    """Return what the next node of ``pool`` will be, or None if that is unknown.
 
-    Its name is no node's. None where nobody knows.
+    ``newest`` is the pool's newest ready node. The result has a name that no node has.
     """
     name = f"new-{pool}"
     if spec.node_template is not None:
         return _stated(name, spec.node_template, spec.node_selector.match_labels)
     if newest is None:
         return None
-    taints = tuple(taint for taint in newest.taints if not taint.key.startswith(_PASSING))
+    taints = tuple(taint for taint in newest.taints if not taint.key.startswith(_CONDITION_TAINTS))
     return replace(newest, name=name, taints=taints, is_cordoned=False)
 
 
 def _stated(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Node:
-    """The node of a template; read as one off the wire, so that units and roundings are its."""
+    """Return the node of a template, read like one off the wire for equal units and rounding."""
     taints = (wire.V1Taint(t.key, t.value or None, t.effect) for t in template.taints)
     return nodes.from_manifest(
         wire.V1Node(

@@ -1,4 +1,4 @@
-"""Node manifests to :class:`bireme.core.nodes.Node`, and back for parity tests."""
+"""Convert Node objects to :class:`bireme.core.nodes.Node`, and back for parity tests."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ _REPELS = ("NoSchedule", "NoExecute")
 
 
 def from_manifest(node: wire.V1Node) -> Node:
-    """The node as the core sees it.
+    """Return the node as the core uses it.
 
-    A quantity that cannot be read counts as zero: a node must not offer what nobody understands.
-    Only taints that keep pods away are kept.
+    An unreadable quantity counts as zero, so that the node does not offer it. Only taints that keep
+    pods away are read.
     """
     allocatable: dict[str, int] = {}
     for name, value in (node.status.allocatable or {}).items():
@@ -37,14 +37,14 @@ def from_manifest(node: wire.V1Node) -> Node:
 
 
 def is_ready(node: wire.V1Node) -> bool:
-    """Whether the kubelet says so and the node is not being deleted."""
+    """Return whether the node has the condition Ready and is not being deleted."""
     if node.metadata.deletion_timestamp is not None:
         return False
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
 
 
 def to_manifest(node: Node) -> dict[str, Any]:
-    """A Node object that :func:`from_manifest` reads back as ``node``."""
+    """Return a Node object that :func:`from_manifest` reads back as ``node``."""
     taints = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
         for taint in node.taints

@@ -1,8 +1,8 @@
-"""The published plan: a placement as it stands in ``PodGroup.status.plan``, and read back.
+"""Plans: make one from a placement, resize it, write it to ``PodGroup.status.plan``, read it back.
 
-The plan is the one contract between operator and extender. It names every member of the gang
-once: replicas that Bireme creates by task and index, pods of other controllers by UID. Usage of
-planned, not yet bound members is recomputed from it after every restart.
+The plan is the contract between operator and extender. It names every member of the gang once:
+replicas that Bireme creates by task and index, pods of other controllers by UID. After a restart
+the usage of planned members that are not bound yet is recomputed from it.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ Mode = Literal["Pinned", "Score"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One planned member: ``index`` for own replicas, ``uid`` for pods of other controllers."""
+    """A planned member: Bireme's own replica by ``index``, another controller's pod by ``uid``."""
 
     task: str
     node: str
@@ -47,13 +47,13 @@ class PlanFacts:
     planned: float
     """POSIX seconds."""
     requests: dict[str, Request]
-    """Task name to what each of its replicas asks."""
+    """Request of one replica by task name."""
     roles: dict[str, str]
     members: tuple[Member, ...]
     resized: float = -math.inf
     """When members were last added or given up, POSIX seconds; minus infinity for never."""
     queue: str = ""
-    """The queue it was admitted in; empty where an earlier operator wrote it."""
+    """The queue it was admitted in; empty if an earlier version wrote the plan."""
 
     @property
     def label(self) -> str:
@@ -72,7 +72,7 @@ class PlanFacts:
 
     @cached_property
     def demand(self) -> dict[str, int]:
-        """What all members ask together."""
+        """Sum of the requests of all members."""
         total: dict[str, int] = {}
         for task, count in self.replicas.items():
             total = add(total, self.requests.get(task, ()), count)
@@ -80,7 +80,7 @@ class PlanFacts:
 
     @cached_property
     def replicas(self) -> dict[str, int]:
-        """Task name to number of planned members."""
+        """Number of planned members by task name."""
         counts: dict[str, int] = {}
         for member in self.members:
             counts[member.task] = counts.get(member.task, 0) + 1
@@ -88,17 +88,17 @@ class PlanFacts:
 
 
 def plan_label(epoch: int, attempt: int) -> str:
-    """The plan label of pods made by leader ``epoch`` for start number ``attempt``."""
+    """Return the plan label of pods created by leader ``epoch`` for start ``attempt``."""
     return f"{epoch}.{attempt}"
 
 
 def spec_digest(tasks: list[dict[str, Any]]) -> str:
-    """Digest of raw ``spec.tasks``: 16 hex digits, independent of key order."""
+    """Return a digest of raw ``spec.tasks``: 16 hex digits, independent of key order."""
     return hashlib.sha256(msgspec.json.encode(tasks, order="deterministic")).hexdigest()[:16]
 
 
 def from_model(plan: Plan) -> PlanFacts:
-    """The facts of a plan that the API server returned.
+    """Return the facts of a plan that the API server returned.
 
     Raises:
         ValueError: an index text or a quantity in it cannot be read.
@@ -140,7 +140,7 @@ def make_plan(
     now: float,
     mode: Mode = "Pinned",
 ) -> PlanFacts:
-    """The plan that carries out ``placement`` of ``gang``."""
+    """Return the plan of ``placement``; ``now`` in POSIX seconds."""
     by_task = placement.by_task(nodes)
     members: list[Member] = []
     for task in gang.tasks:
@@ -161,7 +161,7 @@ def make_plan(
 
 
 def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
-    """``plan`` without members whose pods are gone, plus those of ``extension``."""
+    """Return ``plan`` without members whose pods are gone, plus those of ``extension``."""
     kept = tuple(member for member in plan.members if member.uid in live_uids)
     return PlanFacts(
         epoch=extension.epoch,
@@ -177,10 +177,11 @@ def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFa
 
 
 def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float) -> PlanFacts:
-    """``plan`` of own replicas with the places of ``placement``; who stays, stays where it is.
+    """Return ``plan`` of own replicas with the places of ``placement``; no member moves.
 
-    On every node the highest indices of a task go first; who is added gets the smallest indices
-    that no member had, neighbours in the cluster again being neighbours in index.
+    On every node the members with the highest indices are removed first. Added members get the
+    smallest indices that none had, in the order of the placement, so that neighbours in the cluster
+    are neighbours in index.
     """
     room = {
         (task.task, nodes.names[row]): int(replicas)
@@ -209,13 +210,13 @@ def _unused_indices(plan: PlanFacts, task: str) -> Iterator[int]:
 
 
 def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
-    """``plan`` without the members that are ``lost``."""
+    """Return ``plan`` without the ``lost`` members."""
     kept = tuple(member for member in plan.members if member not in lost)
     return replace(plan, members=kept, resized=float(int(now)))
 
 
 def to_manifest(plan: PlanFacts) -> dict[str, Any]:
-    """The plan as ``PodGroup.status.plan``; replicas of one task on one node share an entry."""
+    """Return ``PodGroup.status.plan``; replicas of one task on one node share an entry."""
     replicas = plan.replicas
     tasks = [
         {

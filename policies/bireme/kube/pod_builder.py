@@ -1,8 +1,9 @@
-"""A planned job to the PodGroup and pods that carry it out: template, pin, labels, rendezvous.
+"""Build the PodGroup, Service and pods of a planned TrainingJob.
 
-What a tenant may not choose is set here whatever the template says: the scheduler, the priority
-class of the job, Bireme's labels. What they may, is kept; two safer defaults apply where the
-template is silent: pods are not restarted in place, and get no API token.
+A pod is the task's template with: (1) what a tenant may not choose: scheduler, priority class,
+Bireme's labels, and the pin to its node; (2) the rendezvous environment, by which the replicas
+find each other; (3) access to the progress endpoint. Everything else of the template is kept, with
+two safer defaults: pods are not restarted in place and get no API token.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,39 +18,39 @@ from bireme.kube.allocations import pod_name
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 
-# How the replicas of a gang find each other: environment variables and a headless Service.
-#
-# torch: the variables ``torch.distributed`` reads (``MASTER_ADDR``, ``MASTER_PORT``,
-# ``WORLD_SIZE``, ``RANK``) count replicas, one process each; ``PET_*`` are torchrun's own
-# arguments as environment variables and let it start one process per GPU. The master, or else the
-# first replica in intra-job order, is rank 0; neighbours in rank are neighbours in the cluster.
-# elastic torch: agents of torchrun that come and go, between the fewest and the most replicas. They
-# meet at the first replica of the plan, which stays to the end and is rank 0; the others number
-# themselves.
-# tensorflow: ``TF_CONFIG`` with the addresses of every role.
-#
-# Addresses are pod host names under the job's headless Service; they exist before the pods do and
-# stay the same over restarts.
-
 TORCH_PORT = 29500
 TENSORFLOW_PORT = 2222
 ELASTIC_RESTARTS = 100
-"""How often an elastic replica's processes start anew before it counts as failed; they also do
-when others come or leave. A job that sets PET_MAX_RESTARTS itself decides for itself."""
+"""Restarts of an elastic replica's processes before it counts as failed; every resize is one too. A
+job may set PET_MAX_RESTARTS itself."""
 ELASTIC_TIMEOUTS = {
     "last_call_timeout": 5,
     "keep_alive_interval": 2,
     "keep_alive_max_attempt": 4,
     "read_timeout": 300,
 }
-"""Seconds (and heartbeats) of the rendezvous of elastic replicas: how long those that met wait for
-more; after how many missed heartbeats one that left is no longer waited for (torch's own 30 s and
-15 s would stop training for that long at every resize); how long one that is ready early tries to
-reach the first replica, whose image may still be on its way (torch: 60 s)."""
+"""Rendezvous of elastic replicas, in seconds and heartbeats. last_call: how long replicas that met
+wait for more. keep_alive: after how many missed heartbeats a replica counts as gone (torch's
+defaults, 30 s and 15 s, would stop training that long at every resize). read: how long an early
+replica tries to reach the first one, whose image may still be pulled (torch: 60 s)."""
 
 
 class Rendezvous:
-    """Environment of every replica of one planned job."""
+    """Environment variables by which the replicas of one planned job find each other.
+
+    torch: ``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK`` for ``torch.distributed``,
+    one process per replica; ``PET_*`` are torchrun's arguments and let it start one process per
+    GPU. The master, or else the first replica in intra-job order, is rank 0; neighbours in rank are
+    neighbours in the cluster.
+
+    elastic torch: torchrun agents between the fewest and the most replicas. They meet at the first
+    replica of the plan, which is never removed and is rank 0; the others are numbered by torchrun.
+
+    tensorflow: ``TF_CONFIG`` with the addresses of every role.
+
+    Addresses are host names under the job's headless Service. They exist before the pods do and
+    stay the same over restarts.
+    """
 
     def __init__(self, job: JobFacts, plan: PlanFacts) -> None:
         self._kind = job.spec.rendezvous if job.spec else "none"
@@ -62,11 +63,11 @@ class Rendezvous:
 
     @property
     def needs_service(self) -> bool:
-        """Whether the replicas must find each other by name."""
+        """Whether the replicas need a headless Service for their names."""
         return self._kind != "none"
 
     def environment(self, task: str, index: int) -> dict[str, str]:
-        """Variables for replica ``index`` of ``task``."""
+        """Return the variables of replica ``index`` of ``task``."""
         if self._is_elastic:
             return self._elastic(task, index)
         if self._kind == "torch":
@@ -102,7 +103,7 @@ class Rendezvous:
         }
 
     def _elastic(self, task: str, index: int) -> dict[str, str]:
-        """The same for every size of the gang, so that nobody must be told of a resize."""
+        """Return variables that hold for every size of the gang, so that a resize changes none."""
         first = self._plan.members[0]
         host = self._address(first.task, first.index)
         fewest = self._job.gang(0).at_minimum.replicas
@@ -126,7 +127,7 @@ class Rendezvous:
         }
 
     def _tensorflow(self, task: str, index: int) -> str:
-        """``TF_CONFIG``; evaluators are no part of the cluster they are told about."""
+        """Return ``TF_CONFIG``; TensorFlow does not count evaluators as part of the cluster."""
         cluster: dict[str, list[str]] = {}
         for name, replicas in self._replicas.items():
             role = self._tasks[name].role
@@ -148,14 +149,14 @@ def _leads(task: Task) -> bool:
 
 
 def _devices(task: Task) -> int:
-    """Processes per replica for torchrun: one per GPU or else per device, one without any."""
+    """Return the processes per replica for torchrun: one per GPU, else per device, else one."""
     devices = {name: count for name, count in task.request if "/" in name}
     gpus = [count for name, count in devices.items() if name.endswith("/gpu")]
     return max(gpus or devices.values(), default=1)
 
 
 def service_manifest(job: JobFacts) -> dict[str, Any]:
-    """The headless Service that gives every replica its name, ready or not."""
+    """Return the headless Service that gives every replica its name, ready or not."""
     namespace, name = job.key
     return {
         "apiVersion": "v1",
@@ -175,7 +176,7 @@ def service_manifest(job: JobFacts) -> dict[str, Any]:
 
 
 def owner_reference(job: JobFacts) -> Mapping[str, object]:
-    """Ties an object's life to the job's, without holding up the job's own deletion."""
+    """Return the reference that deletes an object with the job without delaying that deletion."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "TrainingJob",
@@ -185,14 +186,6 @@ def owner_reference(job: JobFacts) -> Mapping[str, object]:
         "blockOwnerDeletion": False,
     }
 
-
-# How the pods of a TrainingJob reach the progress endpoint, and prove whose they are.
-#
-# Every container gets the endpoint's address and a ServiceAccount token that is good for nothing
-# else: the kubelet keeps it fresh, it names the pod, and its audience is the endpoint alone. The
-# same
-# variables stand there under the names of Kubeflow Trainer (KEP-2779), so that what reports to that
-# reports here. A template annotated ``bireme.dev/progress: "none"`` gets none of it.
 
 AUDIENCE: Final = "progress.bireme.dev"
 ANNOTATION: Final = f"{names.GROUP}/progress"
@@ -204,32 +197,37 @@ _TOKEN_FILE: Final = "token"  # noqa: S105  # a file's name
 
 
 def path(job: Key) -> str:
-    """Where reports of ``job`` go, below the address of the endpoint."""
+    """Return the path for reports of ``job`` at the progress endpoint."""
     return f"{names.path('trainingjobs', *job)}/progress"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressAccess:
-    """What the pods are told.
+    """Gives pods the address of the progress endpoint and a token to identify themselves.
+
+    Every container gets a ServiceAccount token with the endpoint as its only audience; it names
+    the pod, and the kubelet renews it. The variables are also set under the names of Kubeflow
+    Trainer (KEP-2779), so that scripts which report there report here. A template annotated
+    ``bireme.dev/progress: "none"`` gets nothing.
 
     Attributes:
-        url: Where the endpoint is for them, such as
+        url: Address of the endpoint inside the cluster, such as
             ``https://bireme-progress.bireme-system.svc:8082``.
-        ca_config_map: The ConfigMap in the job's namespace whose ``ca.crt`` vouches for it; empty
-            where the usual authorities do, or for plain HTTP.
+        ca_config_map: The ConfigMap in the job's namespace whose ``ca.crt`` signed the endpoint's
+            certificate; empty for a public CA or plain HTTP.
     """
 
     url: str
     ca_config_map: str = ""
 
     def environment(self, job: Key) -> dict[str, str]:
-        """Variables for every container."""
-        told = {
+        """Return the variables for every container."""
+        values = {
             "URL": self.url.rstrip("/") + path(job),
             "TOKEN_FILE": f"{_FOLDER}/{_TOKEN_FILE}",
             "CA_FILE": f"{_FOLDER}/{_CA_FILE}" if self.ca_config_map else "",
         }
-        known = {key: value for key, value in told.items() if value}
+        known = {key: value for key, value in values.items() if value}
         kubeflow = {"URL": "URL", "TOKEN_FILE": "TOKEN", "CA_FILE": "CA_CERT"}
         return {
             **{f"BIREME_PROGRESS_{key}": value for key, value in known.items()},
@@ -237,11 +235,11 @@ class ProgressAccess:
         }
 
     def mounted(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """``spec`` of a pod with the volume in every container; as it is where it is malformed."""
+        """Return the pod ``spec`` with the token mounted; unchanged if it is malformed."""
         volumes, containers = spec.get("volumes") or [], spec["containers"]
         mounts = [c.get("volumeMounts") or [] for c in containers]
         if not all(isinstance(given, list) for given in (volumes, *mounts)):
-            return spec  # the API server will refuse it, and say why
+            return spec  # the API server will refuse it with a reason
         mount = {"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}
         return {
             **spec,
@@ -266,7 +264,7 @@ class ProgressAccess:
 
 
 class PodFactory:
-    """Makes the pods of one planned job; ``progress`` is where they may report, if anywhere."""
+    """Builds the pods of one planned job; ``progress`` is how they may report, None for not."""
 
     def __init__(
         self, job: JobFacts, plan: PlanFacts, progress: ProgressAccess | None = None
@@ -279,13 +277,13 @@ class PodFactory:
         self._priority = {task.name: task.priority for task in job.tasks}
 
     def in_order(self) -> Iterator[Member]:
-        """All members, tasks with the highest intra-job priority first."""
+        """Yield all members, tasks with the highest intra-job priority first."""
         yield from sorted(
             self._plan.members, key=lambda m: (-self._priority.get(m.task, 0), m.task, m.index)
         )
 
     def manifest(self, member: Member) -> dict[str, Any]:
-        """The pod of one member, ready to be created."""
+        """Return the pod of one member, ready to be created."""
         template = self._templates[member.task]
         namespace, job = self._job.key
         given = template.get("metadata") or {}
@@ -348,17 +346,17 @@ def _may_report(template: dict[str, Any]) -> bool:
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """The container with ``environment``; a variable it sets itself stays as it is."""
+    """Return the container with ``environment``; its own variables take precedence."""
     given = container.get("env") or []
     if not (isinstance(given, list) and all(isinstance(variable, dict) for variable in given)):
-        return container  # the API server will refuse it, and say why
+        return container  # the API server will refuse it with a reason
     own = {variable.get("name") for variable in given}
     added = [{"name": k, "value": v} for k, v in environment.items() if k not in own]
     return {**container, "env": [*given, *added]}
 
 
 def group_manifest(job: JobFacts) -> dict[str, Any]:
-    """The PodGroup of a TrainingJob, made at its first admission."""
+    """Return the PodGroup of a TrainingJob, created at its first admission."""
     namespace, name = job.key
     spec: dict[str, Any] = {"minMember": job.gang(0).at_minimum.replicas}
     if job.spec is not None:

@@ -1,8 +1,8 @@
-"""PodGroup manifests to facts, and the gangs of pods that other controllers made.
+"""Read PodGroups, and turn the gated pods of other controllers into waiting gangs.
 
-Members of such a gang are counted by UID: a label or an owner reference is only a claim, so a
-pod joins by its label *and* by carrying Bireme's scheduler name and gate, and what was planned
-for one UID is never given to another.
+Members of such a gang are known by UID, because anybody can set a label. A pod joins with the
+label *and* Bireme's scheduler name and gate, and a place that was planned for one UID is never
+given to another.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from bireme.kube.pods import PodFacts, constraints_of_spec
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One PodGroup as the operator and the extender see it."""
+    """One PodGroup as the operator and the extender use it."""
 
     key: Key
     uid: str
@@ -39,7 +39,7 @@ class GroupFacts:
 
 
 def from_manifest(group: wire.CustomObject) -> GroupFacts:
-    """The facts of one PodGroup; never raises, a fault says what is wrong."""
+    """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong."""
     meta = group.metadata
     spec, fault, plan = None, None, None
     try:
@@ -50,7 +50,7 @@ def from_manifest(group: wire.CustomObject) -> GroupFacts:
         try:
             plan = plans.from_model(Plan.model_validate(raw, extra="ignore"))
         except ValueError:
-            plan = None  # written by nobody we know: the gang is planned anew
+            plan = None  # not written by Bireme: the gang is planned anew
     owners = [
         owner.uid
         for owner in meta.owner_references or ()
@@ -72,12 +72,12 @@ def from_manifest(group: wire.CustomObject) -> GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """How much of a group needs no place any more.
+    """The part of a group that needs no place any more.
 
     Attributes:
-        count: Pods with a planned UID that go on, and those that have succeeded: a Job never makes
-            them again. What an earlier controller left behind does not count for pods of another.
-        lost: What the others asked together that were planned.
+        count: Planned pods that are not over, and succeeded pods, which a Job never creates again.
+            Succeeded pods of another owner than the gated pods' do not count.
+        lost: Sum of the requests of planned pods that are gone or failed.
     """
 
     count: int
@@ -87,7 +87,7 @@ class Placed:
     def of(
         cls, plan: plans.PlanFacts | None, pods: Iterable[PodFacts], gated: Iterable[PodFacts]
     ) -> "Placed":
-        """What ``plan`` and ``pods`` say for those that are ``gated``."""
+        """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners."""
         planned = plan.member_by_uid if plan is not None else {}
         owners = {uid for pod in gated for uid in pod.owner_uids}
         count, there = 0, set()
@@ -112,12 +112,12 @@ def waiting_gang(
     may_preempt: bool = True,
     learned_seconds: float | None = None,
 ) -> Gang | None:
-    """The gated, unplanned pods of ``group`` as a gang; None when there are none.
+    """Return the gated, unplanned pods of ``group`` as a gang, or None if it waits for nothing.
 
-    Members that are ``placed`` already have their place: pods beyond ``minMember`` join a group
-    that runs in any number. One that lost members goes first with as many as it needs, where they
-    ask no more than the lost ones did. A completed group waits for nothing, until its controller
-    makes new pods. It should run for ``learned_seconds``; None when nobody knows.
+    ``placed`` members already have their place: further pods join a running group in any number.
+    A group that lost members may replace them ahead of the queue, as many as it needs and if they
+    request no more than the lost ones. A completed group waits again once its controller creates
+    new pods. ``learned_seconds`` is the estimated run time, None if unknown.
     """
     spec, planned = group.spec, placed.count
     gated = sorted(members, key=lambda member: member[0].key)
@@ -142,11 +142,11 @@ def waiting_gang(
         is_learned_estimate=learned_seconds is not None,
         may_preempt=may_preempt,
     )
-    return _as_hole(gang, placed) if planned and needed > 0 and gang.fault is None else gang
+    return _as_replacement(gang, placed) if planned and needed > 0 and gang.fault is None else gang
 
 
 def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Gang:
-    """What the group itself says of its gang."""
+    """Return the gang with what the group's own spec and status say."""
     return Gang(
         uid=group.uid,
         name=group.key[1],
@@ -161,23 +161,23 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], arrived: float) -> Ga
 
 
 def _arrived(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> float:
-    """When there first was a gang to be placed, POSIX seconds: with the last pod it needed.
+    """Return when the gang first could be placed, POSIX seconds: with the last pod it needed.
 
-    A group that is kept, or runs, while no pod of it waits, gains no right to go first by that.
+    Time without waiting pods must not count as waiting, or old groups would go first.
     """
     made = sorted(pod.gated_since for pod, _ in gated)
     return max([group.created, *made[:needed]])
 
 
 def _least(spec: PodGroupSpec) -> Request:
-    """What the group says that all its pods will ask together."""
+    """Return ``minResources``: the total request of the group before its pods exist."""
     return request_of(
         {r: quantities.parse_quantity(r, asked) for r, asked in spec.min_resources.items()}
     )
 
 
-def _as_hole(gang: Gang, placed: Placed) -> Gang:
-    """``gang`` cut to what fills the hole of lost members, where it asks no more than they did."""
+def _as_replacement(gang: Gang, placed: Placed) -> Gang:
+    """Return ``gang`` as a displaced one of minimum size, if the lost members had as much."""
     least = gang.at_minimum
     is_within = all(n <= placed.lost.get(name, 0) for name, n in least.demand.items())
     return replace(least, displaced=True) if is_within else gang
@@ -215,9 +215,9 @@ def _too_many(shapes: int) -> tuple[Reason, str]:
 def _tasks(
     gated: list[tuple[PodFacts, Task]], minima: dict[str, int], plan: plans.PlanFacts | None
 ) -> tuple[Task, ...]:
-    """Equal pods of one task label are one task; a second shape of it gets a name of its own.
+    """Group equal pods of one task label into tasks; each further shape gets a numbered name.
 
-    A name that ``plan`` has stands for what it stands for there.
+    A name that ``plan`` uses keeps the request that it has there.
     """
     shapes: dict[tuple[str, Request, object], list[tuple[PodFacts, Task]]] = {}
     for pod, task in gated:
@@ -250,14 +250,14 @@ def _tasks(
 
 
 def _names(label: str) -> Iterator[str]:
-    """The label itself, then numbered; all of them can be labels."""
+    """Yield the label, then numbered forms of it that are valid labels too."""
     yield label
     for number in itertools.count(2):
         yield f"{label[: MAX_LABEL - len(str(number)) - 1]}-{number}"
 
 
 def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
-    """One pod of another controller as a task of one replica."""
+    """Return one pod of another controller as a task of one replica."""
     label = facts.labels.get(names.ROLE_LABEL, "")
     role = Role(label) if label in set(Role) else Role.WORKER
     name = facts.labels.get(names.TASK_LABEL) or (label or "pod")

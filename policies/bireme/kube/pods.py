@@ -1,8 +1,8 @@
-"""Pods and pod templates to requests, constraints and states.
+"""Read pods and pod templates: requests, node constraints, state; and pin a pod to a node.
 
 Requests follow the scheduler's own rule (``k8s.io/component-helpers/resource``): the larger of
-what all containers and sidecars ask together and what any ordinary init container needs while
-the sidecars before it run; a pod-level request overrides that sum; overhead comes on top.
+(a) the sum of all containers and sidecars and (b) the peak while an init container runs beside the
+sidecars before it. A pod-level request overrides that sum; overhead is added.
 """
 
 from collections.abc import Iterable
@@ -27,17 +27,17 @@ TERMINAL = ("Succeeded", "Failed")
 
 PATH: Final = "/api/v1/pods"
 MEMBERS: Final = {"labelSelector": names.POD_GROUP_LABEL}
-"""Watches members of gangs, whole: their state is a gang's state."""
+"""Selects members of gangs, in every phase: their state is the gang's state."""
 OTHERS: Final = {
     "labelSelector": f"!{names.POD_GROUP_LABEL}",
     "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
 }
-"""Watches all other pods, only while they hold a node: they merely take room."""
+"""Selects all other pods, only while they hold a node: they matter for free capacity alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One pod as the operator and the extender see it."""
+    """One pod as the operator and the extender use it."""
 
     key: Key
     uid: str
@@ -50,15 +50,16 @@ class PodFacts:
     is_ready: bool
     is_leaving: bool
     is_disrupted: bool
-    """Failed through no fault of its own: evicted, preempted, its node gone. Of reason Evicted is
-    also one that the kubelet stops for using more storage than its own limits allow; then it does
-    not set the condition DisruptionTarget (``pkg/kubelet/eviction``, localStorageEviction)."""
+    """Failed for a reason outside the pod: evicted, preempted, or its node is gone. The reason
+    Evicted alone does not count: the kubelet also gives it to a pod above its own storage limits,
+    but then without the condition DisruptionTarget (``pkg/kubelet/eviction``,
+    localStorageEviction)."""
     failure: str
-    """What the first failed container left behind, for people; empty unless it failed."""
+    """Exit code and message of the first failed container; empty unless the pod failed."""
     runs_forever: bool = False
-    """Whether its containers are started again whenever they end, so that nobody waits for it."""
+    """Whether its containers restart whenever they end, so that its end cannot be awaited."""
     gated_since: float = 0.0
-    """When it was made, if it is gated, POSIX seconds; 0 where the API server does not say."""
+    """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     has_finalizers: bool = False
 
     @property
@@ -68,12 +69,12 @@ class PodFacts:
 
     @property
     def is_only_kept(self) -> bool:
-        """Whether it has ended and is deleted, and stays until somebody lifts a finalizer."""
+        """Whether it has ended, is deleted, and stays only because of a finalizer."""
         return self.is_terminal and self.is_leaving and self.has_finalizers
 
 
 def from_manifest(pod: wire.V1Pod) -> PodFacts:
-    """The facts of one pod. Never raises: see :func:`request_of_spec`."""
+    """Return the facts of one pod. Never raises: see :func:`request_of_spec`."""
     meta, status = pod.metadata, pod.status
     conditions = {c.type: c for c in status.conditions or ()}
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
@@ -103,7 +104,7 @@ def _holds(condition: wire.V1Condition | None) -> bool:
 
 
 def never_leaves(pod: wire.V1Pod) -> bool:
-    """Whether the pod stays for as long as its node does: a DaemonSet's, or a static one."""
+    """Return whether the pod lives as long as its node: a DaemonSet's pod or a static one."""
     return any(o.kind in ("DaemonSet", "Node") for o in pod.metadata.owner_references or ())
 
 
@@ -117,10 +118,10 @@ def _failure(status: wire.V1PodStatus) -> str:
 
 
 def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
-    """What a pod of this spec asks of a node, ``pods: 1`` included.
+    """Return what a pod of this spec requests of a node, ``pods: 1`` included.
 
-    A quantity beyond what Bireme counts with stands for the largest amount, which no node
-    offers; with ``strict`` (templates, which a person can still correct) it is refused.
+    An unusable quantity counts as the largest amount, which no node offers. With ``strict``, for
+    templates that a person can still correct, it raises.
 
     Raises:
         QuantityError: only with ``strict``.
@@ -138,7 +139,7 @@ def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     for container in spec.containers or ():
         running = add(running, reader.requested(container.resources))
     total = _larger(peak, running)
-    if spec.resources is not None:  # limits count only where nothing is requested
+    if spec.resources is not None:  # a limit counts only for a resource without request
         given = spec.resources
         total = reader.amounts(given.limits or {}) | total | reader.amounts(given.requests or {})
     total = add(total, reader.amounts(spec.overhead or {}))
@@ -150,7 +151,7 @@ class _Reader:
     strict: bool
 
     def requested(self, resources: wire.V1ResourceRequirements | None) -> dict[str, int]:
-        """Requests; a resource with only a limit asks for that limit (the API's own default)."""
+        """Return the requests; a resource with only a limit requests that limit (API default)."""
         if resources is None:
             return {}
         return self.amounts(resources.limits or {}) | self.amounts(resources.requests or {})
@@ -172,7 +173,7 @@ def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
 
 
 def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
-    """The hard node demands of a pod of this spec, without any pin of our own."""
+    """Return the hard node constraints of a pod of this spec, without a pin."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = None
@@ -202,7 +203,7 @@ def _requirement(requirement: wire.V1NodeSelectorRequirement) -> Requirement:
 
 
 def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
-    """The typed spec of a raw pod template.
+    """Return the typed spec of a raw pod template.
 
     Raises:
         msgspec.ValidationError: a field has a type no pod can have.
@@ -211,10 +212,10 @@ def spec_of_template(template: dict[str, Any]) -> wire.V1PodSpec:
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Required node affinity terms that allow ``node`` alone, on top of the pod's own terms.
+    """Return the pod's own required node affinity terms, narrowed to ``node``.
 
-    Terms are alternatives, so every one of them gets the pin. ``matchFields`` on the name lets
-    the scheduler look at that one node only, instead of at all of them.
+    Terms are alternatives, so each one gets the pin. With ``matchFields`` on the name the scheduler
+    considers that one node only, instead of all.
     """
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
     return [
@@ -223,7 +224,7 @@ def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[st
 
 
 def pinned_affinity(spec: dict[str, Any], node: str) -> dict[str, Any]:
-    """``spec.affinity`` of a raw pod spec with the pin to ``node`` added."""
+    """Return ``spec.affinity`` of a raw pod spec with the pin to ``node`` added."""
     affinity = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

@@ -1,7 +1,11 @@
-"""SchedulingPolicies as they are watched: which one decides, which are shadows.
+"""SchedulingPolicies: watch cache of which one decides, and loading them beside the event loop.
 
-Of those in stage Active the oldest counts, ties by name, so that nothing anybody adds takes over
-from what decides: whoever wants another policy edits that one, or deletes it.
+Of those in stage Active the oldest counts, ties by name, so that a new object never takes over: to
+change the policy, the active one is edited or deleted.
+
+A policy is loaded in a thread, one after another and each spec once: what is loaded stays, whatever
+happens to its files. A failed load is tried again after a pause, because a checkpoint folder may
+appear later than the object that names it.
 """
 
 import asyncio
@@ -15,13 +19,15 @@ from bireme.kube import wire
 from bireme.kube.api.scheduling_policy import SchedulingPolicySpec
 from bireme.tasks import Tasks
 
+RETRY_SECONDS: Final = 30.0
+
 MOST_SHADOWS: Final = 4
-"""Shadows that count: each costs memory, and all share the time that is left over."""
+"""Most shadows in use: each costs memory, and all share the time that is left over."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """One SchedulingPolicy; ``fault`` says why its spec cannot be read, and is empty if it can."""
+    """One SchedulingPolicy; ``fault`` says why its spec is unreadable, empty if it is readable."""
 
     name: str
     uid: str
@@ -35,7 +41,7 @@ class PolicyFacts:
 
     @property
     def demand(self) -> tuple[str, int]:
-        """What the loaded policy depends on: another object or another spec is another policy."""
+        """Key of what is loaded: uid and generation, so that another spec is another policy."""
         return self.uid, self.generation
 
     @property
@@ -57,7 +63,7 @@ class PolicyFacts:
 
 
 def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
-    """The facts of a SchedulingPolicy as it came off the wire."""
+    """Return the facts of a SchedulingPolicy."""
     meta = manifest.metadata
     spec, fault = SchedulingPolicySpec.read(manifest.spec)
     return PolicyFacts(
@@ -74,27 +80,27 @@ def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
 
 
 class SchedulingPolicies:
-    """All of a cluster. ``on_change`` is called when another policy may have to be loaded."""
+    """SchedulingPolicies by name; ``on_change`` is called when one appears, changes or goes."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.known: dict[str, PolicyFacts] = {}
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        """A SchedulingPolicy appeared or changed; a new status alone changes nothing."""
+        """Take in a SchedulingPolicy; a new status alone is not a change."""
         before, facts = self.known.get(key[1]), from_manifest(manifest)
         self.known[key[1]] = facts
         if before is None or before.demand != facts.demand:
             self.on_change()
 
     def delete(self, key: Key, manifest: wire.CustomObject) -> None:
-        """A SchedulingPolicy is gone."""
+        """Remove a SchedulingPolicy."""
         if self.known.pop(key[1], None) is not None:
             self.on_change()
 
     @property
     def active(self) -> PolicyFacts | None:
-        """The one that counts; None where the settings do."""
+        """The policy that decides; None if the settings do."""
         return min((p for p in self.known.values() if not p.is_shadow), key=_age, default=None)
 
     @property
@@ -104,24 +110,16 @@ class SchedulingPolicies:
 
 
 def _age(policy: PolicyFacts) -> tuple[str, str]:
-    """Timestamps of one form and time zone: their order as text is that in time."""
+    """Order by creation; timestamps have one form and time zone, so text order is time order."""
     return policy.created, policy.name
 
-
-# Loading what SchedulingPolicies name, beside the event loop and each spec once.
-#
-# Files are read in a thread, one policy after another. What is loaded stays as it is whatever
-# becomes of the files; only another spec is loaded anew. What could not be loaded is tried again
-# after a pause, because a folder may come later than the object that names it.
-
-RETRY_SECONDS: Final = 30.0
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome(Generic[T]):
-    """What came of loading a policy: ``value``, or the ``fault`` in words."""
+    """Result of loading a policy: ``value``, or ``fault`` with the reason it failed."""
 
     demand: tuple[str, int]
     value: T | None = None
@@ -129,9 +127,9 @@ class LoadOutcome(Generic[T]):
 
 
 class PolicyLoads(Generic[T]):
-    """Outcomes of ``load`` for the policies that are wanted; ``on_done`` follows each new one.
+    """Loads the wanted policies with ``load`` and calls ``on_done`` with each outcome.
 
-    ``load`` is called in a thread and may raise anything.
+    ``load`` runs in a thread and may raise anything.
     """
 
     def __init__(
@@ -148,13 +146,13 @@ class PolicyLoads(Generic[T]):
         self._retry: asyncio.TimerHandle | None = None
 
     def want(self, policies: Iterable[PolicyFacts]) -> None:
-        """Have these loaded, in this order, and forget all others."""
+        """Load these, in this order, and drop all others."""
         self._wanted = {policy.uid: policy for policy in policies}
         self._outcomes = {u: found for u, found in self._outcomes.items() if u in self._wanted}
         self._start()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[T] | None:
-        """What came of this very spec; None while it is being loaded, or is not wanted."""
+        """Return the outcome for this spec; None while it loads, or if it is not wanted."""
         found = self._outcomes.get(policy.uid)
         return found if found is not None and found.demand == policy.demand else None
 
@@ -187,7 +185,7 @@ class PolicyLoads(Generic[T]):
             if policy.fault:
                 return LoadOutcome(policy.demand, fault=policy.fault)
             return LoadOutcome(policy.demand, self._load(policy))
-        except Exception as error:  # noqa: BLE001  # code of the user's own may raise anything
+        except Exception as error:  # noqa: BLE001  # a user's own class may raise anything
             return LoadOutcome(policy.demand, fault=error_text(error))
 
     def _try_again_later(self) -> None:
@@ -196,6 +194,6 @@ class PolicyLoads(Generic[T]):
         self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
 
     def _again(self) -> None:
-        """Until a new outcome is there, the fault stands."""
+        """Load the failed ones again; their faults stay until then."""
         self._due = {uid for uid, outcome in self._outcomes.items() if outcome.fault}
         self._start()

@@ -1,10 +1,10 @@
-"""The ``/scale`` of whatever makes nodes: found by its kind, read, and written with respect.
+"""Client of the ``/scale`` subresource of the objects that create nodes.
 
-Whoever else looks after the replicas keeps them. A server-side apply that is only tried, without
-force, makes the API server name the owners of the field: one who applied it, or who writes it by
-``/scale`` too (an autoscaler, a person with ``kubectl scale``), is left alone. Only who merely
-created the object with some number is overruled, once. (A forced apply is no way to write: of
-custom resources the API server answers it with 500, as of 1.37.)
+Replicas that something else manages are left to it. To find out, a server-side apply without force
+is sent as a dry run: the API server then names the managers of the field. One that applied the
+field, or wrote it by ``/scale`` (an autoscaler, ``kubectl scale``), keeps it; one that only created
+the object with some number does not. A forced apply cannot be used to write: for custom resources
+the API server answers it with 500, as of 1.37.
 """
 
 import re
@@ -21,12 +21,12 @@ from bireme.kube.client import ApiClient, ApiError
 
 _TIMEOUT_SECONDS: Final = 10.0
 _OWNER: Final = re.compile(r'conflicts? with "([^"]+)"( with subresource "scale")?( using)?')
-_NOBODY: Final = "to proper version"
-"""In the 500 that the API server gives where nobody is on record for a custom resource's field."""
+_NO_OWNER: Final = "to proper version"
+"""Part of the 500 that the API server sends if a custom resource's field has no manager."""
 
 
-class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is told
-    """The target cannot be scaled; ``reason`` and the message say why and what helps."""
+class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is reported
+    """The target cannot be scaled; ``reason`` and the message say why and what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is to
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a target asks for, at one version of it."""
+    """The replicas of a target at one resource version."""
 
     path: str
     replicas: int
@@ -44,7 +44,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is on record for the replicas: by applying them, by ``/scale``, or by an update."""
+    """A field manager of the replicas: by apply, by ``/scale``, or by an update."""
 
     manager: str
     applied: bool
@@ -52,7 +52,7 @@ class Owner:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether it is somebody else who looks after them, not only who created the object."""
+        """Whether it manages the replicas, and did not only create the object."""
         return self.applied or (self.by_scale and self.manager != names.FIELD_MANAGER)
 
 
@@ -84,18 +84,18 @@ class _Pods(wire.Wire, frozen=True):
 
 
 class ScaleTargets:
-    """Reads and writes scales; where each kind is served is remembered while it is there."""
+    """Reads and writes scales; caches at which path each kind is served."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._served: dict[tuple[str, str], _Resource] = {}
 
     async def read(self, target: ScaleTarget) -> Scale:
-        """What ``target`` asks for now.
+        """Return the current scale of ``target``.
 
         Raises:
             ScaleFault: nothing of its kind can be scaled here.
-            ApiError: the API server refuses, or gives no answer.
+            ApiError: the request failed.
         """
         path = await self._path(target)
         try:
@@ -107,10 +107,10 @@ class ScaleTargets:
         return Scale(path, found.spec.replicas, found.metadata.resource_version)
 
     async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
-        """Who would be overruled by setting ``replicas``. Nothing is written.
+        """Return the managers that setting ``replicas`` would overrule. Writes nothing.
 
         Raises:
-            ApiError: the API server does not say.
+            ApiError: the request failed.
         """
         name = scale.path.split("/")[-2]
         body = _manifest({"name": name}, replicas)
@@ -120,15 +120,15 @@ class ScaleTargets:
         except ApiError as error:
             if error.is_conflict and (found := _OWNER.findall(error.message)):
                 return tuple(Owner(who, not using, bool(by)) for who, by, using in found)
-            if _NOBODY not in error.message:
+            if _NO_OWNER not in error.message:
                 raise
         return ()
 
     async def write(self, scale: Scale, replicas: int) -> Scale:
-        """Set ``replicas``, provided that nothing of the target has changed since it was read.
+        """Set ``replicas`` if the target has not changed since it was read.
 
         Raises:
-            ApiError: it has (a conflict), or the API server refuses.
+            ApiError: it has changed (a conflict), or the request failed.
         """
         body = _manifest({"resourceVersion": scale.resource_version}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER}
@@ -137,10 +137,10 @@ class ScaleTargets:
         return Scale(scale.path, replicas, version)
 
     async def occupied(self, nodes: Iterable[str]) -> frozenset[str]:
-        """Those of ``nodes`` to which pods are bound, ended or not, that could leave them.
+        """Return those of ``nodes`` with pods, ended or not, other than DaemonSet and static pods.
 
         Raises:
-            ApiError: the API server does not say.
+            ApiError: a request failed.
         """
         found = set()
         for node in nodes:
@@ -166,7 +166,7 @@ class ScaleTargets:
         )
 
     async def _path(self, target: ScaleTarget) -> str:
-        """Where the scale of ``target`` is served; raises as :meth:`read` does."""
+        """Return the path of the scale of ``target``; raises as :meth:`read` does."""
         known = self._served.get((target.api_version, target.kind))
         if known is None:
             known = await self._discover(target)
@@ -216,7 +216,7 @@ def _not_found(message: str) -> ScaleFault:
 
 
 def fault_of(target: ScaleTarget, error: ApiError) -> ScaleFault:
-    """What an answer about ``target`` means for the pool."""
+    """Return what a failed request for ``target`` means for the pool."""
     shown = f"{target.kind} {target.name}"
     if error.is_not_found:
         return _not_found(f"{shown} does not exist; create it or correct scaleTargetRef")

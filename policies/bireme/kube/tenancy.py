@@ -30,24 +30,24 @@ class Tenancy:
         self._priorities: dict[str, wire.V1PriorityClass] = {}
 
     def put_queue(self, key: Key, queue: wire.CustomObject) -> None:
-        """A Queue appeared or changed."""
+        """Take in a Queue."""
         self.queue_manifests[key[1]] = queue
         self._read_queues()
 
     def delete_queue(self, key: Key, queue: wire.CustomObject) -> None:
-        """A Queue is gone; jobs in it wait with reason QueueNotFound, running ones go on."""
+        """Remove a Queue; jobs in it wait with reason QueueNotFound, running ones continue."""
         self.queue_manifests.pop(key[1], None)
         self._read_queues()
 
     def put_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
-        """A namespace appeared or its labels changed."""
+        """Take in a namespace."""
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
             self._namespaces[key[1]] = labels
             self._read_queues()
 
     def delete_namespace(self, key: Key, namespace: wire.V1Namespace) -> None:
-        """A namespace is gone."""
+        """Remove a namespace."""
         self._namespaces.pop(key[1], None)
         self._read_queues()
 
@@ -61,12 +61,12 @@ class Tenancy:
             self._on_change()
 
     def put_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
-        """A PriorityClass appeared or changed."""
+        """Take in a PriorityClass."""
         self._priorities[key[1]] = priority
         self._on_change()
 
     def delete_priority_class(self, key: Key, priority: wire.V1PriorityClass) -> None:
-        """A PriorityClass is gone."""
+        """Remove a PriorityClass."""
         self._priorities.pop(key[1], None)
         self._on_change()
 

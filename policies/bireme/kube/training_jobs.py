@@ -1,7 +1,13 @@
-"""TrainingJob manifests to facts and gangs.
+"""Read TrainingJobs: their spec as a waiting gang, and the progress that they report.
 
-Validation happened in the API server; what it could not see (a template no pod can have, a
-quantity nobody can read) becomes the gang's fault, so that one bad object stops nothing else.
+The API server has validated the spec. What it could not check (a template that is no valid pod, an
+unreadable quantity) becomes the gang's fault, so that one bad object stops nothing else.
+
+Progress is kept in ``status.progress`` alone, so that a new leader knows as much as the old one:
+the last report, the speed at the latest sizes, and a thinned history of the loss. From these a
+speed law (Amdahl's; with only one size seen, at the usual serial share) and a loss curve (that of
+Optimus) are fitted whenever the status changes. :func:`with_report` adds a report,
+:func:`reported_progress` reads the result.
 """
 
 import math
@@ -39,29 +45,20 @@ from bireme.kube.api.training_job import (
 )
 from bireme.kube.plans import spec_digest
 
-# What a TrainingJob has reported about its training: from reports to its status, and to the core.
-#
-# All that is known stands in ``status.progress``, written by the operator alone, so that a new
-# leader
-# knows as much as the one before it. It keeps the last report, the speed at the latest sizes and a
-# thinned history of the loss; from these come a speed law (Amdahl's, or with one size seen the
-# usual
-# serial share) and a loss curve (that of Optimus), fitted anew whenever the status changes.
-
 MOST_STEPS: Final = 1e15
-"""No training has more."""
+"""Larger step counts are refused."""
 _SHORTEST_SECONDS: Final = 10.0
-"""Between reports whose steps are to tell a speed; scripts do not report at every step."""
+"""Shortest time between two reports from which a speed is derived."""
 _NEW_WEIGHT: Final = 0.5
-"""Of a speed seen anew, against the one remembered for the same size."""
+"""Weight of a new speed against the one remembered for the same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """One report, every number checked and clipped; None for what it does not tell.
+    """One progress report, every number checked and clipped; None for what it leaves out.
 
     Attributes:
-        percentage: Of the training that is done, 0 to 100.
+        percentage: How much of the training is done, 0 to 100.
         remaining_seconds: At least 0.
         accuracy: From 0 to 1.
     """
@@ -76,10 +73,10 @@ class ProgressReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """The run that a report speaks of.
+    """The run that a report belongs to.
 
     Attributes:
-        replicas: How many there are.
+        replicas: Its size.
         started: When it was admitted, POSIX seconds.
         since: Since when it has had this size.
         attained_seconds: For how long earlier starts ran.
@@ -93,34 +90,34 @@ class ReportedRun:
 
 @dataclass(frozen=True)
 class ReportedProgress:
-    """What ``status.progress`` of a job says."""
+    """``status.progress`` of a job, as the core uses it."""
 
     status: ProgressStatus
 
     @cached_property
     def progress(self) -> TrainingProgress:
-        """The last report and what it adds to those before."""
-        said = self.status
-        fraction = None if said.percentage is None else said.percentage / 100
-        if fraction is None and said.step is not None and said.total_steps:
-            fraction = min(1.0, said.step / said.total_steps)
+        """The last report, with the differences to earlier ones."""
+        last = self.status
+        fraction = None if last.percentage is None else last.percentage / 100
+        if fraction is None and last.step is not None and last.total_steps:
+            fraction = min(1.0, last.step / last.total_steps)
         return TrainingProgress(
-            reported=said.reported_time.timestamp(),
+            reported=last.reported_time.timestamp(),
             fraction=fraction,
-            remaining_seconds=said.remaining_seconds,
-            steps=said.step,
-            remaining_steps=_remaining_steps(said.step, said.total_steps, fraction),
-            loss=said.loss,
-            worst_loss=said.worst_loss,
-            accuracy=said.accuracy,
-            accuracy_gain=said.accuracy_gain,
-            # Bounded again where it is read: earlier versions wrote what they were told.
-            anchor_seconds=_least(said.first_expected_seconds, LONGEST_SECONDS),
+            remaining_seconds=last.remaining_seconds,
+            steps=last.step,
+            remaining_steps=_remaining_steps(last.step, last.total_steps, fraction),
+            loss=last.loss,
+            worst_loss=last.worst_loss,
+            accuracy=last.accuracy,
+            accuracy_gain=last.accuracy_gain,
+            # Bounded again here: earlier versions wrote unbounded values.
+            anchor_seconds=_least(last.first_expected_seconds, LONGEST_SECONDS),
         )
 
     @cached_property
     def speed(self) -> LinearSpeed | None:
-        """Steps a second by number of replicas; None before two reports at one size."""
+        """Steps per second by number of replicas; None before two reports at one size."""
         pairs = ((seen.replicas, seen.steps_per_second) for seen in self.status.speeds)
         seen = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
         try:
@@ -130,7 +127,7 @@ class ReportedProgress:
 
     @cached_property
     def loss(self) -> InverseQuadratic | None:
-        """The loss over the steps (Optimus, section 3.1); None where no curve falls like it."""
+        """The loss over the steps (Optimus, section 3.1); None if no such curve fits."""
         seen = self.status.losses
         try:
             return fit_loss([p.step for p in seen], [p.loss for p in seen])
@@ -139,11 +136,11 @@ class ReportedProgress:
 
 
 def reported_progress(status: Mapping[str, Any]) -> ReportedProgress | None:
-    """What the status of a TrainingJob says of its progress; None where it says nothing of use."""
+    """Return the progress in a TrainingJob's status; None if it is absent or invalid."""
     given = status.get("progress")
     try:
         return None if given is None else ReportedProgress(ProgressStatus.model_validate(given))
-    except ValidationError:  # somebody else wrote it; the next report writes it anew
+    except ValidationError:  # not written by the operator; the next report replaces it
         return None
 
 
@@ -157,24 +154,24 @@ def _remaining_steps(
     return _least(step * (1 / fraction - 1), MOST_STEPS) if fraction else None
 
 
-def _least(said: float | None, most: float) -> float | None:
-    """``said``, at most ``most``; None where it is no number."""
-    return None if said is None or math.isnan(said) else min(said, most)
+def _least(value: float | None, most: float) -> float | None:
+    """Return ``value``, at most ``most``; None for None and NaN."""
+    return None if value is None or math.isnan(value) else min(value, most)
 
 
 def with_report(
     before: ReportedProgress | None, report: ProgressReport, now: float, run: ReportedRun
 ) -> dict[str, Any]:
-    """``status.progress`` after ``report``, which came at ``now`` (POSIX seconds).
+    """Return ``status.progress`` after ``report``, received at ``now`` (POSIX seconds).
 
-    What the report leaves out stays as it was told before, but for the time that is left.
+    What the report leaves out keeps its last value, except the remaining time.
     """
     moment = datetime.fromtimestamp(now, UTC)
     old = before.status if before else ProgressStatus(reported_time=moment)
-    said = {name: value for name, value in asdict(report).items() if value is not None}
+    reported = {name: value for name, value in asdict(report).items() if value is not None}
     new = old.model_copy(
         update={
-            **said,
+            **reported,
             "reported_time": moment,
             "remaining_seconds": report.remaining_seconds,
             "worst_loss": _largest(old.worst_loss, report.loss),
@@ -201,7 +198,7 @@ def _gain(old: ProgressStatus, accuracy: float | None) -> float | None:
 def _speeds(
     before: ReportedProgress | None, step: float | None, now: float, run: ReportedRun
 ) -> tuple[SpeedSeen, ...]:
-    """The speeds known, with that since the last report, if it was made at the same size."""
+    """Return the known speeds with the one since the last report, if that was at this size."""
     known = before.status.speeds if before else ()
     last = before.progress if before else None
     if last is None or last.steps is None or step is None or last.reported < run.since:
@@ -218,10 +215,10 @@ def _speeds(
 
 
 def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen, ...]:
-    """The losses known, with the one reported; every second is dropped when they are too many."""
+    """Return the known losses with the reported one; too many are thinned to every second."""
     if report.step is None or report.loss is None:
         return tuple(known)
-    # A restart goes on from a checkpoint: what came after that did not happen.
+    # A restart resumes from a checkpoint: drop losses of later steps.
     kept = [seen for seen in known if seen.step < report.step]
     if len(kept) >= MOST_LOSSES:
         kept = [*kept[:-1:2], kept[-1]]
@@ -230,12 +227,12 @@ def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen
 
 FINISHED = ("Succeeded", "Failed")
 _ORPHANS = "orphan"
-"""The finalizer under which the garbage collector takes a deleted owner's name off its objects."""
+"""Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first."""
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One TrainingJob as the operator sees it. ``created`` and ``queued`` are POSIX seconds."""
+    """One TrainingJob as the operator uses it; ``created`` and ``queued`` are POSIX seconds."""
 
     key: Key
     uid: str
@@ -253,7 +250,7 @@ class JobFacts:
 
     @property
     def phase(self) -> str:
-        """``status.phase``; Pending when the operator has not written any."""
+        """``status.phase``; Pending before the operator has written one."""
         return str(self.status.get("phase") or "Pending")
 
     @property
@@ -301,7 +298,7 @@ class JobFacts:
 
     @cached_property
     def reported(self) -> ReportedProgress | None:
-        """What it has reported about its training; None when it has not."""
+        """What the job has reported about its training; None before the first report."""
         return reported_progress(self.status)
 
     @cached_property
@@ -311,13 +308,13 @@ class JobFacts:
 
     @cached_property
     def template(self) -> str:
-        """What the job has in common with those that do the same: 16 hex digits.
+        """Digest that jobs of the same kind of work share: 16 hex digits.
 
-        Of every task, in written order: its role, its replicas, what one of them requests (as
-        amounts: 1 and 1000m are the same), and of each init container and container the image, the
-        command and the arguments. All else may differ: the names of the job, its tasks and
-        containers, labels, annotations, environment, volumes, constraints, limits beside requests,
-        minReplicas and maxReplicas, queue, priority, run policy.
+        It covers of every task, in written order, the role, the replicas, the request of one (as
+        amounts: 1 equals 1000m), and of each init container and container the image, command and
+        arguments. Not covered: names of job, tasks and containers, labels, annotations,
+        environment, volumes, constraints, limits, minReplicas and maxReplicas, queue, priority, run
+        policy.
         """
         return spec_digest(
             [
@@ -338,9 +335,9 @@ class JobFacts:
         may_preempt: bool = True,
         learned_seconds: float | None = None,
     ) -> Gang:
-        """The job as a waiting gang; its wait counts over all its times in the queue.
+        """Return the job as a waiting gang; its wait is summed over all its times in the queue.
 
-        ``learned_seconds`` is how long it should run if its owner does not say so. What follows
+        ``learned_seconds`` is the estimated run time if the owner gave none. What follows
         from its progress is for :func:`bireme.core.estimates.believed` to say.
         """
         gang = Gang(
@@ -367,7 +364,7 @@ class JobFacts:
 
 
 def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
-    """``gang`` with what its spec says beside its tasks."""
+    """Return ``gang`` with the fields of the spec beside the tasks."""
     wish, duration = spec.role_affinity, spec.estimated_duration
     learned = gang.estimated_seconds
     return replace(
@@ -383,10 +380,10 @@ def _as_asked(gang: Gang, spec: TrainingJobSpec) -> Gang:
 
 
 def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ()) -> JobFacts:
-    """The facts of one TrainingJob; never raises, a fault says what is wrong.
+    """Return the facts of one TrainingJob. Never raises: ``fault`` says what is wrong.
 
-    ``topology_levels`` are the label keys a role affinity may name, beside that of the node itself;
-    without any, all are taken.
+    ``topology_levels`` are the label keys that a role affinity may name, beside the hostname;
+    without any, every key is accepted.
     """
     meta = job.metadata
     tasks: tuple[Task, ...] = ()
@@ -417,7 +414,7 @@ def from_manifest(job: wire.CustomObject, topology_levels: tuple[str, ...] = ())
 def _affinity_fault(
     spec: TrainingJobSpec, topology_levels: tuple[str, ...]
 ) -> tuple[Reason, str] | None:
-    """A role affinity that could only be ignored."""
+    """Return the fault of a role affinity that could only be ignored, if it is one."""
     wish = spec.role_affinity
     if wish.mode == "None":
         return None
@@ -451,8 +448,8 @@ def _first_problem(error: ValidationError) -> str:
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"]) or "spec"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    shown = ascii(first.get("input"))[:80]
-    return f"spec.{where}: {first['msg']}; the value is {shown}{more}"
+    value = ascii(first.get("input"))[:80]
+    return f"spec.{where}: {first['msg']}; the value is {value}{more}"
 
 
 def _programs(spec: dict[str, Any]) -> list[list[Any]]:
