@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.forecasters import FittedModel, Forecaster
 from bireme.forecasting.series import Series, SeriesError
 
 _WEEK_SECONDS: Final = 7 * 86_400
@@ -23,9 +23,9 @@ class Weekly:
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name
         self._inner = inner
-        self._fits: dict[int, tuple[Series, Model]] = {}
+        self._fits: dict[int, tuple[Series, FittedModel]] = {}
 
-    def fit(self, series: Series) -> Model:
+    def fit(self, series: Series) -> FittedModel:
         """The model of its week."""
         if series.start is None:
             raise SeriesError("start is None; give the series times, to know its weeks")
@@ -43,7 +43,7 @@ class Weekly:
 class _Later:
     """``model`` for a series without the ``dropped`` first values of the one it was fitted to."""
 
-    model: Model
+    model: FittedModel
     dropped: FloatArray
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:

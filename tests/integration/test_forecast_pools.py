@@ -6,10 +6,10 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.core.times import HOUR
-from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.forecasters import FittedModel, Forecaster
 from bireme.forecasting.naive import Persistence
-from bireme.forecasting.nightly_job import Night, PoolsError
-from bireme.forecasting.series import FitError, Series
+from bireme.forecasting.nightly_job import NightlyRun, PoolsError
+from bireme.forecasting.series import ForecastError, Series
 from bireme.kube.client import ApiClient
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
@@ -34,7 +34,7 @@ class Nights:
     told: list[str] = field(default_factory=list)
 
     async def __call__(self, *wanted: str, now: float = NOW, dry_run: bool = False) -> int:
-        night = Night(self.client, now, self.candidates, self.told.append, dry_run=dry_run)
+        night = NightlyRun(self.client, now, self.candidates, self.told.append, dry_run=dry_run)
         return await night.forecast(wanted)
 
 
@@ -166,7 +166,7 @@ async def test_a_forecaster_with_a_bug_fails_its_pool_and_says_so(
     class Buggy:
         name = "buggy"
 
-        def fit(self, series: Series) -> Model:
+        def fit(self, series: Series) -> FittedModel:
             raise ZeroDivisionError("division by zero")
 
     put(api)
@@ -263,8 +263,8 @@ async def test_words_of_others_reach_status_and_log_without_control_characters(
     class Hostile:
         name = "hostile"
 
-        def fit(self, series: Series) -> Model:
-            raise FitError("\x1b[2J\n{" + "x" * 5000)
+        def fit(self, series: Series) -> FittedModel:
+            raise ForecastError("\x1b[2J\n{" + "x" * 5000)
 
     put(api, "a")
     night.candidates = (Hostile(),)

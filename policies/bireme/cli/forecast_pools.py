@@ -41,7 +41,7 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     # Here, because what speaks to API servers takes half a second to import.
     from bireme.core.errors import installing
     from bireme.forecasting.forecasters import make
-    from bireme.forecasting.nightly_job import Night, PoolsError
+    from bireme.forecasting.nightly_job import NightlyRun, PoolsError
     from bireme.forecasting.pool_forecast import HORIZON_HOURS
     from bireme.kube.client import ApiClient
     from bireme.kube.credentials import CredentialsError
@@ -55,7 +55,7 @@ async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
     except CredentialsError as error:
         raise PoolsError(str(error)) from error
     try:
-        return await Night(client, now, candidates, _print, dry_run=dry_run).forecast(pools)
+        return await NightlyRun(client, now, candidates, _print, dry_run=dry_run).forecast(pools)
     finally:
         await client.close()
 

@@ -30,7 +30,7 @@ def table(comparison: ForecastComparison) -> str:
     lines += [f"{name}: not tried: {fault}" for name, fault in comparison.chosen.faults.items()]
     lines += ["", *(f"{name}: {words}" for name, words in comparison.about.items())]
     lines += [
-        f"chosen   {comparison.chosen.said}",
+        f"chosen   {comparison.chosen.summary}",
         f"verdict  {verdict(comparison)}",
         *_ahead(comparison),
     ]
@@ -103,7 +103,7 @@ def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
         "models": {name: _numbers(comparison, name) for name in ranked(comparison)}
         | {name: {"fault": fault} for name, fault in chosen.faults.items()},
         "chosen": chosen.name,
-        "said": chosen.said,
+        "said": chosen.summary,
         "verdict": verdict(comparison),
         "forecast": _forecast(comparison),
     }

@@ -1,7 +1,13 @@
 """ARIMA with Fourier terms and a seasonal lag, on logs: orders by AIC, parameters by likelihood.
 
-:mod:`bireme.forecasting.arima` ranks a grid cheaply; the best is fitted by generalised least
-squares with exact likelihood (statsmodels). ``log1p`` makes errors relative, as those of load
+    (1 - phi B^s) z_t = m_t + u_t
+
+with B the step back, ``m_t`` a constant and Fourier terms of the seasons, and ``u_t`` ARIMA(p, d,
+q). The seasonal lag lets the shape of a day follow that of the last one, which terms of fixed
+weight cannot.
+
+A grid of orders is ranked cheaply; the best is fitted by generalised least squares with exact
+likelihood (statsmodels). ``log1p`` makes errors relative, as those of load
 are, and lets it be 0. A forecast is the expectation of the log turned back, which is the median.
 
 Many origins cost one pass: the Kalman filter gives the state after every value, and what lies
@@ -23,26 +29,18 @@ from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.series import (
-    FitError,
+    ForecastError,
     Series,
-    TooShort,
+    TooShortError,
     from_logs,
     held_out_origins,
     require_origins,
 )
 
-# What an ARIMA with Fourier terms and a seasonal lag is, apart from its parameters.
-#
-#     (1 - phi B^s) z_t = m_t + u_t
-#
-# with B the step back, ``m_t`` a constant and Fourier terms of the seasons, and ``u_t`` ARIMA(p, d,
-# q). The seasonal lag lets the shape of a day follow that of the last one, which terms of fixed
-# weight cannot.
-
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """One ARIMA with Fourier terms.
+    """The orders of one model.
 
     Attributes:
         arma: p, d and q.
@@ -92,21 +90,18 @@ def terms(begin: int, end: int, frequencies: Sequence[float]) -> FloatArray:
     return np.column_stack([np.ones(end - begin), waves])
 
 
-# Which ARIMA to fit: a small grid by the estimator of Hannan and Rissanen, judged as it is used.
+# --- Order selection: a small grid by the estimator of Hannan and Rissanen ----------------------
 #
-# Fourier terms one step back are Fourier terms again, so the conditional form of the model in
-# :mod:`bireme.forecasting.arima` is one linear regression: of its left side, differenced d
-# times, on its own lags, on lags of its innovations and on the Fourier terms. The innovations are
-# not
-# known; those of a long autoregression stand for them (Hannan and Rissanen, Biometrika 1982). All
-# p,
-# q and Fourier terms share a matrix of products, so a regression costs no more than a few
-# equations.
+# Fourier terms one step back are Fourier terms again, so the conditional form of the model is one
+# linear regression: of its left side, differenced d times, on its own lags, on lags of its
+# innovations and on the Fourier terms. The innovations are not known; those of a long
+# autoregression stand for them (Hannan and Rissanen, Biometrika 1982). All p, q and Fourier terms
+# share a matrix of products, so a regression costs no more than a few equations.
 #
 # Of each (phi, s, d, Fourier terms) the p and q of the least AIC stay, corrected for small samples
-# (Hurvich and Tsai, Biometrika 1989). AIC is about one step ahead; which of them is used decides
-# the error of their logs on the last quarter of the values, at the lead times wanted (AIC again,
-# where that quarter is too short).
+# (Hurvich and Tsai, Biometrika 1989). AIC is about one step ahead; the error of their logs on the
+# last quarter of the values, at the lead times wanted, decides between them (AIC again, where that
+# quarter is too short).
 
 MOST_AR = 4
 MOST_MA = 2
@@ -310,7 +305,7 @@ class ArimaModel:
     most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.Model`."""
+        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         orders = self.orders
         require_origins(origins, values, orders.season + orders.arma[1] + 1)
         z = np.log1p(values)
@@ -347,20 +342,24 @@ class Arima:
         self._steps = steps
 
     def fit(self, series: Series) -> ArimaModel:
-        """Raises TooShort for about 20 values or fewer, FitError where all are the same."""
+        """TooShortError for about 20 values or fewer, ForecastError where all are the same."""
         z = np.log1p(series.values)
         if np.ptp(z) == 0:
-            raise FitError("arima: all values are the same; persistence says all there is to say")
+            raise ForecastError(
+                "arima: all values are the same; persistence says all there is to say"
+            )
         ranked = ranked_orders(z, series.periods, self._steps)
         if not ranked:
-            raise TooShort(f"arima: {len(z)} values are too few for the smallest of its orders")
+            raise TooShortError(
+                f"arima: {len(z)} values are too few for the smallest of its orders"
+            )
         faults = []
         for orders in ranked[:_TRIES]:
             try:
                 return ArimaModel(orders, *_fitted(z, orders), float(series.values.max()))
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 faults.append(f"{orders.arma}: {' '.join(str(error).split())}")
-        raise FitError(f"arima: none of the best orders can be fitted; {'; '.join(faults)}")
+        raise ForecastError(f"arima: none of the best orders can be fitted; {'; '.join(faults)}")
 
 
 def _fitted(z: FloatArray, orders: Orders) -> tuple[FloatArray, FloatArray]:

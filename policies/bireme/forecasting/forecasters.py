@@ -1,8 +1,8 @@
-"""What every forecaster does, and which there are, loaded only when asked for.
+"""The interface of forecasters, and all of them by name, loaded when one is asked for.
 
-Fitting and forecasting are two steps, so that a forecaster can be judged at many origins with the
-parameters it had at the first: a fitted :class:`Model` forecasts from any origin of the series, or
-of one that continues it, and learns nothing more.
+Fitting and forecasting are two steps, so that a forecaster can be evaluated at many origins with
+the parameters it had at the first: a :class:`FittedModel` forecasts from any origin of its series,
+or of one that continues it, and learns nothing more.
 """
 
 from collections import deque
@@ -15,31 +15,31 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.series import Series
 
 
-class Model(Protocol):
-    """A forecaster whose parameters are those of one series."""
+class FittedModel(Protocol):
+    """A forecaster fitted to one series."""
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """Point forecasts, shape (origins, steps), finite and not below 0.
+        """Return point forecasts, shape (origins, steps), finite and not below 0.
 
         Row i forecasts ``values[o : o + steps]`` from ``values[:o]``, ``o = origins[i]``; o may be
         ``len(values)``. ``values`` begin with the first value of the series fitted.
 
         Raises:
-            TooShort: an origin has too few values before it.
+            TooShortError: an origin has too few values before it.
         """
 
 
 class Forecaster(Protocol):
-    """A way to forecast."""
+    """A forecasting method."""
 
     name: str
 
-    def fit(self, series: Series) -> Model:
-        """The model for ``series``.
+    def fit(self, series: Series) -> FittedModel:
+        """Return the model for ``series``.
 
         Raises:
-            TooShort: it has too few values.
-            FitError: it cannot be fitted for another reason.
+            TooShortError: it has too few values.
+            ForecastError: it cannot be fitted for another reason.
         """
 
 
@@ -53,19 +53,19 @@ FORECASTERS: Final[Mapping[str, str]] = {
 }
 
 _REMEMBERED: Final = 2
-"""One for the test, and the shorter one by which a blend weighs its parts."""
+"""The fit for a back-test, and the shorter one by which a blend weighs its parts."""
 
 
-class Once:
-    """A forecaster that remembers its last two fits, so that a blend and its parts share them."""
+class CachedFits:
+    """Caches the last two fits of a forecaster, so that a blend and its parts share them."""
 
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name
         self._inner = inner
-        self._fits: deque[tuple[Series, Model]] = deque(maxlen=_REMEMBERED)
+        self._fits: deque[tuple[Series, FittedModel]] = deque(maxlen=_REMEMBERED)
 
-    def fit(self, series: Series) -> Model:
-        """As the forecaster itself; at once where an equal series was among the last two."""
+    def fit(self, series: Series) -> FittedModel:
+        """Return the cached model of an equal series, else that of the forecaster."""
         for known, model in self._fits:
             if known.equals(series):
                 return model
@@ -77,7 +77,7 @@ class Once:
 def make(
     names: Iterable[str] = FORECASTERS, steps: int = 1, **parts: Forecaster
 ) -> list[Forecaster]:
-    """The forecasters called ``names``; LSP shares its parts with the others.
+    """Return the forecasters called ``names``; LSP shares its parts with the others.
 
     Args:
         names: Which, in the order wanted.
@@ -87,7 +87,7 @@ def make(
     Raises:
         SettingError: no forecaster is called so (it names the nearest).
     """
-    made: dict[str, Forecaster] = {name: Once(part) for name, part in parts.items()}
+    made: dict[str, Forecaster] = {name: CachedFits(part) for name, part in parts.items()}
     return [_made(name, steps, made) for name in names]
 
 
@@ -97,9 +97,9 @@ def _made(name: str, steps: int, made: dict[str, Forecaster]) -> Forecaster:
             short, long = (_made(part, steps, made) for part in ("gru", "arima"))
             made[name] = _load(name)(short, long, steps=steps)
         elif name in ("holt-winters", "arima"):
-            made[name] = Once(_load(name)(steps))
+            made[name] = CachedFits(_load(name)(steps))
         else:
-            made[name] = Once(_load(name)())
+            made[name] = CachedFits(_load(name)())
     return made[name]
 
 

@@ -2,8 +2,8 @@
 
 One network serves every series of its kind, because it sees each relative to that series' own last
 season (:mod:`bireme.forecasting.networks`); the one that comes with Bireme is for hourly demand of
-node pools. ``bireme train gru --series FILE`` makes one for a series, and whoever has torch may
-train at every fit.
+node pools. ``bireme train gru --series FILE`` trains one for a series. With torch it can also be
+trained at every fit.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +15,22 @@ import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.networks import DataRange, ForecastCard, Network, encode, load
-from bireme.forecasting.series import FitError, Series, TooShort, require_origins
+from bireme.forecasting.series import ForecastError, Series, TooShortError, require_origins
 from bireme.onnx.errors import AnswerError, CheckpointError
 
 SHIPPED: Final = Path(__file__).parent / "checkpoints" / "gru"
 _ROWS_AT_ONCE: Final = 1024
-"""What a call needs grows with its rows."""
+"""The memory of a call grows with its rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GruModel:
-    """A network, asked about one series."""
+    """A network for one series."""
 
     network: Network
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.Model`.
+        """See :class:`~bireme.forecasting.forecasters.FittedModel`.
 
         What lies beyond the network's horizon is forecast from its own forecasts.
         """
@@ -47,14 +47,14 @@ class GruModel:
         return found[:, :steps]
 
     def _block(self, logs: FloatArray, origins: IntArray) -> FloatArray:
-        """As far as the network forecasts at once, shape (origins, horizon)."""
+        """Return one horizon of the network, shape (origins, horizon)."""
         card = self.network.card
         if not len(origins):
             return np.empty((0, card.horizon))
         try:
             return self.network.forecasts(encode(logs, origins, card.frame))
         except AnswerError as error:
-            raise FitError(f"{error}; use another model, or train this one again") from error
+            raise ForecastError(f"{error}; use another model, or train this one again") from error
 
 
 class Gru:
@@ -83,13 +83,13 @@ class Gru:
         """See :class:`~bireme.forecasting.forecasters.Forecaster`.
 
         Raises:
-            TooShort: the series has too few values for a window and a season before it.
-            FitError: the checkpoint cannot be used, or is for series of another kind.
+            TooShortError: the series has too few values for a window and a season before it.
+            ForecastError: the checkpoint cannot be used, or is for series of another kind.
         """
         try:
             network = self._train(series) if self._train else self._network()
         except CheckpointError as error:
-            raise FitError(str(error)) from error
+            raise ForecastError(str(error)) from error
         _require_kind(network.card, series)
         return GruModel(network)
 
@@ -100,18 +100,18 @@ class Gru:
 
 
 def _require_kind(card: ForecastCard, series: Series) -> None:
-    """The network of ``card`` is for series such as this one."""
+    """Raise ForecastError unless the network of ``card`` is for series such as this one."""
     own = "train one for it: bireme train gru --series FILE"
     if series.step_seconds != card.step_seconds:
-        raise FitError(
+        raise ForecastError(
             f"network {card.name!r} is for steps of {card.step_seconds} s, the series has "
             f"{series.step_seconds} s; {own}"
         )
     if not set(series.periods) <= set(card.periods):
-        raise FitError(
+        raise ForecastError(
             f"network {card.name!r} is for seasons of {card.periods} steps, the series has "
             f"{series.periods}; {own}"
         )
     least = card.frame.least_values
     if len(series) < least:
-        raise TooShort(f"{len(series)} values; network {card.name!r} takes at least {least}")
+        raise TooShortError(f"{len(series)} values; network {card.name!r} takes at least {least}")

@@ -22,9 +22,9 @@ from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.series import (
-    FitError,
+    ForecastError,
     Series,
-    TooShort,
+    TooShortError,
     from_logs,
     held_out_origins,
     require_origins,
@@ -63,7 +63,7 @@ class HoltWintersModel:
     most: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.Model`."""
+        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         require_origins(origins, values, 1)
         levels, trends, seasons = self._states(np.log1p(values))
         ahead = np.arange(steps)
@@ -105,12 +105,12 @@ class HoltWinters:
         self._steps = steps
 
     def fit(self, series: Series) -> HoltWintersModel:
-        """Raises TooShort for fewer than 10 values, FitError where all are the same."""
+        """Raises TooShortError for fewer than 10 values, ForecastError where all are the same."""
         values = series.values
         if len(values) < _FEWEST:
-            raise TooShort(f"holt-winters needs {_FEWEST} values; there are {len(values)}")
+            raise TooShortError(f"holt-winters needs {_FEWEST} values; there are {len(values)}")
         if np.ptp(values) == 0:
-            raise FitError("holt-winters: all values are the same; persistence says it all")
+            raise ForecastError("holt-winters: all values are the same; persistence says it all")
         origins = held_out_origins(len(values), self._steps)
         known = values[: origins[0]] if len(origins) else values
         periods = [p for p in series.periods if max(_FEWEST + p, 2 * p) <= len(known)] or [0]
@@ -138,7 +138,7 @@ def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
                 initialization_method="heuristic",
             ).fit()
         except (ValueError, np.linalg.LinAlgError) as error:
-            raise FitError(f"holt-winters: season of {period} steps: {error}") from error
+            raise ForecastError(f"holt-winters: season of {period} steps: {error}") from error
 
 
 def _model(fit: Any, values: FloatArray) -> HoltWintersModel:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.forecasters import FittedModel, Forecaster
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import Series
 
@@ -28,28 +28,28 @@ _WEIGHTS: Final = np.linspace(0, 1, 21)
 
 
 @dataclass(frozen=True, slots=True)
-class Blend:
-    """``alpha`` of the one, the rest of the other."""
+class BlendedModel:
+    """The GRU's forecast times ``alpha``, plus that of ARIMA times the rest."""
 
-    gru: Model
-    arima: Model
+    gru: FittedModel
+    arima: FittedModel
     alpha: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.Model`."""
+        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         short, long = (part.at(values, origins, steps) for part in (self.gru, self.arima))
         return self.alpha * short + (1 - self.alpha) * long
 
 
 class Lsp:
-    """The GRU's forecast blended with that of ARIMA; both must fit, there is no half of it.
+    """The GRU's forecast blended with that of ARIMA; both must be fitted.
 
     Args:
         gru: The network.
         arima: The other part.
         alpha: Weight of the network, 0 to 1; None fits it: the weight of the smallest mean
             absolute error over the last 15 % of the values, with both fitted to those before.
-        steps: How far ahead forecasts are judged when ``alpha`` is fitted.
+        steps: How far ahead forecasts are evaluated when ``alpha`` is fitted.
 
     Raises:
         SettingError: ``alpha`` is outside 0 to 1.
@@ -71,10 +71,10 @@ class Lsp:
         self._alpha = alpha
         self._steps = steps
 
-    def fit(self, series: Series) -> Blend:
-        """Raises what the parts raise."""
+    def fit(self, series: Series) -> BlendedModel:
+        """See :class:`~bireme.forecasting.forecasters.Forecaster`; raises what the parts raise."""
         alpha = self._fitted_alpha(series) if self._alpha is None else self._alpha
-        return Blend(self._gru.fit(series), self._arima.fit(series), alpha)
+        return BlendedModel(self._gru.fit(series), self._arima.fit(series), alpha)
 
     def _fitted_alpha(self, series: Series) -> float:
         first = len(series) - max(self._steps, round(_VALIDATION_SHARE * len(series)))

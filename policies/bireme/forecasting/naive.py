@@ -1,6 +1,6 @@
-"""What needs no fitting: the last value, and the value of one season ago.
+"""Baselines: the last value (persistence), and the value one season ago (seasonal-naive).
 
-Every other forecaster is judged against these two; what does not beat them has no skill.
+Every other forecaster is evaluated against these two; one that does not beat them has no skill.
 """
 
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.series import Series, TooShort, require_origins
+from bireme.forecasting.series import Series, TooShortError, require_origins
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The last ``period`` values, over and over."""
+    """Repeats the last ``period`` values."""
 
     period: int
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """See :class:`~bireme.forecasting.forecasters.Model`."""
+        """See :class:`~bireme.forecasting.forecasters.FittedModel`."""
         require_origins(origins, values, self.period)
         ahead = np.arange(steps, dtype=np.int64) % self.period
         repeated: FloatArray = values[origins[:, None] - self.period + ahead]
@@ -26,30 +26,31 @@ class Repeat:
 
 
 class Persistence:
-    """Everything stays as it is now."""
+    """Forecasts the last value."""
 
     name = "persistence"
 
     def fit(self, series: Series) -> Repeat:
-        """Nothing to fit."""
+        """Return the model; there is nothing to fit."""
         return Repeat(1)
 
 
 class SeasonalNaive:
-    """Everything is as it was one season ago: of the seasons, the one that said most so far.
+    """Forecasts the value one season ago.
 
-    The season is that of the smallest mean absolute error over the values that all seasons can
-    speak of (Hyndman and Athanasopoulos, Forecasting: Principles and Practice, section 5.2).
+    Of several seasons it takes the one of the smallest mean absolute error over the values that all
+    seasons can forecast (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
+    section 5.2).
     """
 
     name = "seasonal-naive"
 
     def fit(self, series: Series) -> Repeat:
-        """Raises TooShort where not even one season has passed, or where there is none."""
+        """Raises TooShortError where not even one season has passed, or where there is none."""
         periods = [period for period in series.periods if period <= len(series)]
         if not periods:
             shortest = min(series.periods, default=None)
-            raise TooShort(
+            raise TooShortError(
                 f"seasonal-naive needs one whole season ({shortest} values); there are "
                 f"{len(series)}"
                 if shortest

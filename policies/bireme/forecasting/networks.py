@@ -1,7 +1,18 @@
-"""Networks that forecast: a card that says what they were trained on, and one ONNX file.
+"""Forecasting networks: their input windows, their card and their ONNX file.
 
-A forecaster's checkpoint is made and checked as a policy's is (:mod:`bireme.onnx.checkpoints`):
-size and sha256 first, then the graph, then a smoke test. Its card adds what series it is for.
+1. :func:`encode` turns a series into windows. Values are demand, so networks work on ``log1p`` of
+   them, each row scaled by mean and deviation of its own last season: one network then serves pools
+   of two nodes and of two hundred. A row is made for an origin, the index of the first value that
+   is forecast, and sees nothing from there on.
+
+       past    the last ``window`` values, beside those one season back and their mean over seasons
+       ahead   per lead: the value one season back, the mean over seasons, the last value, and how
+               far ahead it is
+
+2. :func:`load` checks a checkpoint as a policy's is (:mod:`bireme.onnx.checkpoints`): size and
+   sha256 first, then the graph, then a smoke test. Its card adds what series it is for, and which
+   recorded data it was trained on.
+3. :meth:`Network.forecasts` runs it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +32,6 @@ from bireme.onnx.checkpoints import open_session, read_file
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Array, Session, Shape
 
-# What a forecasting network is shown: the last values, and what stood at the same hour before.
-#
-# Values are demand, so networks work on ``log1p`` of them, each row scaled by mean and deviation of
-# its own last season: one network then serves pools of two nodes and of two hundred. A row is made
-# for an origin, the place of the first value that is forecast, and sees nothing from there on.
-#
-#     past    the last ``window`` values, beside those one season back and their mean over seasons
-#     ahead   per lead: what stood there one season back, the mean over seasons, the last value, and
-#             how far ahead it is
-
 LEAST_SPREAD: Final = 1e-3
 """Deviation of logs below which a season counts as constant."""
 MOST_DEVIATIONS: Final = 20.0
@@ -38,13 +39,13 @@ MOST_DEVIATIONS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How much a network sees, and how far it forecasts.
+    """The size of a network's windows, and how far it forecasts.
 
     Attributes:
         window: Values in a row that it reads one after the other.
         horizon: Steps that it forecasts at once.
         periods: Seasons in steps, shortest first; may be ().
-        cycles: Over how many past seasons a mean is taken, where there are so many.
+        cycles: Over how many past seasons a mean is taken, if there are so many.
     """
 
     window: int
@@ -54,12 +55,12 @@ class Frame:
 
     @property
     def least_values(self) -> int:
-        """How many values must lie before an origin."""
+        """The values that must lie before an origin."""
         return self.window + max(self.periods, default=0)
 
     @property
     def inputs(self) -> Mapping[str, Shape]:
-        """Shapes of what :func:`encode` gives, by name."""
+        """Shapes of the arrays of :func:`encode`, by name."""
         seasonal = 2 * len(self.periods)
         return {
             "past": ("rows", self.window, 1 + seasonal),
@@ -69,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """What a network is shown, and how its answers are read.
+    """The input of a network, and the scale of its answers.
 
     Attributes:
         inputs: By name of :attr:`Frame.inputs`, float32.
@@ -81,7 +82,7 @@ class Rows:
     spread: FloatArray
 
     def demand(self, answers: FloatArray) -> FloatArray:
-        """Forecasts, at least 0, from a network's ``answers``, both of shape (rows, horizon).
+        """Return forecasts, at least 0, from ``answers``, both of shape (rows, horizon).
 
         None lies further than 20 deviations from the mean of logs of the last season.
         """
@@ -90,7 +91,7 @@ class Rows:
 
 
 def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
-    """The rows of ``origins``, each at least ``frame.least_values``; ``logs`` are of the values."""
+    """Return the rows of ``origins``, each at least ``frame.least_values``, from logs of values."""
     centre, spread = _scales(logs, origins, max(frame.periods, default=frame.window))
     first = origins[:, None]
     past_at, ahead_at = first + np.arange(-frame.window, 0), first + np.arange(frame.horizon)
@@ -112,7 +113,7 @@ def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
 def _seasons(
     logs: FloatArray, at: IntArray, first: IntArray, period: int, cycles: int
 ) -> tuple[FloatArray, FloatArray]:
-    """What stood whole seasons before ``at`` and before ``first``: the latest, and the mean."""
+    """Return the values whole seasons before ``at`` and before ``first``: latest, and mean."""
     back = period * (np.maximum(at - first, 0) // period + 1)
     places = (at - back)[..., None] - period * np.arange(cycles)
     is_there = places >= 0
@@ -121,7 +122,7 @@ def _seasons(
 
 
 def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray, FloatArray]:
-    """Mean and deviation of the ``span`` values before each origin, shape (rows, 1) each."""
+    """Return mean and deviation of the ``span`` values before each origin, shape (rows, 1)."""
     middle = logs.mean()
     sums = np.stack([np.cumsum(np.insert((logs - middle) ** power, 0, 0.0)) for power in (1, 2)])
     mean, square = (sums[:, origins] - sums[:, origins - span]) / span
@@ -130,9 +131,9 @@ def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray,
 
 
 ENCODER: Final = "forecast-windows/1"
-"""What feeds it: :mod:`bireme.forecasting.networks`, which changes only under another version."""
+"""Name and version of :func:`encode`; it changes only with the version."""
 FORECASTS: Final = ("forecasts", "points")
-"""Name and axis of the answer: the leads of the first row, then those of the second, and so on."""
+"""Name and axis of the answer: all leads of the first row, then those of the second, and so on."""
 _LIMIT_SECONDS: Final = 60.0
 _MOST_STEPS: Final = 4096
 _Steps = Annotated[int, Meta(ge=1, le=_MOST_STEPS)]
@@ -178,19 +179,19 @@ class ForecastCard(cards.BaseCard, frozen=True, kw_only=True):
 
     @property
     def frame(self) -> Frame:
-        """How much it sees, and how far it forecasts."""
+        """Its windows and its horizon."""
         return Frame(self.window, self.horizon, self.periods, self.cycles)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A network that has been tried."""
+    """A network that has passed its smoke test."""
 
     card: ForecastCard
     session: Session
 
     def forecasts(self, rows: Rows) -> FloatArray:
-        """Demand by row and lead, at least 0, shape (rows, horizon).
+        """Return demand by row and lead, at least 0, shape (rows, horizon).
 
         Raises:
             AnswerError: the network gives no valid answer.
@@ -236,7 +237,7 @@ def _require_unseen(card: ForecastCard, evaluated_on: Sequence[DataRange]) -> No
 
 
 def network_of(card: ForecastCard, model: bytes) -> Network:
-    """The network in the ONNX file ``model``. Raises CheckpointError: it is not what is stated."""
+    """Return the network in the ONNX file ``model``; CheckpointError where it is not its card's."""
     where = f"{card.name}/{card.network.file}"
     if card.network.encoder != ENCODER:
         raise CheckpointError(
@@ -250,7 +251,7 @@ def network_of(card: ForecastCard, model: bytes) -> Network:
 
 
 def _smoke_test(network: Network, where: str) -> None:
-    """Ask once; CheckpointError where that gives no valid answer."""
+    """Run it once; CheckpointError where that gives no valid answer."""
     frame = network.card.frame
     count = frame.least_values + frame.horizon
     logs = np.log1p(5 + 4 * np.sin(np.arange(count) / 3))

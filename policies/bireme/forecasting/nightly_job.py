@@ -1,8 +1,14 @@
-"""One night over all NodePoolScalers: read what was asked for so far, forecast, write it down.
+"""The nightly job: for every NodePoolScaler read its history, forecast, write its status.
 
-One pool that fails stops no other. Where the history of one cannot be had tonight, the forecast of
-last night stays (the operator follows it until it is 26 hours old), and the condition Forecast
-says why.
+The only module of forecasting that knows Kubernetes; everything it decides is
+:func:`bireme.forecasting.pool_forecast.forecast_pool`, which is pure.
+
+    1. List the NodePoolScalers.
+    2. Read the history of each: from its status, or from Prometheus (:func:`hourly`).
+    3. Forecast, and merge the result into the status (:func:`status_of`).
+
+One pool that fails stops no other. Where its history cannot be read tonight, the forecast of last
+night stays (the operator follows it until it is 26 hours old), and the condition Forecast says why.
 """
 
 import math
@@ -28,12 +34,11 @@ from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.node_pool_scalers import PoolFacts, from_manifest
 
-# Hours from Prometheus: one range query, evaluated at the end of each hour.
+# --- Hours from Prometheus: one range query, evaluated at the end of each hour ------------------
 #
-# So a query such as ``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is
-# over. The answer is believed no further than it was asked for: one series, at the times of the
-# question, of bounded size, within bounded time. Values that are no finite numbers count as not
-# recorded and are noted.
+# A query such as ``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is over.
+# The answer must be one series, at the times asked for, of bounded size, within bounded time.
+# Values that are no finite numbers count as not recorded and are noted.
 
 MOST_POINTS: Final = 11_000
 """Prometheus refuses to give more points of a series at once."""
@@ -43,7 +48,7 @@ _SHOWN: Final = 200
 
 
 class PrometheusError(BiremeError):
-    """Prometheus cannot be reached, refuses, or answers something else than was asked."""
+    """Prometheus cannot be reached, refuses, or gives another answer than was asked for."""
 
 
 class _Series(msgspec.Struct):
@@ -66,7 +71,7 @@ class _Answer(msgspec.Struct):
 async def hourly(
     url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> tuple[FloatArray, tuple[str, ...]]:
-    """``query`` for each of the ``hours`` from ``start`` (POSIX seconds) on, shape (hours,).
+    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, shape (hours,).
 
     Hours without a value are NaN; the notes say what was odd.
 
@@ -127,7 +132,7 @@ async def _post(url: str, asked: Mapping[str, str], seconds: float) -> tuple[int
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise PrometheusError(
             f"Prometheus cannot be asked: {error or type(error).__name__}; check "
-            "tests.support.history.prometheus.url and whether the network allows it"
+            "history.prometheus.url and whether the network allows it"
         ) from error
 
 
@@ -185,33 +190,33 @@ CONDITION: Final = "Forecast"
 _PAGE: Final = 100
 _TRIES: Final = 5
 _CUSTOM: Final = msgspec.json.Decoder(wire.CustomObject)
-_LEFT_AS_IT_WAS: Final = {Reason.HISTORY_UNAVAILABLE, Reason.FORECAST_FAILED}
+_STATUS_KEPT: Final = {Reason.HISTORY_UNAVAILABLE, Reason.FORECAST_FAILED}
 
 
 class PoolsError(BiremeError):
     """The pools cannot be listed, or one that was named does not exist; the text says which."""
 
 
-class Night:
-    """One run over the pools; ``now`` is POSIX seconds, ``tell`` gets a line for each."""
+class NightlyRun:
+    """One run over the pools at ``now`` (POSIX seconds); ``write_line`` gets a line for each."""
 
     def __init__(
         self,
         client: ApiClient,
         now: float,
         candidates: Sequence[Forecaster],
-        tell: Callable[[str], None],
+        write_line: Callable[[str], None],
         *,
         dry_run: bool = False,
     ) -> None:
         self._client = client
         self._now = now
         self._candidates = candidates
-        self._tell = tell
+        self._write_line = write_line
         self._dry_run = dry_run
 
     async def forecast(self, wanted: Sequence[str] = ()) -> int:
-        """All pools, or those ``wanted``; how many failed.
+        """Forecast all pools, or those ``wanted``; return how many failed.
 
         Raises:
             PoolsError: they cannot be listed, or one that is wanted is not there.
@@ -220,9 +225,9 @@ class Night:
         if missing := set(wanted) - {pool.name for pool in pools}:
             raise PoolsError(f"there is no NodePoolScaler {', '.join(sorted(missing))}")
         chosen = [pool for pool in pools if not wanted or pool.name in wanted]
-        failed = [pool.name for pool in chosen if not await self._is_done(pool)]
+        failed = [pool.name for pool in chosen if not await self._process(pool)]
         which = f": {', '.join(failed)}" if failed else ""
-        self._tell(f"{len(failed)} of {len(chosen)} pools failed{which}")
+        self._write_line(f"{len(failed)} of {len(chosen)} pools failed{which}")
         return len(failed)
 
     async def _pools(self) -> list[PoolFacts]:
@@ -239,24 +244,24 @@ class Night:
         except ApiError as error:
             raise PoolsError(f"NodePoolScalers cannot be listed: {error}") from error
 
-    async def _is_done(self, pool: PoolFacts) -> bool:
-        """Whether ``pool`` got what there is to say about it."""
+    async def _process(self, pool: PoolFacts) -> bool:
+        """Forecast one pool and write its status; return whether that worked."""
         forecast = await self._made(pool)
         shown = f"{forecast.tomorrow}; " if forecast.is_made else ""
-        self._tell(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.said)}")
+        self._write_line(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.message)}")
         try:
             if not self._dry_run:
                 await self._write(pool, forecast)
         except ApiError as error:
             if error.is_not_found:
-                self._tell(f"{pool.name}: it is gone")
+                self._write_line(f"{pool.name}: it is gone")
                 return True
-            self._tell(f"{pool.name}: not written: {cleaned(str(error))}")
+            self._write_line(f"{pool.name}: not written: {cleaned(str(error))}")
             return False
-        return forecast.reason not in _LEFT_AS_IT_WAS
+        return forecast.reason not in _STATUS_KEPT
 
     async def _made(self, pool: PoolFacts) -> PoolForecast:
-        """A forecast, or why there is none; whatever goes wrong is this pool's alone."""
+        """Return a forecast, or why there is none; errors are isolated to this pool."""
         if pool.spec is None:
             return PoolForecast((), Reason.FORECAST_FAILED, pool.fault)
         try:
@@ -264,7 +269,7 @@ class Night:
             return forecast_pool(history, self._now, _settings(pool.spec), self._candidates)
         except PrometheusError as error:
             return PoolForecast((), Reason.HISTORY_UNAVAILABLE, str(error))
-        except Exception as error:  # noqa: BLE001  # the other pools have a right to theirs
+        except Exception as error:  # noqa: BLE001  # isolates the other pools
             return PoolForecast((), Reason.FORECAST_FAILED, error_text(error))
 
     async def _history(self, pool: PoolFacts, spec: NodePoolScalerSpec) -> PoolHistory:
@@ -281,7 +286,7 @@ class Night:
         return PoolHistory(start, demand, values, (*recorded.notes, *notes))
 
     async def _write(self, pool: PoolFacts, forecast: PoolForecast) -> None:
-        """Merge into the status what is the job's own, over the version that was read."""
+        """Merge the job's own fields into the status, over the version that was read."""
         path = f"{names.path('nodepoolscalers', name=pool.name)}"
         for _ in range(_TRIES):
             body = {
@@ -299,17 +304,17 @@ class Night:
 
 
 def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, Any]:
-    """The merge patch of ``status``; None takes a field away."""
-    said = {"conditions": list(pool.status.get("conditions") or ())}
-    words = cleaned(forecast.said)
-    with_condition(said, CONDITION, forecast.is_made, forecast.reason, words, now)
-    if forecast.reason in _LEFT_AS_IT_WAS:
-        return said
+    """Return the merge patch of ``status``; None removes a field."""
+    patch = {"conditions": list(pool.status.get("conditions") or ())}
+    words = cleaned(forecast.message)
+    with_condition(patch, CONDITION, forecast.is_made, forecast.reason, words, now)
+    if forecast.reason in _STATUS_KEPT:
+        return patch
     if not forecast.is_made:
         gone = dict.fromkeys(("forecast", "forecastTime", "model"))
-        return {**said, **gone, "tomorrow": forecast.tomorrow}
+        return {**patch, **gone, "tomorrow": forecast.tomorrow}
     return {
-        **said,
+        **patch,
         "forecast": [
             {
                 "hour": quantities.format_timestamp(h.start),

@@ -1,11 +1,14 @@
-"""What a node pool will need in the next two days: a history in, hours with quantiles out.
+"""The forecast of a node pool for the next two days: a history in, hours with quantiles out.
 
-Pure: the job of the night calls it with what it read, the simulator with what it made up.
+Pure; the nightly job (:mod:`bireme.forecasting.nightly_job`) and the simulator both call
+:func:`forecast_pool`:
 
-    history -> cleaned by the wall clock -> the model that did best lately -> hours in UTC
+    1. Clean the recorded hours by the wall clock of the pool (:func:`clean`).
+    2. Choose the model that did best lately (:mod:`bireme.forecasting.selection`).
+    3. Forecast medians and upper quantiles for the hours in UTC.
 
-With the measure Tasks it is finished jobs that are forecast, and nodes follow by how many of them
-a node finishes per hour (equations 2 and 3 of the paper of RLPTO and LSP).
+With the measure Tasks, finished jobs are forecast, and nodes follow by how many of them a node
+finishes per hour (equations 2 and 3 of the paper of RLPTO and LSP).
 """
 
 import math
@@ -24,14 +27,14 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.times import HOUR, clock_time
 from bireme.forecasting.forecasters import Forecaster
-from bireme.forecasting.selection import Chosen, choose
-from bireme.forecasting.series import FitError, Series, TooShort, filled, gaps
+from bireme.forecasting.selection import ModelChoice, choose
+from bireme.forecasting.series import ForecastError, Series, TooShortError, filled, gaps
 
-# Hours as they were counted -> a series to forecast from, or a refusal that says what is missing.
+# --- 1. Cleaning --------------------------------------------------------------------------------
 #
-# Nothing is made up in silence: every repair is a note. Days and weeks repeat by the clock on the
-# wall, so the series has one value for each hour of that clock: the hour that a change to summer
-# time leaves out is interpolated, of the one that comes twice the mean is taken.
+# Every repair is a note. Days and weeks repeat by the wall clock, so the series has one value for
+# each hour of that clock: the hour that a change to summer time leaves out is interpolated, of the
+# one that comes twice the mean is taken.
 #
 # *   Values below 0 or beyond counting are refused: such an hour counts as not recorded.
 # *   A spike, more than 3 times what all other days but one ever reached, counts as the most that
@@ -50,8 +53,8 @@ SPIKE: Final = 3.0
 _MOST_AMOUNT: Final = 1e9
 
 
-class Unusable(BiremeError):  # noqa: N818  # it says what the history is
-    """A history that nothing can be forecast from; ``has_gaps`` says that hours are missing."""
+class UnusableHistoryError(BiremeError):
+    """Nothing can be forecast from a history; ``has_gaps`` says that hours are missing."""
 
     def __init__(self, words: str, *, has_gaps: bool = False) -> None:
         super().__init__(words)
@@ -59,8 +62,8 @@ class Unusable(BiremeError):  # noqa: N818  # it says what the history is
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cleaned:
-    """What a history becomes.
+class CleanedHistory:
+    """A history as a series.
 
     Attributes:
         series: One value per hour of the wall clock.
@@ -104,15 +107,15 @@ def _zone(name: str) -> ZoneInfo:
 
 def clean(
     start: float, values: FloatArray, now: float, clock: WallClock, unit: str, notes: list[str]
-) -> Cleaned:
+) -> CleanedHistory:
     """The series of ``values``, hours from ``start`` on, NaN where nothing was recorded.
 
     Hours that are not over at ``now`` do not count. What is repaired or left out is appended to
     ``notes``, in words that call the values ``unit``.
 
     Raises:
-        Unusable: nothing is left, the history ends more than two days before ``now``, or more than
-            a tenth of it is missing.
+        UnusableHistoryError: nothing is left, the history ends more than two days before ``now``,
+            or more than a tenth of it is missing.
     """
     over = max(0, int((now - start) // HOUR))
     kept = _accepted(values[:over].astype(np.float64), start, unit, notes)
@@ -121,17 +124,17 @@ def clean(
     kept = _without_spikes(kept, starts, shown, unit, notes)
     recorded = np.flatnonzero(~np.isnan(kept))
     if not len(recorded):
-        raise Unusable("no hour of it is recorded")
+        raise UnusableHistoryError("no hour of it is recorded")
     behind = over - 1 - int(recorded[-1])
     if behind > MOST_BEHIND_HOURS:
-        raise Unusable(f"the last {behind} hours are not recorded", has_gaps=True)
+        raise UnusableHistoryError(f"the last {behind} hours are not recorded", has_gaps=True)
     inside = slice(int(recorded[0]), int(recorded[-1]) + 1)
     wall, first, skipped = _on_the_wall(kept[inside], shown[inside])
     wall, dropped, cut_hours = _since_the_last_long_gap(wall, skipped, notes)
     whole = _filled(wall, skipped[dropped:], notes)
     # The time of a wall clock is read as if it were UTC: what counts is the hour of the day.
     series = Series(whole, HOUR, (DAY_HOURS, WEEK_HOURS), float(HOUR * (first + dropped)))
-    return Cleaned(series, first + dropped, cut_hours)
+    return CleanedHistory(series, first + dropped, cut_hours)
 
 
 def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
@@ -196,7 +199,7 @@ def _since_the_last_long_gap(
     wall = wall[dropped:]
     missing = int((np.isnan(wall) & ~skipped[dropped:]).sum())
     if missing > MOST_FILLED * len(wall):
-        raise Unusable(
+        raise UnusableHistoryError(
             f"{missing} of {len(wall)} hours are not recorded, more than {MOST_FILLED:.0%}",
             has_gaps=True,
         )
@@ -212,9 +215,10 @@ def _filled(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArra
     return filled(wall, WEEK_HOURS, by_line=skipped)
 
 
-# How many tasks a node finishes in an hour, and how many nodes a number of tasks takes.
+# --- Tasks and nodes ----------------------------------------------------------------------------
 #
-# Equations 2 and 3 of the paper of RLPTO and LSP: the rate is smoothed exponentially over the days,
+# Equations 2 and 3 of the paper of RLPTO and LSP: the rate of tasks per node and hour is smoothed
+# exponentially over the days,
 #
 #     rate_new = rho * rate_old + (1 - rho) * rate_past,     nodes = tasks / rate_new
 
@@ -223,7 +227,7 @@ RHO = 0.8
 
 
 def task_rate(observed: Iterable[float], rho: float = RHO) -> float:
-    """Tasks per node and hour, smoothed; the first observation is what is known at first.
+    """Return the smoothed rate of tasks per node and hour, starting at the first observation.
 
     Args:
         observed: Tasks per node and hour, oldest first, at least one, none below 0.
@@ -245,7 +249,7 @@ def task_rate(observed: Iterable[float], rho: float = RHO) -> float:
 
 
 def nodes_for(tasks: float, rate: float) -> float:
-    """Nodes that ``tasks`` per hour take at ``rate`` tasks per node and hour; not rounded.
+    """Return the nodes that ``tasks`` per hour take at ``rate`` per node and hour; not rounded.
 
     Raises:
         SettingError: ``rate`` is not above 0.
@@ -257,6 +261,8 @@ def nodes_for(tasks: float, rate: float) -> float:
     return tasks / rate
 
 
+# --- 2. and 3. The forecast ---------------------------------------------------------------------
+
 HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS
 """From here on models are fitted and compared; with less the last days are repeated."""
@@ -266,13 +272,13 @@ TEST_HOURS: Final = 14 * DAY_HOURS
 
 @dataclass(frozen=True, slots=True)
 class PoolForecast:
-    """What is forecast for a pool, or why nothing is.
+    """The forecast of a pool, or why there is none.
 
     Attributes:
         hours: Nodes' worth by hour (UTC) from that of now on; () where nothing can be said.
-        reason: What became of it, as the condition Forecast says it.
+        reason: Reason of the condition Forecast.
         why: The same in words.
-        notes: What was odd about the history, and what was made of it.
+        notes: Faults of the history, and how they were repaired.
         model: Name of the forecaster.
         skill: Against seasonal-naive on the last days: 1 at best, 0 as good; None if unknown.
         accuracy: 1 - WAPE on the last days; None where nothing was asked for in them.
@@ -294,20 +300,20 @@ class PoolForecast:
         return bool(self.hours)
 
     @property
-    def said(self) -> str:
-        """All words about it."""
+    def message(self) -> str:
+        """Message of the condition Forecast."""
         return "; ".join((self.why, *self.notes))
 
 
 @dataclass(frozen=True, slots=True)
 class NightlySettings:
-    """What a pool says about its forecast.
+    """The forecast settings of a pool.
 
     Attributes:
-        quantile: How sure the upper value is, 0.5 to 0.99.
-        minimum, maximum: Nodes, for the words about tomorrow.
+        quantile: Probability that demand stays below the upper value, 0.5 to 0.99.
+        minimum, maximum: Nodes, for the text about tomorrow.
         measure: What is forecast.
-        time_zone: By whose clock days and weeks repeat.
+        time_zone: Days and weeks repeat by its clock.
     """
 
     quantile: float
@@ -320,13 +326,13 @@ class NightlySettings:
 def forecast_pool(
     history: PoolHistory, now: float, settings: NightlySettings, candidates: Sequence[Forecaster]
 ) -> PoolForecast:
-    """The forecast of the 48 hours from that of ``now`` (POSIX seconds) on.
+    """Forecast the 48 hours from that of ``now`` (POSIX seconds) on.
 
     Args:
-        history: What was counted, as far as it goes.
+        history: What was recorded.
         now: When it is made; hours that are not over do not count.
         settings: Those of the pool.
-        candidates: What may beat the seasonal-naive forecast.
+        candidates: Forecasters to try beside the seasonal-naive one.
 
     Raises:
         SettingError: there is no such time zone.
@@ -334,12 +340,12 @@ def forecast_pool(
     notes = list(history.notes)
     try:
         return _forecast(history, now, settings, candidates, notes)
-    except Unusable as error:
+    except UnusableHistoryError as error:
         has_gaps = error.has_gaps
         reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
         return PoolForecast((), reason, str(error), tuple(notes))
-    except FitError as error:
-        is_short = isinstance(error, TooShort)
+    except ForecastError as error:
+        is_short = isinstance(error, TooShortError)
         reason = Reason.TOO_LITTLE_HISTORY if is_short else Reason.FORECAST_FAILED
         return PoolForecast((), reason, str(error), tuple(notes))
 
@@ -351,11 +357,11 @@ def _forecast(
     candidates: Sequence[Forecaster],
     notes: list[str],
 ) -> PoolForecast:
-    """As :func:`forecast_pool`; ``notes`` tell what was repaired, also where it raises.
+    """As :func:`forecast_pool`; ``notes`` name what was repaired, also where it raises.
 
     Raises:
-        Unusable: the history is.
-        FitError: not even the seasonal-naive forecast can be judged.
+        UnusableHistoryError: the history is.
+        ForecastError: not even the seasonal-naive forecast can be judged.
     """
     clock = WallClock(settings.time_zone)
     is_tasks = settings.measure == "Tasks"
@@ -368,7 +374,7 @@ def _forecast(
         HourForecast(float(start), float(p50), float(high))
         for start, p50, high in zip(starts, factor * median, factor * upper, strict=True)
     )
-    reason, why = _judged(chosen, cleaned)
+    reason, why = _verdict(chosen, cleaned)
     faults = (f"{name} failed: {fault}" for name, fault in chosen.faults.items())
     return PoolForecast(
         hours,
@@ -383,13 +389,13 @@ def _forecast(
 
 
 def _points(
-    cleaned: Cleaned, shown: IntArray, quantile: float, candidates: Sequence[Forecaster]
-) -> tuple[Chosen, FloatArray, FloatArray]:
+    cleaned: CleanedHistory, shown: IntArray, quantile: float, candidates: Sequence[Forecaster]
+) -> tuple[ModelChoice, FloatArray, FloatArray]:
     """The model chosen, and medians and upper values of the hours ``shown`` by the clock."""
     series = cleaned.series
     known = len(series)
     if known < LEAST_HOURS:
-        raise Unusable(
+        raise UnusableHistoryError(
             f"{known} hours are recorded in a row; a forecast takes {LEAST_HOURS}",
             has_gaps=cleaned.cut_hours > 0,
         )
@@ -413,13 +419,13 @@ def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
     by_day = np.bincount(days, tasks), np.bincount(days, nodes)
     rates = [float(t / n) for t, n in zip(*by_day, strict=True) if t > 0 and n > 0]
     if not rates:
-        raise Unusable("no day has both finished tasks and nodes that they ran on")
+        raise UnusableHistoryError("no day has both finished tasks and nodes that they ran on")
     rate = task_rate(rates)
     notes.append(f"a node finishes {rate:.3g} tasks per hour")
     return nodes_for(1.0, rate)
 
 
-def _judged(chosen: Chosen, cleaned: Cleaned) -> tuple[Reason, str]:
+def _verdict(chosen: ModelChoice, cleaned: CleanedHistory) -> tuple[Reason, str]:
     known = len(cleaned.series)
     if known < ENOUGH_HOURS:
         words = f"{chosen.name}: {known} hours are recorded in a row, models take {ENOUGH_HOURS}"
@@ -427,8 +433,8 @@ def _judged(chosen: Chosen, cleaned: Cleaned) -> tuple[Reason, str]:
         reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
         return reason, words
     if chosen.name == chosen.baseline:
-        return Reason.SEASONAL_NAIVE_USED, chosen.said
-    return Reason.FORECAST_MADE, chosen.said
+        return Reason.SEASONAL_NAIVE_USED, chosen.summary
+    return Reason.FORECAST_MADE, chosen.summary
 
 
 def _tomorrow(

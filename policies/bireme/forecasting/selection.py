@@ -1,8 +1,14 @@
-"""Which model forecasts a series: the best of its last days, if it is better than the season.
+"""Model selection: back-test the candidates, take the best one that beats the baseline.
 
-Models are judged by the pinball loss at the quantile that nodes are asked for by, as too few nodes
-cost more than too many. None is used that did worse than the seasonal-naive forecast (without a
-whole season: than persistence), in that loss or in absolute error.
+1. :func:`back_test` fits a forecaster to the values before the first origin and asks it from one
+   origin after the other; later origins know more values, not better parameters.
+2. :class:`Intervals` turns the errors of a back-test into quantiles, lead time by lead time.
+3. :func:`choose` compares by pinball loss at the quantile that nodes are asked for by, as too few
+   nodes cost more than too many. No model is used that did worse than the seasonal-naive forecast
+   (without a whole season: than persistence), in that loss or in absolute error.
+
+Accuracies are those of the papers, 1 - MAPE and 1 - WAPE; as both look good on any steady series,
+skill against another forecaster goes with them.
 """
 
 import math
@@ -12,26 +18,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.forecasters import Forecaster, Model
+from bireme.forecasting.forecasters import FittedModel, Forecaster
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.series import FitError, Series, TooShort, origins_between
-
-# How far off a forecast may be: split conformal prediction, for each lead time by itself.
-#
-# Errors that a model made at origins it was not fitted to are the only measure. If ``n`` errors and
-# the next one are exchangeable, the next is at most the ``ceil((n + 1) q)``-th smallest of them
-# with
-# probability at least ``q`` (Vovk et al., Algorithmic Learning in a Random World, 2005; Lei et al.,
-# JASA 2018, section 2). They are errors of square roots, as amounts spread with their size and
-# counts
-# with the root of it (Anscombe, Biometrika 1948): a night has narrower bounds than a day. Errors of
-# load are not quite exchangeable; how often the bounds held is therefore measured, not assumed
-# (:mod:`bireme.forecasting.selection`).
+from bireme.forecasting.series import ForecastError, Series, TooShortError, origins_between
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Errors seen so far.
+    """Quantiles of forecasts from past errors: split conformal prediction per lead time.
+
+    If ``n`` errors at origins that a model was not fitted to and the next one are exchangeable, the
+    next is at most the ``ceil((n + 1) q)``-th smallest of them with probability at least ``q``
+    (Vovk et al., Algorithmic Learning in a Random World, 2005; Lei et al., JASA 2018, section 2).
+    Errors are of square roots, as amounts spread with their size and counts with its root
+    (Anscombe, Biometrika 1948): a night has narrower bounds than a day. Errors of load are not
+    quite exchangeable, so :meth:`BackTest.coverage` measures how often the bounds held.
 
     Attributes:
         errors: Root of the actual value minus that of the forecast, shape (n, steps), each column
@@ -42,24 +43,24 @@ class Intervals:
 
     @classmethod
     def of(cls, forecasts: FloatArray, actuals: FloatArray) -> "Intervals":
-        """From what was forecast and what came, both of shape (n, steps)."""
+        """Return those of ``forecasts`` and what came, both of shape (n, steps)."""
         return cls(np.sort(np.sqrt(actuals) - np.sqrt(forecasts), axis=0))
 
     def quantile(self, points: FloatArray, q: float) -> FloatArray:
-        """What each of ``points`` stays below with probability ``q``; at least 0.
+        """Return the bound that holds with probability ``q`` for each of ``points``; at least 0.
 
         Args:
             points: Point forecasts, shape (..., k), k not above the steps of the errors.
             q: Above 0 and below 1.
 
         Raises:
-            TooShort: there are fewer than ``q / (1 - q)`` errors, too few to tell.
+            TooShortError: there are fewer than ``q / (1 - q)`` errors, too few to tell.
         """
         seen = len(self.errors)
         # The hair keeps (n + 1) q from passing a whole number by rounding alone.
         rank = max(1, math.ceil((seen + 1) * q - 1e-9))
         if rank > seen:
-            raise TooShort(
+            raise TooShortError(
                 f"{seen} errors of forecasts say nothing about quantile {q}; it takes "
                 f"{math.ceil(q / (1 - q) - 1e-9)}"
             )
@@ -69,16 +70,9 @@ class Intervals:
         return bounds
 
 
-# How a forecaster would have done: fitted once, then asked from one origin after the other.
-#
-# What is fitted are the values before the first origin; later origins know more values, not better
-# parameters. Accuracies are those of the papers, 1 - MAPE and 1 - WAPE; as both look good on any
-# steady series, skill against another forecaster goes with them.
-
-
 @dataclass(frozen=True, slots=True)
 class BackTest:
-    """What was forecast and what came.
+    """Forecasts of past origins beside what came.
 
     Attributes:
         origins: Shape (n,).
@@ -125,15 +119,15 @@ class BackTest:
     def losses(self, q: float) -> FloatArray:
         """Pinball loss of the quantile ``q`` by origin, in the unit of the series, shape (n,).
 
-        Each half of the origins is judged with the errors of the other half, so that no quantile
-        has seen what it is judged by. Raises TooShort as :meth:`Intervals.quantile`.
+        Each half of the origins is evaluated with the errors of the other half, so that no quantile
+        has seen what it is evaluated by. Raises TooShortError as :meth:`Intervals.quantile`.
         """
         under = self.actuals - self._crossed(q)
         losses: FloatArray = np.maximum(q * under, (q - 1) * under).mean(axis=1)
         return losses
 
     def coverage(self, q: float) -> float:
-        """The share of actual values not above their quantile ``q``, judged as in pinball."""
+        """Return the share of actual values not above their quantile ``q``, as in pinball."""
         return float((self.actuals <= self._crossed(q)).mean())
 
     def intervals(self) -> Intervals:
@@ -143,25 +137,25 @@ class BackTest:
     def _crossed(self, q: float) -> FloatArray:
         half = len(self.origins) // 2
         first, last = slice(None, half), slice(half, None)
-        return np.concatenate([self._judged(q, first, last), self._judged(q, last, first)])
+        return np.concatenate([self._quantiles(q, first, last), self._quantiles(q, last, first)])
 
-    def _judged(self, q: float, judged: slice, by: slice) -> FloatArray:
+    def _quantiles(self, q: float, of: slice, by: slice) -> FloatArray:
         seen = Intervals.of(self.forecasts[by], self.actuals[by])
-        return seen.quantile(self.forecasts[judged], q)
+        return seen.quantile(self.forecasts[of], q)
 
 
 def back_test(
     forecaster: Forecaster, series: Series, first_origin: int, every: int = 1, steps: int = 1
 ) -> BackTest:
-    """``forecaster`` at ``first_origin`` and each ``every`` steps later, ``steps`` ahead.
+    """Test ``forecaster`` at ``first_origin`` and each ``every`` steps later, ``steps`` ahead.
 
     Raises:
-        TooShort: no whole horizon lies behind ``first_origin``, or fitting takes more values.
-        FitError: it cannot be fitted to the values before ``first_origin``.
+        TooShortError: no whole horizon lies behind ``first_origin``, or fitting takes more values.
+        ForecastError: it cannot be fitted to the values before ``first_origin``.
     """
     last = len(series) - steps
     if not 0 < first_origin <= last:
-        raise TooShort(
+        raise TooShortError(
             f"{len(series)} values leave no {steps} to judge by from origin {first_origin} on"
         )
     origins = origins_between(first_origin, last, every)
@@ -172,8 +166,8 @@ def back_test(
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The model to use, and how all did.
+class ModelChoice:
+    """The model to use, and the back-tests of all.
 
     Attributes:
         name: Of the forecaster chosen.
@@ -182,16 +176,16 @@ class Chosen:
         baseline: Name of what all had to beat: seasonal-naive, or persistence.
         scores: Back-tests by name of forecaster, the baseline among them.
         faults: Why a forecaster could not be tried, by its name.
-        said: One sentence: what was chosen and why.
+        summary: One sentence: what was chosen and why.
     """
 
     name: str
-    model: Model
+    model: FittedModel
     intervals: Intervals
     baseline: str
     scores: Mapping[str, BackTest]
     faults: Mapping[str, str]
-    said: str
+    summary: str
 
     @property
     def skill(self) -> float | None:
@@ -205,8 +199,8 @@ def choose(
     steps: int,
     test_steps: int,
     quantile: float,
-) -> Chosen:
-    """The best of ``candidates`` and the baseline over the last ``test_steps`` values.
+) -> ModelChoice:
+    """Choose the best of ``candidates`` and the baseline over the last ``test_steps`` values.
 
     Args:
         series: All that is known.
@@ -217,27 +211,29 @@ def choose(
         quantile: What the pinball loss is taken at, above 0 and below 1.
 
     Raises:
-        TooShort: there are too few values before the test for the baseline, or too few in the test
-            for the quantile.
+        TooShortError: there are too few values before the test for the baseline, or too few in the
+            test for the quantile.
     """
     first = len(series) - test_steps
     if first < 1:
-        raise TooShort(f"{len(series)} values leave none before a test of {test_steps}")
+        raise TooShortError(f"{len(series)} values leave none before a test of {test_steps}")
     baseline = _baseline(series.until(first))
     tried = [baseline, *(c for c in candidates if c.name != baseline.name)]
     scores, faults = _back_tests(series, tried, steps, first)
     if baseline.name not in scores:
-        raise TooShort(faults[baseline.name])
+        raise TooShortError(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
     best = min(_eligible(scores, losses, baseline.name), key=lambda name: losses[name])
     days = test_steps * series.step_seconds / 86_400
-    said = _said(best, losses, baseline.name, days)
+    summary = _summary(best, losses, baseline.name, days)
     try:
         model = {c.name: c for c in tried}[best].fit(series)
-    except FitError as error:
-        said = f"{baseline.name}: {best} did better over the last {days:g} days, but {error}"
+    except ForecastError as error:
+        summary = f"{baseline.name}: {best} did better over the last {days:g} days, but {error}"
         best, model = baseline.name, baseline.fit(series)
-    return Chosen(best, model, scores[best].intervals(), baseline.name, scores, faults, said)
+    return ModelChoice(
+        best, model, scores[best].intervals(), baseline.name, scores, faults, summary
+    )
 
 
 def _baseline(before: Series) -> Forecaster:
@@ -254,7 +250,7 @@ def _back_tests(
     for forecaster in tried:
         try:
             scores[forecaster.name] = back_test(forecaster, series, first, steps=steps)
-        except FitError as error:
+        except ForecastError as error:
             faults[forecaster.name] = str(error)
     return scores, faults
 
@@ -271,7 +267,7 @@ def _eligible(
     ]
 
 
-def _said(name: str, losses: Mapping[str, float], baseline: str, days: float) -> str:
+def _summary(name: str, losses: Mapping[str, float], baseline: str, days: float) -> str:
     over = f"over the last {days:g} days"
     if name == baseline:
         others = [rival for rival in losses if rival != baseline]

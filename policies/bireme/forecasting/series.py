@@ -1,4 +1,4 @@
-"""What is forecast: amounts at equal steps, none below 0, and the seasons they may have.
+"""A time series to forecast: amounts at equal steps, none below 0, and its seasons.
 
 A point of time is named by how many values lie before it, its *origin*: a forecast from origin
 ``o`` knows ``values[:o]`` and speaks of ``values[o]`` and later ones.
@@ -14,32 +14,25 @@ import numpy as np
 from bireme.core.errors import BiremeError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 
-# Exceptions of forecasting.
-#
-# BiremeError
-# ├── SeriesError      a series has values or a shape that it cannot have
-# └── FitError         a forecaster cannot be fitted to a series, or cannot forecast from there
-#     └── TooShort     it has too few values for that
+_MOST_GROWTH: Final = 10
+"""Forecasts from logs are cut off at so many times the largest value fitted to."""
+_HELD_OUT: Final = 4
+"""One in so many of the values evaluates."""
+_LEAST_HELD_OUT: Final = 30
+_MOST_EVALUATED: Final = 5000
+"""The most single forecasts, about, by which one candidate is evaluated."""
 
 
 class SeriesError(BiremeError, ValueError):
     """A series has values or a shape that it cannot have; the text says which and the remedy."""
 
 
-class FitError(BiremeError):
+class ForecastError(BiremeError):
     """A forecaster cannot be fitted to a series, or cannot forecast; the text says why."""
 
 
-class TooShort(FitError):  # noqa: N818  # what is wrong, in its shortest form
+class TooShortError(ForecastError):
     """A series has too few values; the text says how many there are and how many it takes."""
-
-
-_RUN_AWAY: Final = 10
-_HELD_OUT: Final = 4
-"""One in so many of the values judges."""
-_FEWEST_JUDGES: Final = 30
-_MOST_JUDGED: Final = 5000
-"""The most single forecasts, about, by which one candidate is judged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +46,7 @@ class Series:
         start: POSIX seconds at which the first interval begins; None if unknown.
 
     Raises:
-        SeriesError: one of them is not so.
+        SeriesError: a value, the step or a period is not allowed.
     """
 
     values: FloatArray
@@ -74,53 +67,53 @@ class Series:
         return len(self.values)
 
     def equals(self, other: "Series") -> bool:
-        """Whether ``other`` holds the same."""
+        """Whether ``other`` has equal values, step, periods and start."""
         same = self.step_seconds, self.periods, self.start
         return same == (other.step_seconds, other.periods, other.start) and np.array_equal(
             self.values, other.values
         )
 
     def until(self, origin: int) -> "Series":
-        """The same series as it was known at ``origin``."""
+        """Return the values before ``origin``, which are known there."""
         return replace(self, values=self.values[:origin])
 
 
 def origins_between(first: int, last: int, every: int = 1) -> IntArray:
-    """Origins from ``first`` to ``last``, both included, each ``every`` steps after the other."""
+    """Return the origins from ``first`` to ``last``, both included, ``every`` steps apart."""
     return np.arange(first, last + 1, every, dtype=np.int64)
 
 
 def held_out_origins(values: int, steps: int) -> IntArray:
-    """Origins in the last quarter of so many ``values``, to judge candidates ``steps`` ahead.
+    """Return origins in the last quarter of so many ``values``, to evaluate ``steps`` ahead.
 
-    Not more than are needed; none where they are too few to tell anything.
+    Not more than are needed; none where they are too few for a comparison.
     """
     held_out = values // _HELD_OUT
-    if held_out - steps + 1 < _FEWEST_JUDGES:
+    if held_out - steps + 1 < _LEAST_HELD_OUT:
         return origins_between(0, -1)
-    every = max(1, held_out * steps // _MOST_JUDGED)
+    every = max(1, held_out * steps // _MOST_EVALUATED)
     return origins_between(values - held_out, values - steps, every)
 
 
 def from_logs(logs: FloatArray, most: float) -> FloatArray:
-    """Amounts from forecasts of their ``log1p``: none below 0, none above ten times ``most``.
+    """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``most``.
 
     ``most`` is the most seen when the model was fitted; trends of logs can run away.
     """
-    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_RUN_AWAY * most))), 0.0)
+    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MOST_GROWTH * most))), 0.0)
 
 
 def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
-    """Origins lie in ``values`` and have at least ``fewest`` values before them.
+    """Check that origins lie in ``values`` with at least ``fewest`` values before them.
 
     Raises:
-        TooShort: one has fewer.
+        TooShortError: one has fewer.
         SeriesError: one lies behind the end of ``values``.
     """
     if not len(origins):
         return
     if origins.min() < fewest:
-        raise TooShort(f"origin {origins.min()} has fewer than the {fewest} values it takes")
+        raise TooShortError(f"origin {origins.min()} has fewer than the {fewest} values it takes")
     if origins.max() > len(values):
         raise SeriesError(f"origin {origins.max()} lies behind the {len(values)} values given")
 
@@ -136,22 +129,22 @@ def _require_amounts(values: FloatArray) -> None:
         )
 
 
-# Values that were not recorded: where they are missing, and what is put in their place.
+# --- Missing values -----------------------------------------------------------------------------
 
 
 def gaps(values: FloatArray) -> Iterator[tuple[int, int]]:
-    """First missing place, and first one recorded after it, of each run of NaN."""
+    """Yield the first index of each run of NaN, and the first one after it."""
     edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
     yield from ((int(first), int(last)) for first, last in edges.reshape(-1, 2))
 
 
 def filled(values: FloatArray, season: int, by_line: BoolArray | None = None) -> FloatArray:
-    """``values`` without NaN: from one season before, else by a line between the neighbours.
+    """Return ``values`` with NaN filled from one season before, else by linear interpolation.
 
     Args:
         values: Shape (n,), at least one of them recorded.
-        season: How many places back; 0 where nothing comes back.
-        by_line: Places that are never filled from the season before, shape (n,).
+        season: Length in steps; 0 for none.
+        by_line: Indices that are always interpolated, shape (n,).
     """
     found = values.copy()
     for first, last in gaps(values) if season else ():

@@ -12,7 +12,7 @@ from bireme.core.resources import FloatArray
 from bireme.forecasting.arima import Arima, ArimaModel, Orders, ranked_orders, terms
 from bireme.forecasting.naive import Persistence, SeasonalNaive
 from bireme.forecasting.selection import back_test
-from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.forecasting.series import ForecastError, Series, TooShortError
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "tsdl"
 DAY = tuple(k / 24 for k in (1, 2))
@@ -139,12 +139,12 @@ def test_later_values_change_no_forecast_made_before_them() -> None:
 
 
 def test_equal_values_are_refused_by_name() -> None:
-    with pytest.raises(FitError, match="all values are the same"):
+    with pytest.raises(ForecastError, match="all values are the same"):
         Arima().fit(Series(np.zeros(500), 3600, (24, 168)))
 
 
 def test_too_few_values_are_refused_by_number() -> None:
-    with pytest.raises(TooShort, match="12 values are too few"):
+    with pytest.raises(TooShortError, match="12 values are too few"):
         Arima().fit(Series(np.arange(12.0), 3600, (24,)))
 
 
@@ -163,7 +163,7 @@ def test_strange_series_give_finite_forecasts_or_an_error_of_ours(kind: str, n: 
     values = STRANGE[kind](n)
     try:
         forecasts = Arima(steps=3).fit(Series(values, 3600, (7, 24))).at(values, np.array([n]), 200)
-    except FitError:
+    except ForecastError:
         return
     assert np.isfinite(forecasts).all()
     assert forecasts.min() >= 0

@@ -8,7 +8,7 @@ import pytest
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.selection import BackTest, back_test
-from bireme.forecasting.series import Series, TooShort
+from bireme.forecasting.series import Series, TooShortError
 
 
 @dataclass
@@ -46,7 +46,7 @@ def test_every_whole_horizon_is_forecast_once() -> None:
 
 @pytest.mark.parametrize("first", [0, 9])
 def test_a_test_without_room_is_refused(first: int) -> None:
-    with pytest.raises(TooShort, match="10 values leave no 2 to judge by"):
+    with pytest.raises(TooShortError, match="10 values leave no 2 to judge by"):
         back_test(Persistence(), Series(np.ones(10), 60), first, steps=2)
 
 
@@ -81,7 +81,7 @@ def test_pinball_loss_judges_each_half_by_the_errors_of_the_other() -> None:
 
 
 def test_too_few_origins_for_the_quantile_are_refused() -> None:
-    with pytest.raises(TooShort, match="it takes 9"):
+    with pytest.raises(TooShortError, match="it takes 9"):
         of([0.0] * 16, [0.0] * 16).pinball(0.9)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
-from bireme.forecasting.pool_forecast import Cleaned, Unusable, WallClock, clean
+from bireme.forecasting.pool_forecast import CleanedHistory, UnusableHistoryError, WallClock, clean
 from bireme.simulator.traces.series import read_series
 
 BERLIN = WallClock("Europe/Berlin")
@@ -31,7 +31,7 @@ def a_history(days: int = DAYS) -> FloatArray:
 
 def cleaned(
     values: FloatArray, *, start: float = START, clock: WallClock = UTC_CLOCK, hours_later: int = 0
-) -> tuple[Cleaned, list[str]]:
+) -> tuple[CleanedHistory, list[str]]:
     """Right after the last of ``values``, or ``hours_later``."""
     notes: list[str] = []
     now = start + HOUR * (len(values) + hours_later) + 60
@@ -85,21 +85,23 @@ def test_a_gap_of_more_than_a_day_ends_the_history_that_counts() -> None:
 def test_a_history_with_a_tenth_missing_here_and_there_is_refused() -> None:
     values = a_history()
     values[5::9] = np.nan
-    with pytest.raises(Unusable, match="56 of 504 hours are not recorded, more than 10%") as caught:
+    with pytest.raises(
+        UnusableHistoryError, match="56 of 504 hours are not recorded, more than 10%"
+    ) as caught:
         cleaned(values)
     assert caught.value.has_gaps
 
 
 def test_a_history_that_ended_days_ago_is_refused() -> None:
     assert len(cleaned(a_history(), hours_later=48)[0].series) == 24 * DAYS
-    with pytest.raises(Unusable, match="the last 49 hours are not recorded") as caught:
+    with pytest.raises(UnusableHistoryError, match="the last 49 hours are not recorded") as caught:
         cleaned(a_history(), hours_later=49)
     assert caught.value.has_gaps
 
 
 @pytest.mark.parametrize("values", [np.empty(0), np.full(500, np.nan)])
 def test_a_history_of_nothing_is_refused(values: FloatArray) -> None:
-    with pytest.raises(Unusable, match="no hour of it is recorded") as caught:
+    with pytest.raises(UnusableHistoryError, match="no hour of it is recorded") as caught:
         cleaned(values)
     assert not caught.value.has_gaps
 
@@ -242,7 +244,7 @@ def test_whatever_was_counted_there_is_a_series_of_amounts_or_a_refusal(
     start = datetime(2026, 10, 20, tzinfo=UTC).timestamp()
     try:
         found, _ = cleaned(np.array(values, np.float64), start=start, clock=WallClock(zone))
-    except Unusable:
+    except UnusableHistoryError:
         return
     series = found.series.values
     assert 0 < len(series) <= len(values)

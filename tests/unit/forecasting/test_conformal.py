@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
 from bireme.forecasting.selection import Intervals
-from bireme.forecasting.series import TooShort
+from bireme.forecasting.series import TooShortError
 
 
 def test_the_bound_is_the_error_of_the_finite_sample_rank() -> None:
@@ -40,7 +40,7 @@ def test_too_few_errors_are_refused_and_enough_are_not(seen: int, q: float) -> N
     if math.ceil((seen + 1) * q - 1e-9) <= seen:
         assert intervals.quantile(np.ones(1), q) == [1.0]
     else:
-        with pytest.raises(TooShort, match=f"{seen} errors of forecasts say nothing"):
+        with pytest.raises(TooShortError, match=f"{seen} errors of forecasts say nothing"):
             intervals.quantile(np.ones(1), q)
 
 

@@ -15,7 +15,7 @@ from bireme.forecasting.gru import SHIPPED, Gru
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import DataRange, load
 from bireme.forecasting.selection import back_test
-from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.forecasting.series import ForecastError, Series, TooShortError
 from bireme.onnx.errors import CheckpointError
 from bireme.rl import lookup
 
@@ -83,19 +83,23 @@ def test_a_demand_that_never_changed_is_forecast_to_stay(value: float) -> None:
 
 
 def test_a_series_of_other_steps_is_refused_with_the_command_that_helps() -> None:
-    with pytest.raises(FitError, match=r"steps of 3600 s, the series has 300 s; .*bireme train gr"):
+    with pytest.raises(
+        ForecastError, match=r"steps of 3600 s, the series has 300 s; .*bireme train gr"
+    ):
         Gru().fit(Series(np.ones(9000), 300, (288, 2016)))
 
 
 def test_a_series_of_other_seasons_is_refused() -> None:
-    with pytest.raises(FitError, match=r"seasons of \(24, 168\) steps, the series has \(12,\)"):
+    with pytest.raises(
+        ForecastError, match=r"seasons of \(24, 168\) steps, the series has \(12,\)"
+    ):
         Gru().fit(Series(np.ones(900), 3600, (12,)))
 
 
 def test_a_series_of_less_than_a_week_and_a_day_is_too_short() -> None:
-    with pytest.raises(TooShort, match="191 values; network 'gru' takes at least 192"):
+    with pytest.raises(TooShortError, match="191 values; network 'gru' takes at least 192"):
         Gru().fit(Series(np.ones(191), 3600, SEASONS))
-    with pytest.raises(TooShort, match="origin 100"):
+    with pytest.raises(TooShortError, match="origin 100"):
         Gru().fit(hours()).at(hours().values, np.array([100]), 1)
 
 
@@ -104,7 +108,7 @@ def test_a_network_that_differs_from_its_card_is_refused(tmp_path: Path) -> None
     model = bytearray((folder / "gru.onnx").read_bytes())
     model[len(model) // 2] ^= 1
     (folder / "gru.onnx").write_bytes(model)
-    with pytest.raises(FitError, match=r"gru/gru.onnx: its sha256 is .*, the card says"):
+    with pytest.raises(ForecastError, match=r"gru/gru.onnx: its sha256 is .*, the card says"):
         Gru(folder).fit(hours())
 
 
@@ -113,13 +117,13 @@ def test_a_network_fed_by_another_encoder_is_refused(tmp_path: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
     card["network"]["encoder"] = "forecast-windows/2"
     (folder / "card.json").write_bytes(msgspec.json.encode(card))
-    with pytest.raises(FitError, match="its encoder is 'forecast-windows/2', this Bireme has"):
+    with pytest.raises(ForecastError, match="its encoder is 'forecast-windows/2', this Bireme has"):
         Gru(folder).fit(hours())
 
 
 def test_a_policys_checkpoint_is_no_network_of_forecasts(tmp_path: Path) -> None:
     for folder in (lookup.FOLDER / "a2c", tmp_path):
-        with pytest.raises(FitError, match=str(folder)):
+        with pytest.raises(ForecastError, match=str(folder)):
             Gru(folder).fit(hours())
 
 
@@ -161,7 +165,7 @@ def test_a_network_is_not_evaluated_on_what_it_was_trained_on(
 ) -> None:
     folder = trained_on(tmp_path / "gru", ranges)
     assert load(folder).card.name == "gru"
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(ForecastError, match=message):
         Gru(folder, evaluated_on=[JUDGED]).fit(hours())
 
 

@@ -6,7 +6,7 @@ import pytest
 from bireme.core.resources import FloatArray
 from bireme.forecasting import holt_winters
 from bireme.forecasting.holt_winters import HoltWinters
-from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.forecasting.series import ForecastError, Series, TooShortError
 
 
 def load(n: int) -> FloatArray:
@@ -56,12 +56,12 @@ def test_a_season_that_has_not_passed_twice_is_left_out() -> None:
 
 
 def test_equal_values_are_refused_by_name() -> None:
-    with pytest.raises(FitError, match="all values are the same"):
+    with pytest.raises(ForecastError, match="all values are the same"):
         HoltWinters().fit(Series(np.zeros(100), 3600, (24,)))
 
 
 def test_too_few_values_are_refused_by_number() -> None:
-    with pytest.raises(TooShort, match="needs 10 values; there are 9"):
+    with pytest.raises(TooShortError, match="needs 10 values; there are 9"):
         HoltWinters().fit(Series(np.arange(9.0), 3600))
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.forecasters import Once, make
+from bireme.forecasting.forecasters import CachedFits, make
 from bireme.forecasting.lsp import Lsp
-from bireme.forecasting.series import FitError, Series
+from bireme.forecasting.series import ForecastError, Series
 
 SERIES = Series(np.linspace(1.0, 50.0, 100), 3600)
 
@@ -35,7 +35,7 @@ class Unfit:
     name = "unfit"
 
     def fit(self, series: Series) -> Off:
-        raise FitError("unfit: no network for steps of 7 seconds")
+        raise ForecastError("unfit: no network for steps of 7 seconds")
 
 
 def test_the_blend_has_the_papers_weight() -> None:
@@ -69,7 +69,7 @@ def test_what_is_no_weight_is_refused(alpha: float) -> None:
 
 @pytest.mark.parametrize("parts", [(Unfit(), Off(0.0)), (Off(0.0), Unfit())])
 def test_without_one_part_there_is_no_blend(parts: tuple[Off | Unfit, Off | Unfit]) -> None:
-    with pytest.raises(FitError, match="no network for steps of 7 seconds"):
+    with pytest.raises(ForecastError, match="no network for steps of 7 seconds"):
         Lsp(*parts).fit(SERIES)
 
 
@@ -82,7 +82,7 @@ def test_parts_that_stand_for_themselves_too_are_fitted_once() -> None:
 
 def test_a_weight_fitted_does_not_make_parts_forget() -> None:
     network, rule = Off(1.0, "gru"), Off(2.0, "arima")
-    blend = Lsp(gru=Once(network), arima=Once(rule), alpha=None)
+    blend = Lsp(gru=CachedFits(network), arima=CachedFits(rule), alpha=None)
     blend.fit(SERIES)
     blend.fit(SERIES.until(100))
     assert (network.fits, rule.fits) == ([85, 100], [85, 100])
@@ -90,7 +90,7 @@ def test_a_weight_fitted_does_not_make_parts_forget() -> None:
 
 def test_what_was_fitted_to_another_series_is_fitted_again() -> None:
     network = Off(1.0)
-    once = Once(network)
+    once = CachedFits(network)
     for known in (50, 60):
         once.fit(SERIES.until(known))
     assert network.fits == [50, 60]

@@ -6,7 +6,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.forecasting.forecasters import FORECASTERS, make
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.series import Series, SeriesError, TooShort
+from bireme.forecasting.series import Series, SeriesError, TooShortError
 
 
 def test_persistence_repeats_the_last_value_of_each_origin() -> None:
@@ -38,13 +38,13 @@ def test_seasonal_naive_leaves_out_a_season_that_has_not_passed() -> None:
 def test_without_a_season_behind_it_seasonal_naive_says_what_is_missing(
     periods: tuple[int, ...], missing: str
 ) -> None:
-    with pytest.raises(TooShort, match=missing):
+    with pytest.raises(TooShortError, match=missing):
         SeasonalNaive().fit(Series(np.ones(5), 3600, periods))
 
 
 def test_an_origin_without_a_season_before_it_is_refused() -> None:
     model = SeasonalNaive().fit(Series(np.ones(30), 3600, (24,)))
-    with pytest.raises(TooShort, match="origin 23 has fewer than the 24"):
+    with pytest.raises(TooShortError, match="origin 23 has fewer than the 24"):
         model.at(np.ones(30), np.array([23]), 1)
 
 

@@ -11,10 +11,10 @@ from bireme.core.pool_history import PoolHistory
 from bireme.core.reasons import Reason
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import HOUR
-from bireme.forecasting.forecasters import Model
+from bireme.forecasting.forecasters import FittedModel
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
-from bireme.forecasting.series import FitError, Series
+from bireme.forecasting.series import ForecastError, Series
 
 START = datetime(2026, 9, 7, tzinfo=UTC).timestamp()
 """A Monday; no clock changes within the next six weeks."""
@@ -51,7 +51,7 @@ class Truth:
 
     name = "truth"
 
-    def fit(self, series: Series) -> Model:
+    def fit(self, series: Series) -> FittedModel:
         return self
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
@@ -62,8 +62,8 @@ class Truth:
 class Broken:
     name = "broken"
 
-    def fit(self, series: Series) -> Model:
-        raise FitError("it is broken")
+    def fit(self, series: Series) -> FittedModel:
+        raise ForecastError("it is broken")
 
 
 # --- what a forecast is -----------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_what_could_not_be_read_and_what_was_repaired_is_said() -> None:
     values = noisy(28)
     values[300] = -3
     known = PoolHistory(START, values, values, ("day 'x' is no date",))
-    said = forecast(known).said
+    said = forecast(known).message
     assert "day 'x' is no date" in said
     assert "1 values refused, first -3 nodes at 2026-09-19T12:00:00Z" in said
 

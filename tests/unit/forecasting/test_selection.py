@@ -7,7 +7,7 @@ import pytest
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.selection import choose
-from bireme.forecasting.series import FitError, Series, TooShort
+from bireme.forecasting.series import ForecastError, Series, TooShortError
 
 CHANCE = np.random.default_rng(11)
 DAILY = np.tile(10 + np.arange(24.0), 20)
@@ -25,7 +25,7 @@ class Teller:
 
     def fit(self, series: Series) -> "Teller":
         if len(series) >= self.fails_from:
-            raise FitError(f"{self.name} cannot take {len(series)} values")
+            raise ForecastError(f"{self.name} cannot take {len(series)} values")
         return self
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
@@ -41,15 +41,15 @@ def noisy(name: str, deviation: float) -> Teller:
 def test_the_best_of_the_last_days_is_used_and_said() -> None:
     chosen = choose(SERIES, [noisy("fair", 0.8), noisy("good", 0.2)], 6, 7 * 24, 0.9)
     assert chosen.name == "good"
-    assert chosen.said.startswith("good: ")
-    assert "less loss than seasonal-naive over the last 7 days" in chosen.said
+    assert chosen.summary.startswith("good: ")
+    assert "less loss than seasonal-naive over the last 7 days" in chosen.summary
     assert (chosen.skill or 0) > 0.5
 
 
 def test_where_all_are_worse_the_season_is_used_and_said() -> None:
     chosen = choose(SERIES, [noisy("poor", 9.0)], 6, 7 * 24, 0.9)
     assert chosen.name == chosen.baseline == "seasonal-naive"
-    assert chosen.said == "seasonal-naive: none of poor did better over the last 7 days"
+    assert chosen.summary == "seasonal-naive: none of poor did better over the last 7 days"
     assert chosen.skill == 0.0
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_fitted_is_left_out_and_named() -> None:
 def test_where_the_best_fails_on_all_values_the_season_is_used_and_said() -> None:
     chosen = choose(SERIES, [Teller("brief", 0 * VALUES, 400)], 6, 7 * 24, 0.9)
     assert chosen.name == "seasonal-naive"
-    assert chosen.said == (
+    assert chosen.summary == (
         "seasonal-naive: brief did better over the last 7 days, but brief cannot take 480 values"
     )
 
@@ -95,5 +95,5 @@ def test_the_model_chosen_is_fitted_to_everything() -> None:
     ("test_steps", "missing"), [(480, "480 values leave none"), (12, "it takes 9")]
 )
 def test_too_little_to_judge_by_is_an_error(test_steps: int, missing: str) -> None:
-    with pytest.raises(TooShort, match=missing):
+    with pytest.raises(TooShortError, match=missing):
         choose(SERIES, [], 6, test_steps, 0.9)

@@ -12,7 +12,7 @@ from benchmarks.simulations.weekly import Weekly
 from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
-from bireme.forecasting.forecasters import Model
+from bireme.forecasting.forecasters import FittedModel
 from bireme.forecasting.gru import SHIPPED
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import DataRange, load
@@ -70,7 +70,7 @@ class Counting:
     def __init__(self) -> None:
         self.fits: list[int] = []
 
-    def fit(self, series: Series) -> Model:
+    def fit(self, series: Series) -> FittedModel:
         self.fits.append(len(series))
         return SeasonalNaive().fit(series)
 

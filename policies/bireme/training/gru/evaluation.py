@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.forecasters import Forecaster, Model, make
+from bireme.forecasting.forecasters import FittedModel, Forecaster, make
 from bireme.forecasting.gru import Gru, GruModel
-from bireme.forecasting.lsp import Blend, Lsp
+from bireme.forecasting.lsp import BlendedModel, Lsp
 from bireme.forecasting.naive import Persistence, SeasonalNaive
-from bireme.forecasting.selection import BackTest, Chosen, Intervals, back_test, choose
+from bireme.forecasting.selection import BackTest, Intervals, ModelChoice, back_test, choose
 from bireme.forecasting.series import Series
 from bireme.onnx.cards import Result
 from bireme.simulator import comparison
@@ -71,7 +71,7 @@ class ForecastComparison:
     """
 
     request: ForecastRequest
-    chosen: Chosen
+    chosen: ModelChoice
     fit_seconds: Mapping[str, float]
     about: Mapping[str, str]
     ahead: FloatArray
@@ -88,10 +88,10 @@ class TimedForecaster:
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name
         self.seconds = 0.0
-        self.model: Model | None = None
+        self.model: FittedModel | None = None
         self._inner = inner
 
-    def fit(self, series: Series) -> Model:
+    def fit(self, series: Series) -> FittedModel:
         """As the forecaster itself."""
         began = time.perf_counter()
         model = self._inner.fit(series)
@@ -153,9 +153,9 @@ def _seconds(timed: Sequence[TimedForecaster]) -> dict[str, float]:
     return seconds
 
 
-def _description(model: Model | None) -> str:
+def _description(model: FittedModel | None) -> str:
     """What a network was trained on, or what a blend is made of; empty for others."""
-    if isinstance(model, Blend):
+    if isinstance(model, BlendedModel):
         return f"{model.alpha:g} * gru + {1 - model.alpha:g} * arima"
     return f"trained on {model.network.card.data}" if isinstance(model, GruModel) else ""
 

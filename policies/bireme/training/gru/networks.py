@@ -38,7 +38,7 @@ from bireme.forecasting.networks import (
     encode,
     network_of,
 )
-from bireme.forecasting.series import Series, TooShort, origins_between
+from bireme.forecasting.series import Series, TooShortError, origins_between
 from bireme.training.algorithm import Callback, TrainingProgress
 from bireme.training.export import compare, exported, source_commit, today, versions
 
@@ -202,7 +202,7 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
         updates: How long it learns.
 
     Raises:
-        TooShort: the series leaves less than a season of rows.
+        TooShortError: the series leaves less than a season of rows.
     """
     torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
     frame = frame_for(series, horizon)
@@ -219,13 +219,13 @@ def frame_for(series: Series, horizon: int) -> Frame:
     """What a network for ``series`` sees: a day of hours, or the shortest season if that is less.
 
     Raises:
-        TooShort: it leaves less than a season of rows to learn from.
+        TooShortError: it leaves less than a season of rows to learn from.
     """
     window = min((MOST_WINDOW, *series.periods))
     frame = Frame(window, horizon, series.periods)
     least = frame.least_values + horizon + max(series.periods, default=window)
     if len(series) < least:
-        raise TooShort(
+        raise TooShortError(
             f"{len(series)} values; to learn {horizon} steps ahead of seasons of "
             f"{series.periods or 'no'} steps takes at least {least}"
         )

@@ -171,7 +171,7 @@ class GruRecipe:
         """Learn, judge and write.
 
         Raises:
-            TooShort: the series leaves less than a season of rows.
+            TooShortError: the series leaves less than a season of rows.
             TraceError: ``run.data`` lacks a file, or it cannot be read.
         """
         curriculum = self._general(run) if self._series is None else self._own(run, self._series)

@@ -11,7 +11,7 @@ from bireme.forecasting.gru import Gru
 from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import Frame, encode
 from bireme.forecasting.selection import back_test
-from bireme.forecasting.series import Series, TooShort
+from bireme.forecasting.series import Series, TooShortError
 from bireme.training.algorithm import TrainingProgress
 from bireme.training.gru.networks import (
     GruNetwork,
@@ -151,7 +151,7 @@ def test_less_than_a_season_to_learn_from_is_too_short(
 ) -> None:
     assert frame_for(Series(np.ones(least), 3600, periods), 48).horizon == 48
     with pytest.raises(
-        TooShort, match=f"{least - 1} values; to learn 48 steps .* at least {least}"
+        TooShortError, match=f"{least - 1} values; to learn 48 steps .* at least {least}"
     ):
         frame_for(Series(np.ones(least - 1), 3600, periods), 48)
 
