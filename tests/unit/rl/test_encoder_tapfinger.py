@@ -13,7 +13,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import CapacityPool
 from bireme.onnx.sessions import Array, Ask
-from bireme.rl.encoders.tapfinger import MOST_SIZES, Table, TapfingerPools, offer_of
+from bireme.rl.encoders.tapfinger import MOST_SIZES, ChoiceState, TapfingerPools, options_of
 from bireme.rl.protocols import Choices
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 
@@ -112,7 +112,7 @@ def test_replicas_that_save_no_time_are_not_offered() -> None:
 
     gang = replace(elastic("job"), speed=Flat())
     snapshot = a_snapshot([node("a", "left")], gang)
-    offer = offer_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
+    offer = options_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
     assert [size["worker"] for size in offer.sizes] == [1, 2, 3]
     assert offer.seconds.tolist() == [600.0, 300.0, 200.0]
 
@@ -120,7 +120,7 @@ def test_replicas_that_save_no_time_are_not_offered() -> None:
 def test_many_sizes_are_a_ladder_from_the_least_to_the_most() -> None:
     gang = elastic("job", most=64)
     snapshot = a_snapshot([node(f"n{row}", "left") for row in range(8)], gang)
-    offer = offer_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
+    offer = options_of(gang, CapacityPool((), snapshot), snapshot, 60.0)
     sizes = [size["worker"] for size in offer.sizes]
     assert sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (1, 64)
@@ -138,7 +138,7 @@ def test_what_runs_is_seen_in_its_pool_with_the_time_that_it_has_left() -> None:
     snapshot = a_snapshot([node("a", "left"), node("b", "right")], elastic("job"), now=100.0)
     gang = a_gang("other", a_task(4), estimated_seconds=300.0)
     busy = with_running(snapshot, a_running_gang(gang, snapshot.nodes, row=1, started=0.0))
-    table = Table.of(busy.waiting, busy)
+    table = ChoiceState.of(busy.waiting, busy)
     assert table.run_left.tolist() == [[-1.0], [200.0]]
     assert table.run_shares[1, 0, 1] == 0.5
     assert table.pools.free[:, -1].tolist() == [8, 4]
@@ -154,6 +154,6 @@ def test_running_gangs_are_neither_ordered_nor_sized() -> None:
 def test_a_pool_without_devices_has_shares_of_what_is_scarcest() -> None:
     nodes = [node("a", "cores", 0), node("b", "gpus")]
     gang = a_gang("job", a_task(2, gpus=0, cpu_millis=24_000), estimated_seconds=60.0)
-    table = Table.of((gang,), a_snapshot(nodes, gang))
+    table = ChoiceState.of((gang,), a_snapshot(nodes, gang))
     assert table.shares[0, 0, 0].tolist() == [0.5, 0.5]
     assert table.shares[1, 0, 0].tolist() == [0.5, 0.0]

@@ -1,13 +1,18 @@
-"""TapFinger on a cluster: node pools as agents, waiting gangs as tasks (``tapfinger-pools/1``).
+"""Encoder of TapFinger: ``tapfinger-pools/1``, node pools as agents and waiting gangs as tasks.
 
-All pools choose a gang and a size at once, conflicts are resolved as in training
-(:mod:`~bireme.rl.encoders.tapfinger`), what was chosen takes its room, and all choose again
-until nobody starts anything. What a pool has free is the sum over its ready nodes; whether a size
-finds places is for the placer to say. Gangs that run keep what they have: TapFinger never changes
-an allocation.
+All pools choose a gang and a size at once, conflicts are resolved as in training, what was chosen
+takes its room, and all choose again until none starts a gang. What a pool has free is the sum over
+its ready nodes; whether a size finds places is up to the placer. Running gangs keep what they have:
+TapFinger never changes an allocation.
 
-A gang waits at the pools that could hold its smallest size if they were empty. One that no pool
-could hold is left to the rules.
+A gang waits at the pools that could hold its smallest size if they were empty. A gang that no pool
+could hold is left to the rules. The sections are:
+
+1. The sizes that a gang may have.
+2. Conflicts: which pool gets a gang that several chose.
+3. Gangs and pools as arrays.
+4. What the network is asked, and what its answer means.
+5. The encoder.
 """
 
 import math
@@ -37,25 +42,25 @@ from bireme.rl.encoders.tapfinger_scene import (
 )
 from bireme.rl.protocols import Choices
 
-# Gangs as TapFinger's tasks: the sizes each may have, and how long it takes at each.
+# --- 1. sizes ---------------------------------------------------------------------------------
 #
-# A gang that nobody has measured is taken to use the replicas that it asks for in proportion, and
-# more to gain nothing. Sizes that are hardly faster than smaller ones are left out.
+# A gang without a measured speed is taken to use the replicas that it asks for in proportion, and
+# to gain nothing by more. Sizes that are hardly faster than smaller ones are left out.
 
 MOST_SIZES: Final = 8
 _LEAST_GAIN: Final = 0.02
-"""Sizes that save a smaller share of the time than this are left out."""
+"""Least share of the time that a size must save."""
 _UNKNOWN_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
-    """What one gang may be given.
+class SizeOptions:
+    """The sizes of one gang, the smallest first.
 
     Attributes:
-        sizes: Replicas by task name, the smallest first.
-        seconds: How long it takes at each, (sizes,), falling.
-        demand: What it takes, in the units of the nodes, int64 (sizes, resources).
+        sizes: Replicas by task name.
+        seconds: Run time at each, (sizes,), falling.
+        demand: In the units of the nodes, int64 (sizes, resources).
     """
 
     gang: Gang
@@ -64,8 +69,10 @@ class Offer:
     demand: IntArray
 
 
-def offer_of(gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float) -> Offer:
-    """The sizes of ``gang``; ``typical`` seconds stand for an estimate that nobody has made."""
+def options_of(
+    gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float
+) -> SizeOptions:
+    """Return the sizes of ``gang``; ``typical`` seconds stand in for a missing estimate."""
     low, high = bounds(gang)
     asked = {task.name: task.replicas for task in gang.tasks}
     if gang.speed is None:
@@ -75,11 +82,11 @@ def offer_of(gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot, typical:
     sizes, kept = _worthwhile(ladder, seconds)
     axis = snapshot.nodes.axis
     demand = [axis.usage(tuple(demand_of(gang, each).items())) for each in sizes]
-    return Offer(gang, sizes, np.array(kept), np.stack(demand))
+    return SizeOptions(gang, sizes, np.array(kept), np.stack(demand))
 
 
 def typical_seconds(gangs: tuple[Gang, ...]) -> float:
-    """The middle estimate of those that have one, or an hour."""
+    """Return the median of the known estimates, or an hour."""
     known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds]
     return float(np.median(known)) if known else _UNKNOWN_SECONDS
 
@@ -87,7 +94,7 @@ def typical_seconds(gangs: tuple[Gang, ...]) -> float:
 def seconds_at(
     gang: Gang, sizes: Sizes, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> float:
-    """How much longer ``gang`` takes at ``sizes``; infinite where it cannot run."""
+    """Return the remaining run time at ``sizes``; infinite if it cannot run."""
     asked = {task.name: task.replicas for task in gang.tasks}
     estimate = snapshot.remaining_seconds(gang) if gang.estimated_seconds else typical
     if gang.speed is None:
@@ -100,7 +107,7 @@ def seconds_at(
 
 
 def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
-    """Sizes from ``low`` to ``high``, every one of them or ever larger steps."""
+    """Return all sizes from ``low`` to ``high``, or MOST_SIZES in growing steps."""
     span = max((high[name] - low[name] for name in low), default=0)
     rungs = range(span + 1) if span < MOST_SIZES else _rungs(span)
     return [
@@ -111,7 +118,7 @@ def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
 
 @cache
 def _rungs(span: int) -> tuple[int, ...]:
-    """MOST_SIZES numbers at most, from 0 to ``span``."""
+    """Return at most MOST_SIZES numbers from 0 to ``span``."""
     found = {round((span + 1) ** (rung / (MOST_SIZES - 1))) - 1 for rung in range(MOST_SIZES)}
     return tuple(sorted(found))
 
@@ -119,7 +126,7 @@ def _rungs(span: int) -> tuple[int, ...]:
 def _worthwhile(
     ladder: list[dict[str, int]], seconds: list[float]
 ) -> tuple[tuple[Mapping[str, int], ...], list[float]]:
-    """The smallest size, and those that are faster than all smaller ones."""
+    """Return the smallest size and those that are faster than all smaller ones."""
     first = seconds[0] if math.isfinite(seconds[0]) else _UNKNOWN_SECONDS
     sizes, kept = [ladder[0]], [max(first, 1.0)]
     for each, time in zip(ladder[1:], seconds[1:], strict=True):
@@ -129,20 +136,18 @@ def _worthwhile(
     return tuple(sizes), kept
 
 
-# Who gets a job that several node pools chose: the conflict resolution of TapFinger.
+# --- 2. conflicts -----------------------------------------------------------------------------
 #
-# Every pool chooses a job on its own, with a probability that says how much it wants it. Of those
-# that chose the same one, the pool n with the highest Pr(n | job) wins, which by Bayes' theorem is
-# proportional to Pr(job | n) Pr(n); Pr(n) grows with how often the job would fit into what the pool
-# has free. The others start nothing in this step. Training and serving share this.
+# Of the pools that chose the same job, the pool n with the highest Pr(n | job) wins. By Bayes'
+# theorem that is proportional to Pr(job | n) Pr(n), and Pr(n) grows with how often the job would
+# fit into what the pool has free. The others start nothing in this step. Training shares this.
 #
 # Source: Li et al., "Task placement and resource allocation for edge machine learning", equation
-# 11;
-# that Pr(n) is the softmax of the room over the contenders is from the authors' program.
+# 11; the authors' program defines Pr(n) as the softmax of the room over the contenders.
 
 
 def room(free: IntArray, least: IntArray) -> FloatArray:
-    """How often the smallest allocation fits into what is free, shape (...).
+    """Return how often the smallest allocation fits into what is free, shape (...).
 
     Args:
         free, least: Amounts of resources, shape (..., resources); of ``least`` at least one is
@@ -153,13 +158,12 @@ def room(free: IntArray, least: IntArray) -> FloatArray:
 
 
 def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
-    """Which pools may start what they chose, shape (worlds, pools).
+    """Return which pools may start what they chose, shape (worlds, pools).
 
     Args:
-        jobs: What each pool chose, shape (worlds, pools); equal numbers are the same job, below 0
-            is none, which wins nothing.
+        jobs: Job that each pool chose, shape (worlds, pools); below 0 is none, which never wins.
         scores: Pr(job | pool), 0 or more, same shape.
-        rooms: As :func:`room` has it, same shape.
+        rooms: Of :func:`room`, same shape.
     """
     with np.errstate(divide="ignore"):
         weights = np.log(scores) + rooms  # the denominators are the same for all who contend
@@ -170,23 +174,23 @@ def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
     return np.asarray((jobs >= 0) & ~(contend & (ahead | first)).any(axis=2))
 
 
-# Gangs and node pools as arrays, for TapFinger: who could start where, and what is left after.
+# --- 3. gangs and pools as arrays -------------------------------------------------------------
 #
-# What a pool offers is the sum over its ready nodes. Shares of it have two columns: the scarcest of
-# all that is no device, and devices; a pool without devices has the same twice.
+# A pool offers the sum over its ready nodes. Shares of it have two columns, the scarcest of all
+# resources that are no devices, and devices; a pool without devices has the same value twice.
 
 MOST_RUNS: Final = 16
-"""Running gangs that a pool sees, those that end first."""
+"""Running gangs that a pool sees: those that end first."""
 _BEYOND: Final = 10.0
-"""Shares of a pool above this are as hopeless as it."""
+"""Shares of a pool are capped here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolTable:
-    """What the pools of a cluster have.
+class PoolCapacity:
+    """Capacity and free resources of the pools of a cluster.
 
     Attributes:
-        codes: Of every node's pool, (nodes,); NONE for nodes that are not ready.
+        codes: Pool of every node, (nodes,); NONE for nodes that are not ready.
         capacity, free: Int64 (pools, resources).
         devices, others: Columns of resources.
     """
@@ -198,8 +202,8 @@ class PoolTable:
     others: IntArray
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot) -> "PoolTable":
-        """Of all pools of ``snapshot``; ``free`` may be written to."""
+    def of(cls, snapshot: ClusterSnapshot) -> "PoolCapacity":
+        """Sum over the ready nodes of every pool; ``free`` may be written to."""
         nodes, codes = snapshot.nodes, snapshot.node_pools
         count = int(codes.max(initial=0)) + 1
         ready = np.where(nodes.is_ready, codes, count)
@@ -217,7 +221,7 @@ class PoolTable:
         return cls(codes, total(nodes.allocatable), free, devices, others)
 
     def shares(self, amounts: IntArray) -> FloatArray:
-        """Of (pools, ..., resources) the shares of capacity, (pools, ..., 2)."""
+        """Return amounts (pools, ..., resources) as shares of capacity, (pools, ..., 2)."""
         capacity = self.capacity.reshape(len(self.capacity), *[1] * (amounts.ndim - 2), -1)
         share = np.where(amounts > 0, amounts / np.maximum(capacity, 1), 0.0)
         share = np.where((amounts > 0) & (capacity <= 0), _BEYOND, np.minimum(share, _BEYOND))
@@ -226,12 +230,12 @@ class PoolTable:
         has_devices = (capacity[..., self.devices] > 0).any(-1)
         return np.stack([other, np.where(has_devices, device, np.maximum(other, device))], axis=-1)
 
-    def holds(self, offer: Offer, room: FreeCapacity) -> BoolArray:
-        """Whether the nodes of each pool have places for each size, (pools, sizes)."""
-        found = np.ones((len(self.capacity), len(offer.sizes)), dtype=np.bool_)
+    def holds(self, option: SizeOptions, room: FreeCapacity) -> BoolArray:
+        """Return whether the nodes of each pool have places for each size, (pools, sizes)."""
+        found = np.ones((len(self.capacity), len(option.sizes)), dtype=np.bool_)
         there = self.codes != NONE
-        for task in offer.gang.tasks:
-            counts = np.array([size[task.name] for size in offer.sizes])
+        for task in option.gang.tasks:
+            counts = np.array([size[task.name] for size in option.sizes])
             replicas = np.minimum(room.replicas(task), counts.max())[there]
             total = np.bincount(self.codes[there], replicas, minlength=len(self.capacity))
             found &= total[:, None] >= counts
@@ -239,25 +243,25 @@ class PoolTable:
 
 
 @dataclass(slots=True, eq=False)
-class Table:
-    """How gangs and pools stand after what has been chosen so far in a cycle.
+class ChoiceState:
+    """Gangs and pools after the choices made so far in a cycle.
 
     Attributes:
-        offers: What each gang may have.
-        pools: What they have; ``free`` falls.
+        options: Sizes of each gang.
+        pools: Their capacity; ``free`` falls with every start.
         demand: Int64 (gangs, sizes, resources).
         seconds: (gangs, sizes), infinite behind the last size of a gang.
-        shares: (pools, gangs, sizes, 2).
+        shares: Of the pools' capacity, (pools, gangs, sizes, 2).
         places: Whether there were nodes for it at first, bool (pools, gangs, sizes).
         reaches: Whether the empty pool could hold the smallest size, bool (pools, gangs).
-        waits: Which gangs nobody has started, bool (gangs,).
+        waits: Gangs that no pool has started, bool (gangs,).
         waited: Seconds, (gangs,).
-        run_shares, run_left: What runs, (pools, runs, 2) and (pools, runs).
-        can_void: Whether something runs, so that all pools may start nothing.
+        run_shares, run_left: Of running gangs, (pools, runs, 2) and (pools, runs).
+        can_void: Whether a gang runs, so that all pools may start nothing.
     """
 
-    offers: tuple[Offer, ...]
-    pools: PoolTable
+    options: tuple[SizeOptions, ...]
+    pools: PoolCapacity
     demand: IntArray
     seconds: FloatArray
     shares: FloatArray
@@ -270,23 +274,23 @@ class Table:
     can_void: bool
 
     @classmethod
-    def of(cls, gangs: tuple[Gang, ...], snapshot: ClusterSnapshot) -> "Table":
-        """The table at the start of a cycle."""
-        nodes, whole, pools = snapshot.nodes, CapacityPool((), snapshot), PoolTable.of(snapshot)
+    def of(cls, gangs: tuple[Gang, ...], snapshot: ClusterSnapshot) -> "ChoiceState":
+        """Return the state at the start of a cycle."""
+        nodes, whole, pools = snapshot.nodes, CapacityPool((), snapshot), PoolCapacity.of(snapshot)
         typical = typical_seconds(gangs)
-        offers = tuple(offer_of(gang, whole, snapshot, typical) for gang in gangs)
-        demand = np.stack([_padded(offer.demand, 0) for offer in offers])
+        options = tuple(options_of(gang, whole, snapshot, typical) for gang in gangs)
+        demand = np.stack([_padded(option.demand, 0) for option in options])
         now, empty = FreeCapacity(nodes, snapshot.used), FreeCapacity(nodes, nodes.fixed)
         whole_demand = np.broadcast_to(demand, (len(pools.capacity), *demand.shape))
         run_shares, run_left = _runs(pools, whole, snapshot, typical)
         return cls(
-            offers=offers,
+            options=options,
             pools=pools,
             demand=demand,
-            seconds=np.stack([_padded(offer.seconds, np.inf) for offer in offers]),
+            seconds=np.stack([_padded(option.seconds, np.inf) for option in options]),
             shares=pools.shares(whole_demand),
-            places=np.stack([_padded(pools.holds(o, now).T, False).T for o in offers], axis=1),
-            reaches=np.stack([pools.holds(o, empty)[:, 0] for o in offers], axis=1),
+            places=np.stack([_padded(pools.holds(o, now).T, False).T for o in options], axis=1),
+            reaches=np.stack([pools.holds(o, empty)[:, 0] for o in options], axis=1),
             waits=np.ones(len(gangs), dtype=np.bool_),
             waited=np.array([snapshot.wait_seconds(gang) for gang in gangs]),
             run_shares=run_shares,
@@ -296,29 +300,29 @@ class Table:
 
     @property
     def fits(self) -> BoolArray:
-        """What could start now, (pools, gangs, sizes)."""
+        """What could start now, bool (pools, gangs, sizes)."""
         is_free = (self.demand <= self.pools.free[:, None, None, :]).all(-1)
         may = self.reaches & self.waits
         return np.asarray(is_free & self.places & may[:, :, None])
 
     @property
     def can_start(self) -> bool:
-        """Whether anybody could start anywhere at the smallest size."""
+        """Whether any gang could start in any pool at the smallest size."""
         is_free = (self.demand[:, 0] <= self.pools.free[:, None, :]).all(-1)
         return bool((is_free & self.places[..., 0] & self.reaches & self.waits).any())
 
     def start(self, gang: int, pool: int, size: int) -> None:
-        """``gang`` starts in ``pool`` with the size in that row."""
+        """Start ``gang`` in ``pool`` with the size in that row."""
         self.waits[gang], self.can_void = False, True
         self.pools.free[pool] -= self.demand[gang, size]
 
     def seen(self) -> dict[str, NDArray[Any]]:
-        """What is asked about; see :mod:`~bireme.rl.encoders.tapfinger`."""
+        """Return what the network is asked about; see section 4."""
         job, queued = self._windows()
         there, rows = job != NONE, np.maximum(job, 0)
         visible = np.zeros(self.reaches.shape, dtype=np.bool_)
         visible[np.nonzero(there)[0], job[there]] = True
-        kinds = np.flatnonzero(visible.any(axis=0))  # those that nobody sees cost time only
+        kinds = np.flatnonzero(visible.any(axis=0))  # gangs in no window would only cost time
         kind = np.where(there, np.searchsorted(kinds, job), NONE)
         scene = Scene(
             kind=kind,
@@ -341,7 +345,7 @@ class Table:
         }
 
     def _windows(self) -> tuple[IntArray, IntArray]:
-        """The first gangs that wait at each pool, (pools, slots), and how many do, (pools,)."""
+        """Return the first gangs at each pool, (pools, slots), and how many wait, (pools,)."""
         waits = self.reaches & self.waits
         place = waits.cumsum(axis=1) - 1
         pools, gangs = np.nonzero(waits & (place < SLOTS))
@@ -351,16 +355,16 @@ class Table:
 
 
 def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
-    """``rows`` with MOST_SIZES rows."""
+    """Pad ``rows`` to MOST_SIZES rows."""
     whole = np.full((MOST_SIZES, *rows.shape[1:]), fill, rows.dtype)
     whole[: len(rows)] = rows
     return whole
 
 
 def _runs(
-    pools: PoolTable, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
+    pools: PoolCapacity, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Shares and seconds left of the gangs in each pool that end first; below 0 for none."""
+    """Return shares and seconds left of the gangs in each pool that end first; below 0: none."""
     found: list[list[tuple[float, IntArray]]] = [[] for _ in pools.capacity]
     for running in snapshot.running:
         rows = running.placement.node_rows()
@@ -379,19 +383,17 @@ def _runs(
 def _left(
     running: RunningGang, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> float:
-    """Seconds; those of a middle gang where nobody knows."""
+    """Return the seconds left, or ``typical`` if unknown."""
     left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
     return left if np.isfinite(left) else typical
 
 
-# What a network of TapFinger is asked, and what its answer means: a task and a size per pool.
+# --- 4. question and answer -------------------------------------------------------------------
 #
 # ``seen`` is one moment of all pools: the inputs of
-# :class:`~bireme.rl.encoders.tapfinger_scene.Scene`, with ``kind`` and ``job`` int64 (pools,
-# slots),
-# ``room`` (pools, slots) and ``can_void``, whether all pools may start nothing. The answer holds
-# for
-# every slot of every pool the score of the pointer, then those of no size and of each size.
+# :class:`~bireme.rl.encoders.tapfinger_scene.Scene`, ``kind`` and ``job`` (int64, (pools, slots)),
+# ``room`` (pools, slots) and ``can_void``, whether all pools may start nothing. The answer holds,
+# for every slot of every pool, the pointer's score, that of no size, and that of each size.
 
 VOID: Final = 0
 """A size: nothing."""
@@ -408,7 +410,7 @@ Seen = Mapping[str, NDArray[Any]]
 
 
 def question(seen: Seen) -> tuple[dict[str, NDArray[np.float32]], int]:
-    """Arrays of the shapes of INPUTS, and how many numbers the answer has."""
+    """Return arrays of the shapes of INPUTS, and how many numbers the answer has."""
     kind = np.maximum(seen["kind"], 0)
     sizes = np.take_along_axis(seen["sizes"], kind[:, :, None, None], axis=1)
     arrays = {**{name: seen[name] for name in INPUTS if name != "sizes"}, "sizes": sizes}
@@ -418,11 +420,10 @@ def question(seen: Seen) -> tuple[dict[str, NDArray[np.float32]], int]:
 def decided(
     seen: Seen, sizes: NDArray[np.float32], logits: FloatArray, *, turns: int = 1
 ) -> tuple[IntArray, IntArray]:
-    """Slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
+    """Return slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
 
-    Sizes are counted from 1. ``sizes`` is the array of :func:`question`. With more ``turns`` pools
-    that lost choose again so often from what nobody has taken yet, by the same answer; training
-    asks anew instead.
+    Sizes count from 1. ``sizes`` is the array of :func:`question`. With more ``turns``, pools that
+    lost choose again from what is left, by the same answer; training asks the network anew instead.
     """
     kind, pools = seen["kind"], np.arange(len(seen["kind"]))
     scores = logits.reshape(*kind.shape, -1)
@@ -445,9 +446,9 @@ def decided(
 def _won(
     seen: Seen, scores: FloatArray, is_open: BoolArray, best: IntArray
 ) -> tuple[IntArray, BoolArray]:
-    """Which slot each pool chooses of the open ones, and whether nobody is in its way, (pools,).
+    """Return the open slot that each pool chooses, and whether it wins its job, (pools,) each.
 
-    A pool that would give a task nothing (``best``) does not contend for it.
+    A pool that would give a job nothing (``best``) does not contend for it.
     """
     pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
     wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
@@ -460,8 +461,10 @@ def _won(
     return slot, winners(job[None], chance[None], room[None])[0] | (is_busy & voids)
 
 
+# --- 5. the encoder ---------------------------------------------------------------------------
+
 MOST_GANGS: Final = 32
-"""Gangs that are chosen from in a cycle, the first that came; others wait for a later one."""
+"""Gangs that are chosen from in a cycle, by arrival; later ones wait for another cycle."""
 MOST_ROUNDS: Final = 16
 """How often the pools choose in a cycle."""
 _TURNS: Final = 64
@@ -469,32 +472,32 @@ _TURNS: Final = 64
 
 
 class TapfingerPools:
-    """Who starts, at which size, and in which node pool."""
+    """``tapfinger-pools/1``: chooses gangs, their sizes and their node pools."""
 
     inputs: Mapping[str, Shape] = INPUTS
 
     def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """What the pools choose among the first of ``gangs``."""
-        table = Table.of(tuple(gangs[:MOST_GANGS]), snapshot)
+        """Choose among the first of ``gangs``."""
+        state = ChoiceState.of(tuple(gangs[:MOST_GANGS]), snapshot)
         order: list[str] = []
         sizes: dict[str, Mapping[str, int]] = {}
         pools: dict[str, BoolArray] = {}
         for _ in range(MOST_ROUNDS):
-            started = _round(ask, table) if table.can_start else []
+            started = _round(ask, state) if state.can_start else []
             for gang, pool, size in started:
-                offer = table.offers[gang]
-                order.append(offer.gang.uid)
-                sizes[offer.gang.uid] = offer.sizes[size]
-                pools[offer.gang.uid] = snapshot.node_pools == pool
-                table.start(gang, pool, size)
+                option = state.options[gang]
+                order.append(option.gang.uid)
+                sizes[option.gang.uid] = option.sizes[size]
+                pools[option.gang.uid] = snapshot.node_pools == pool
+                state.start(gang, pool, size)
             if not started:
                 break
         return Choices(tuple(order), sizes, pools)
 
 
-def _round(ask: Ask, table: Table) -> list[tuple[int, int, int]]:
-    """Rows of gangs, pools and sizes that start now; every pool starts one at most."""
-    seen = table.seen()
+def _round(ask: Ask, state: ChoiceState) -> list[tuple[int, int, int]]:
+    """Return rows of gangs, pools and sizes that start now; a pool starts one at most."""
+    seen = state.seen()
     arrays, count = question(seen)
     slot, size = decided(seen, arrays["sizes"], ask(arrays, count), turns=_TURNS)
     starts = np.flatnonzero(size > VOID)

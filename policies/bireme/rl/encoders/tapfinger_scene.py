@@ -1,13 +1,15 @@
-"""What TapFinger's agents see, as formulas that training and serving share.
+"""Inputs of TapFinger's network, shared by training and serving.
 
 An agent is a node pool. It sees the first tasks of its queue, the tasks that run in it, and itself;
-what a task gains by more resources is told by the time it takes at each size it may have. Amounts
-are shares of the pool's capacity in two columns (devices last, before them the scarcest of all
-else), times are relative to those of the tasks there are: the same weights serve pools of any size
-and tasks of any length. The leading dimensions (...) are those of worlds; a cluster has none.
+what a task gains by more resources is shown as the time it takes at each of its sizes. Amounts are
+shares of the pool's capacity in two columns (the scarcest of all resources that are no devices,
+then devices), times are relative to those of the present tasks: the same weights serve pools of any
+size and tasks of any length. Leading dimensions (...) are those of a batch in training; a cluster
+has none.
 
-Source: Li et al., "Task placement and resource allocation for edge machine learning", section 4.2;
-the paper has the kind of a task as a one-hot vector, these are what the kind stands for.
+Source: Li et al., "Task placement and resource allocation for edge machine learning", section 4.2.
+The paper shows the kind of a task as a one-hot vector and lets agents learn its speed; these
+features show times and steps left themselves, which is more than the paper's agents know.
 """
 
 from dataclasses import dataclass
@@ -26,22 +28,21 @@ POOL_FEATURES: Final = 9
 SIZE_FEATURES: Final = 9
 
 NONE: Final = -1
-"""Of an empty slot."""
+"""Marks an empty slot."""
 _LEAST: Final = 1e-9
 _MOST_LOG: Final = 4.0
-"""Ratios and times beyond this many e-foldings are as good as it."""
+"""Logarithms of ratios are capped here, and times in units."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """All pools at one moment. Amounts are shares of the pool's capacity.
+    """All pools at one moment; amounts are shares of the pool's capacity.
 
     Attributes:
-        kind: Which of the kinds of tasks waits in each slot, NONE for nobody, int64, shape
-            (..., pools, slots).
+        kind: Kind of the task in each slot, NONE for an empty one, int64, (..., pools, slots).
         waited: How long it has waited, in the unit of ``times``, same shape.
-        meets: In which pools it waits, its own among them, bool, (..., pools, slots, pools).
-        queued: Tasks in line, (..., pools).
+        meets: Pools in which it waits, with its own, bool, (..., pools, slots, pools).
+        queued: Length of the queue, (..., pools).
         free: (..., pools, 2).
         shares: What each kind takes at each size, the smallest first, (..., pools, kinds, sizes,
             2).
@@ -65,11 +66,11 @@ class Scene:
     is_single: bool = False
 
     def inputs(self) -> dict[str, NDArray[np.float32]]:
-        """What enters the network: ``pending``, ``running``, ``pools``, and ``sizes`` by kind.
+        """Return the network's inputs: ``pending``, ``running``, ``pools``, ``sizes`` by kind.
 
-        Features are the last dimension; the first of them tells whether there is something.
+        Features are the last dimension; the first of them is 0 for padding.
         """
-        # the middle time of a task at its smallest size
+        # The geometric mean of the times at the smallest size.
         unit = np.exp(np.log(np.maximum(self.times[..., 0], _LEAST)).mean(-1))
         arrays = {
             "pending": self._pending(unit),
@@ -80,22 +81,22 @@ class Scene:
         return {name: array.astype(np.float32) for name, array in arrays.items()}
 
     def room(self) -> FloatArray:
-        """How many times the smallest size of each kind is free, (..., pools, kinds)."""
+        """Return how often the smallest size of each kind fits, (..., pools, kinds)."""
         found: FloatArray = (
             self.free[..., None, :] / np.maximum(self.shares[..., 0, :], _LEAST)
         ).min(-1)
         return np.maximum(found, 0.0)
 
     def of_slots(self, by_kind: NDArray[Any]) -> NDArray[Any]:
-        """Rows of ``by_kind``, (..., pools, kinds, *), for every slot; any row for empty ones."""
+        """Return the row of ``by_kind``, (..., pools, kinds, *), of every slot; any if empty."""
         at = np.maximum(self.kind, 0)
         at = at.reshape(*at.shape, *[1] * (by_kind.ndim - at.ndim))
         return np.take_along_axis(by_kind, at, axis=self.kind.ndim - 1)
 
     def contention(self) -> tuple[FloatArray, FloatArray]:
-        """Of every slot: in how many pools its task waits, and how many of these have more room.
+        """Return in how many pools each slot's task waits, and how many of them have more room.
 
-        Equal room counts for the pool that is listed first. Shapes (..., pools, slots).
+        Of pools with equal room the first is ahead. Shapes (..., pools, slots).
         """
         there, pools = self._anywhere(self.room()), np.arange(self.kind.shape[-2])
         mine = np.broadcast_to(pools[:, None, None], (*self.kind.shape, 1))
@@ -104,10 +105,10 @@ class Scene:
         return np.maximum(self.meets.sum(-1), 1.0), ahead.sum(-1).astype(np.float64)
 
     def prospects(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """How long every task takes if it starts here now, in any of its pools now, or later.
+        """Return each task's time if it starts here now, in any of its pools now, or later.
 
-        Later means in the best of its pools, at the best moment something that runs ends there, if
-        nobody else takes the room. Infinite where that cannot be. Shapes (..., pools, slots).
+        Later is in the best of its pools, at the best end of a running task there, if no other task
+        takes the room. Infinite where impossible. Shapes (..., pools, slots).
         """
         left = np.where(self.run_left < 0, np.inf, self.run_left)
         order = left.argsort(axis=-1)
@@ -123,7 +124,7 @@ class Scene:
         return self.of_slots(now), anywhere, waiting
 
     def _anywhere(self, by_kind: FloatArray) -> FloatArray:
-        """``by_kind``, (..., pools, kinds), in every pool: (..., pools, slots, pools)."""
+        """Return ``by_kind``, (..., pools, kinds), in every pool: (..., pools, slots, pools)."""
         rows = np.moveaxis(by_kind, -1, -2)[..., None, :, :]
         return np.take_along_axis(rows, np.maximum(self.kind, 0)[..., None], axis=-2)
 
@@ -151,7 +152,7 @@ class Scene:
         return np.where(waits[..., None], seen, 0.0)
 
     def _kinds(self, unit: FloatArray) -> FloatArray:
-        """Features of tasks that follow from their kind and the pool, (..., pools, kinds, 8)."""
+        """Return the features that follow from kind and pool, (..., pools, kinds, 8)."""
         times = self.times[..., None, :, :]
         least = times[..., 0]
         free_times = np.where(self.fits, times, np.inf)
@@ -222,11 +223,11 @@ def _stacked(*features: Any) -> FloatArray:
 
 
 def _log(ratios: FloatArray) -> FloatArray:
-    """Half the natural logarithm, bounded: of the order of one."""
+    """Return half the natural logarithm, capped."""
     found: FloatArray = np.log(np.maximum(ratios, _LEAST))
     return np.clip(found, -_MOST_LOG, _MOST_LOG) / 2
 
 
 def _ratio(times: FloatArray, least: FloatArray) -> FloatArray:
-    """Times relative to those at the smallest size; 1 where there is none."""
+    """Return times relative to those at the smallest size; 1 for infinite ones."""
     return np.where(np.isfinite(times), times / least, 1.0)
