@@ -77,9 +77,9 @@ class Told:
                 self.places.setdefault(hold.gang.uid, (snapshot.now, hold.position))
         alone = _changed(decision, sooner=None)
         blind = _changed(decision, sooner=None, start=snapshot.now)
-        _note(self.alone, snapshot.now, StartRanges().tell(snapshot, alone))
-        _note(self.waits, snapshot.now, self._blind.tell(snapshot, blind))
-        _note(self.learned, snapshot.now, self._ranges.tell(snapshot, decision))
+        _note(self.alone, snapshot.now, StartRanges().update(snapshot, alone))
+        _note(self.waits, snapshot.now, self._blind.update(snapshot, blind))
+        _note(self.learned, snapshot.now, self._ranges.update(snapshot, decision))
         return decision
 
 

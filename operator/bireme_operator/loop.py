@@ -314,7 +314,7 @@ class SchedulingLoop:
                 self._admit(admit, snapshot, jobs, groups)
         self.preemptions.carry_out(decision, jobs)
         self.resizes.carry_out(decision, snapshot, groups)
-        starts = self._starts.tell(snapshot, decision)
+        starts = self._starts.update(snapshot, decision)
         for hold in (hold for hold in decision.held if free(hold.gang.key)):
             with self.reconcile_errors.about(hold.gang.key):
                 self._hold(hold, starts.get(hold.gang.uid), snapshot.now, jobs, groups)

@@ -1,4 +1,4 @@
-"""Policy names and what they stand for, loaded only when asked for.
+"""Registry of policies: names of orderers, placers and sizers, loaded only when asked for.
 
 A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``. Classes are made
 without arguments. ``checkpoint:FOLDER`` is the learned policy in a folder.
@@ -72,10 +72,10 @@ SIZERS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """One part of a policy: what it is called, who is known, what each must be able to do.
+class _Part:
+    """A part of a policy: its name, the registered ones, and the method each must have.
 
-    ``learned`` is the function that makes one of a checkpoint.
+    ``learned`` is the function that makes one from a checkpoint.
     """
 
     name: str
@@ -84,14 +84,14 @@ class _Kind:
     learned: str
 
 
-_ORDERER = _Kind("orderer", ORDERERS, "order", "bireme.rl.components:orderer_of")
-_PLACER = _Kind("placer", PLACERS, "place", "bireme.rl.components:placer_of")
-_SIZER = _Kind("sizer", SIZERS, "sizes", "bireme.rl.components:sizer_of")
+_ORDERER = _Part("orderer", ORDERERS, "order", "bireme.rl.components:orderer_of")
+_PLACER = _Part("placer", PLACERS, "place", "bireme.rl.components:placer_of")
+_SIZER = _Part("sizer", SIZERS, "sizes", "bireme.rl.components:sizer_of")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
 def make_policy(settings: SchedulingSettings) -> Policy:
-    """The policy that ``settings`` names; the default rules decide where it gives no valid answer.
+    """Return the policy of ``settings``; the default rules decide where its answer is not valid.
 
     Raises:
         SettingError: as :func:`make_orderer`.
@@ -106,7 +106,7 @@ def make_policy(settings: SchedulingSettings) -> Policy:
 
 
 def make_orderer(name: str) -> Orderer:
-    """The orderer called ``name``.
+    """Return the orderer called ``name``.
 
     Raises:
         SettingError: there is none (it names the nearest), or the user's class cannot be loaded.
@@ -115,12 +115,12 @@ def make_orderer(name: str) -> Orderer:
 
 
 def make_placer(name: str) -> Placer:
-    """The placer called ``name``; raises as :func:`make_orderer`."""
+    """Return the placer called ``name``; raises as :func:`make_orderer`."""
     return cast(Placer, _make(_PLACER, name))
 
 
 def make_sizer(name: str) -> Sizer:
-    """The sizer called ``name``; raises as :func:`make_orderer`."""
+    """Return the sizer called ``name``; raises as :func:`make_orderer`."""
     return cast(Sizer, _make(_SIZER, name))
 
 
@@ -155,32 +155,34 @@ def learned_scorer(
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """Kind, name and one-line summary of every registered policy."""
+    """Return part, name and one-line summary of every registered policy."""
     return [
-        (kind.name, name, _words(kind, path).partition("\n")[0])
+        (kind.name, name, _description(kind, path).partition("\n")[0])
         for kind in _KINDS
         for name, path in kind.known.items()
     ]
 
 
 def explain(name: str) -> list[tuple[str, str]]:
-    """Kind and description of every part of a policy that is called ``name``.
+    """Return part and description of every registered policy called ``name``.
 
     Raises:
         SettingError: none is (it names the nearest).
     """
-    found = [(kind.name, _words(kind, kind.known[name])) for kind in _KINDS if name in kind.known]
+    found = [
+        (kind.name, _description(kind, kind.known[name])) for kind in _KINDS if name in kind.known
+    ]
     if not found:
         every = {known for kind in _KINDS for known in kind.known}
         raise SettingError(f"no policy is called {name!r}; {nearest(name, sorted(every))}")
     return found
 
 
-def _words(kind: _Kind, path: str) -> str:
+def _description(kind: _Part, path: str) -> str:
     return inspect.getdoc(_load(kind, path)) or ""
 
 
-def _make(kind: _Kind, name: str) -> object:
+def _make(kind: _Part, name: str) -> object:
     try:
         if name.startswith(CHECKPOINT):
             return _from_folder(kind, name)
@@ -189,13 +191,13 @@ def _make(kind: _Kind, name: str) -> object:
         raise SettingError(f"{kind.name} {name!r}: {error}") from error
 
 
-def _from_folder(kind: _Kind, name: str) -> object:
+def _from_folder(kind: _Part, name: str) -> object:
     module, _, function = kind.learned.partition(":")
     checkpoint = import_module("bireme.rl.checkpoint").load(Path(name.removeprefix(CHECKPOINT)))
     return getattr(import_module(module), function)(checkpoint)
 
 
-def _made(kind: _Kind, name: str) -> object:
+def _made(kind: _Part, name: str) -> object:
     path = name if ":" in name else kind.known.get(name, "")
     if not path:
         raise SettingError(
@@ -210,8 +212,8 @@ def _made(kind: _Kind, name: str) -> object:
         ) from error
 
 
-def _load(kind: _Kind, path: str) -> type:
-    """The class at ``module:Class``.
+def _load(kind: _Part, path: str) -> type:
+    """Return the class at ``module:Class``.
 
     Raises:
         SettingError: no such module, no such class in it, or it lacks the method of its kind.

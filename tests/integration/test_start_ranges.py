@@ -27,8 +27,8 @@ class Heard(StartRanges):
         super().__init__()
         self.said: list[tuple[ClusterSnapshot, dict[str, StartRange]]] = []
 
-    def tell(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
-        ranges = super().tell(snapshot, decision)
+    def update(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
+        ranges = super().update(snapshot, decision)
         self.said.append((snapshot, ranges))
         return ranges
 
@@ -74,4 +74,4 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
     assert learned in [estimated_start(r) for _, said in heard.said for r in said.values()]
     again, policy = StartRanges(), make_policy(heard.said[0][0].settings)
     for snapshot, said in heard.said:
-        assert again.tell(snapshot, run_cycle(snapshot, policy)) == said
+        assert again.update(snapshot, run_cycle(snapshot, policy)) == said

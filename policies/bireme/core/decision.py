@@ -1,7 +1,7 @@
-"""What a cycle decided, as values. Nothing has happened yet.
+"""The decision of a cycle, as values; nothing has happened yet.
 
-The operator's actuator and the simulator carry decisions out; each action names its reason and
-the numbers behind it, so that whoever carries it out can also explain it.
+The operator's actuator and the simulator carry decisions out. Each action has its reason and the
+numbers behind it, so that it can be explained.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Elastic gangs: growing into capacity that nobody waits for, shrinking where it is wanted.
+"""Resizing elastic gangs: where a shrink takes replicas away and a growth adds them.
 
 Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domains
 of the others that have room for them; a shrink empties the nodes with the fewest replicas first,
@@ -24,7 +24,7 @@ from bireme.core.running import RunningGang
 
 
 def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) -> Placement | None:
-    """``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now.
+    """Return ``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now.
 
     None too if a worker would be left without the parameter server that it must have near it.
     """
@@ -43,7 +43,7 @@ def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) ->
 
 
 def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement:
-    """``task`` with ``excess`` fewer replicas."""
+    """Return ``task`` with ``excess`` fewer replicas."""
     order = np.lexsort((-task.rows, task.counts, task.rows == anchor_row))
     counts = task.counts[order]
     before = np.cumsum(counts) - counts
@@ -62,10 +62,11 @@ def larger(
     placer: Placer,
     may_add: Callable[[Gang], bool],
 ) -> tuple[Gang, Placement, Placement] | None:
-    """A growth of ``running`` towards ``sizes`` that fits ``capacity``; halved until it does.
+    """Find a growth of ``running`` towards ``sizes`` that fits ``capacity``; halve until it does.
 
-    What is added (as a gang and its places), and all its places then; None when nothing fits, or
-    ``may_add`` refuses all that does.
+    Returns:
+        What is added (as a gang and its places), and all its places then; None when nothing fits,
+        or ``may_add`` rejects all that does.
     """
     extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
     room = {
@@ -78,7 +79,7 @@ def larger(
         for inside in _nearest(running, capacity.nodes) if may_add(added) else ():
             placement = placer.place(added, capacity.inside(inside))
             if placement is not None:
-                whole = joined(running, placement, capacity.nodes)
+                whole = _joined(running, placement, capacity.nodes)
                 if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
                     return added, placement, whole
         extra = {name: count // 2 for name, count in extra.items()}
@@ -86,7 +87,7 @@ def larger(
 
 
 def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
-    """Nodes in the domains of ``running``, bool of shape (nodes,), from its own nodes to all."""
+    """Yield masks of the domains of ``running``, shape (nodes,), from its own nodes to all."""
     rows = running.placement.node_rows()
     own = np.zeros(len(nodes), dtype=np.bool_)
     own[rows] = True
@@ -96,8 +97,8 @@ def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
     yield np.ones(len(nodes), dtype=np.bool_)
 
 
-def joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
-    """All places of ``running`` once ``added`` is its own."""
+def _joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
+    """Return all places of ``running`` together with ``added``."""
     sizes: dict[str, IntArray] = {}
     for task in (*running.placement.tasks, *added.tasks):
         counts = sizes.setdefault(task.task, np.zeros(len(nodes), dtype=np.int64))

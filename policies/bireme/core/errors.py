@@ -29,7 +29,7 @@ class SnapshotError(BiremeError):
 
 
 def error_text(error: BaseException) -> str:
-    """``error`` in words: Bireme's own speak for themselves, of others the kind is named."""
+    """Return the text of ``error``; of errors that are not Bireme's, with the type in front."""
     if isinstance(error, BiremeError):
         return str(error)
     return ": ".join(filter(None, (type(error).__name__, str(error))))

@@ -1,10 +1,10 @@
-"""When a waiting gang should start: a range that holds the start as often as it says.
+"""Expected start times: a range per waiting gang, with the coverage that it states.
 
-A reservation foresees one moment: when enough has ended, if all run as long as stated. Whoever
-states more than the truth makes everybody behind him start sooner, and a history of run times errs
-both ways. How wrong such moments were is therefore remembered: the wait that came over the wait
-that was foreseen. What is foreseen next becomes a range, by two of these ratios: one in twenty was
-below the lower, one in twenty above the upper.
+A reservation foresees one moment: when enough has ended, if all run as long as estimated. Estimates
+err: an owner who states too much makes the gangs behind start sooner, and a history of run times
+errs both ways. So the errors are remembered, as the ratio of actual to foreseen wait. The next
+foreseen moment becomes a range, by two of these ratios: one in twenty was below the lower, one in
+twenty above the upper.
 
     [now + r_(k) f, now + r_(n + 1 - k) f],   k = floor((n + 1) / 20)
 
@@ -16,8 +16,8 @@ ways, so only the latest are remembered.
 
 Where run times are unknown, or were judged badly, a moment foreseen is worth little or there is
 none. So waits are remembered as they are, too, and those that lasted as long as this one has by
-now make a second range in the same way. The narrower of the two is told. To choose costs some
-coverage: what is sure is 80 %. How often ranges held is measured in
+now make a second range in the same way. The narrower of the two is reported. To choose costs some
+coverage: 80 % is guaranteed. How often ranges held is measured in
 ``docs/results/simulations/estimates.md``.
 """
 
@@ -52,7 +52,7 @@ class StartRange:
         latest: While ``coverage`` is None, the expected end of the last gang on the reserved
             nodes; None when one of them does not say for how long it runs, or has outrun that.
         coverage: The share of starts that ranges like this one hold; None while too few gangs
-            have started to tell.
+            have started.
     """
 
     earliest: float
@@ -62,7 +62,7 @@ class StartRange:
 
 @dataclass(slots=True)
 class _Wait:
-    """What was foreseen of a wait that goes on.
+    """The foreseen moments of a wait that goes on.
 
     Attributes:
         began: When places were first kept for the gang, POSIX seconds.
@@ -73,14 +73,14 @@ class _Wait:
     foreseen: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, now: float, seconds: float) -> None:
-        """Keep what is foreseen now if it is the first, or what was kept last has passed."""
+        """Keep the moment foreseen now if it is the first, or if the last one kept has passed."""
         has_passed = not self.foreseen or now > sum(self.foreseen[-1])
         if seconds > 0 and has_passed and len(self.foreseen) < _MOST_FORESEEN:
             self.foreseen.append((now, max(seconds, _SHORTEST_SECONDS)))
 
 
 class StartRanges:
-    """What was foreseen of starts, and how they came; it begins knowing nothing.
+    """Start ranges from the errors of earlier forecasts.
 
     Args:
         remembered: The most ratios, and the most waits.
@@ -91,15 +91,14 @@ class StartRanges:
         self._seconds: deque[float] = deque(maxlen=remembered)
         self._waits: dict[str, _Wait] = {}
 
-    def tell(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
-        """Ranges of gangs that wait, by uid, for those of which anybody can say anything.
+    def update(self, snapshot: ClusterSnapshot, decision: Decision) -> dict[str, StartRange]:
+        """Learn from a decision and return the ranges of waiting gangs, by uid, where known.
 
-        To be asked about every decision, as it learns from each: admitted gangs teach, and what
-        was foreseen of those that wait no more is forgotten.
+        Must see every decision: admitted gangs teach, and gangs that no longer wait are forgotten.
 
         Args:
             snapshot: What was decided on.
-            decision: What was decided, explained.
+            decision: What was decided, with ``explain``.
         """
         waiting: dict[str, _Wait] = {}
         ranges: dict[str, StartRange] = {}
@@ -143,12 +142,12 @@ class StartRanges:
 
 
 def _foreseeing(hold: Hold) -> Reservation | None:
-    """The reservation of a gang, unless others are stopped for it: that takes seconds."""
+    """Return the reservation of a gang, unless others are stopped for it: that takes seconds."""
     return None if hold.reason is Reason.WAITING_FOR_PREEMPTION else hold.reservation
 
 
 def _between(errors: Sequence[float], began: float, seconds: float) -> tuple[float, float] | None:
-    """The range from ``began`` on, where ``errors`` count in ``seconds``; None of too few."""
+    """Return the range from ``began`` on, with ``errors`` in units of ``seconds``; None of few."""
     tail = (len(errors) + 1) // _ONE_IN
     if not tail:
         return None
@@ -157,7 +156,7 @@ def _between(errors: Sequence[float], began: float, seconds: float) -> tuple[flo
 
 
 def _last_end(reservation: Reservation, snapshot: ClusterSnapshot) -> float | None:
-    """The expected end of the last gang on the reserved nodes, POSIX seconds, if all say so."""
+    """Return the expected end of the last gang on the reserved nodes, if all have one."""
     table = snapshot.running_table
     is_there = np.isin(table.rows, reservation.placement.node_rows())
     ends = table.expected_ends(snapshot.now, -np.inf)[np.unique(table.owner[is_there])]

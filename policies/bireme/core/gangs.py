@@ -13,10 +13,9 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import STANDARD, Request, add
 from bireme.core.speed import LossCurve, SpeedLaw
 
-# What a pod template demands of a node: selector, required affinity, tolerated taints.
+# --- hard demands of a pod template on its node ---
 #
-# Only the hard parts of a template are here; they decide *whether* a node may be used. The types
-# are hashable, so that equal templates share one evaluation (:mod:`bireme.core.nodes`).
+# Hashable, so that equal templates share one evaluation (bireme.core.nodes).
 
 
 class SelectorOperator(StrEnum):
@@ -90,6 +89,8 @@ class NodeConstraints:
 ANYWHERE = NodeConstraints()
 """No demand at all."""
 
+
+# --- gangs ---
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of an object; the namespace is empty for cluster-scoped ones."""
@@ -206,7 +207,7 @@ class TrainingProgress:
 
 
 class Shape(tuple[object, ...]):  # noqa: SLOT001  # the hash is kept in __dict__
-    """A tuple that remembers its hash: verdicts are looked up by shape all the time."""
+    """A tuple that remembers its hash: it is the key of most caches of a cycle."""
 
     @cached_property
     def _hash(self) -> int:
@@ -228,24 +229,24 @@ class Gang:
         interrupted: Whether it has run before and lost its places through no fault of its own.
         displaced: Whether that was the loss of a node, or of pods that others made: the hole is the
             gang's own.
-        fault: A verdict the edge already reached (a missing PriorityClass, a template the API
-            server refused): such a gang is held.
+        fault: A fault found before the cycle (a missing PriorityClass, a template the API server
+            rejected): such a gang is held.
         foretold: What all its pods will ask together, where ``fault`` is that not all exist yet.
         user: Who submitted it, for shares and for the history of run times.
-        estimated_seconds: How long a start is expected to run; None when nobody knows.
-        is_learned_estimate: Whether the history of run times says so, and not the gang's owner.
+        estimated_seconds: How long a start is expected to run; None when unknown.
+        is_learned_estimate: Whether the estimate is from the history of run times, not the owner.
         attained_seconds: How long earlier starts have run.
         evictions: How often it has made room for others.
         min_runtime_seconds: How long a start may not be preempted; None takes the setting.
         may_preempt: Whether others may be stopped for it (PriorityClass ``preemptionPolicy``).
         is_preemptible: Whether it may be stopped for others.
         is_elastic: Whether it can be resized while it runs.
-        speed: How fast it trains at a given size; None when nobody knows.
+        speed: How fast it trains at a given size; None when unknown.
         remaining_steps: How many steps it had left when its current run started, or when its size
             last changed.
         done_steps: How many steps it had done by then, over all its runs.
-        loss: How its training loss falls with the steps done; None when nobody knows.
-        progress: What it last told about its training; None when it told nothing.
+        loss: How its training loss falls with the steps done; None when unknown.
+        progress: The last report of its training; None without any.
     """
 
     uid: str
@@ -279,12 +280,12 @@ class Gang:
 
     @property
     def key(self) -> Key:
-        """What names it among those of its kind."""
+        """Namespace and name."""
         return self.namespace, self.name
 
     @cached_property
     def flaw(self) -> str:
-        """What makes this no gang at all, with the remedy; empty when it is sound."""
+        """What is wrong with the gang itself, with the remedy; empty when it is sound."""
         if not self.tasks:
             return "the gang has no tasks; give it at least one"
         if len({task.name for task in self.tasks}) < len(self.tasks):
@@ -314,9 +315,9 @@ class Gang:
 
     @cached_property
     def shape(self) -> "Shape":
-        """What decides whether and where the gang fits; equal shapes fit alike.
+        """The equivalence class of the gang: gangs of equal shape fit alike.
 
-        Task names are part of it, because the verdict remembered under a shape speaks of them.
+        Task names are part of it, because messages remembered under a shape contain them.
         """
         tasks = tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks)
         return Shape((tasks, self.role_affinity))

@@ -1,9 +1,9 @@
-"""Checking what a policy answers: the rails trust no orderer, sizer or placer, learned or not.
+"""Guardrails: checks of what an orderer, a sizer or a placer answers, learned or not.
 
 Where an answer is not valid, the policy's rules answer in the same cycle. One orderer decides a
-whole cycle, because the claims of two do not compare: after an invalid order the cycle is decided
-anew by that of the rules, and at last by arrival. A gang whose placer fails without rules has no
-places, and without a sizer's answer the general rule sizes all.
+whole cycle, because the preemption priorities of two do not compare: after an invalid order the
+cycle is decided again by the orderer of the rules, and at last by arrival. A gang whose placer
+fails without rules has no places; without a sizer's answer the general rule sizes all gangs.
 """
 
 import math
@@ -32,7 +32,7 @@ class OrderError(Exception):
 
 
 class CheckedOrderer:
-    """An orderer whose answers are complete: all gangs, each once."""
+    """Wraps an orderer; its answers are complete: all gangs, each once."""
 
     def __init__(self, orderer: Orderer) -> None:
         self._orderer = orderer
@@ -44,7 +44,7 @@ class CheckedOrderer:
             return -math.inf
         try:
             return float(lowest(gangs, snapshot))
-        except Exception as error:  # whatever a policy does wrong, the rules decide
+        except Exception as error:  # a policy may raise anything
             raise OrderError(f"the orderer failed: {error_text(error)}") from error
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
@@ -60,7 +60,7 @@ class CheckedOrderer:
                 and (e.preemption_priority is None or not math.isnan(e.preemption_priority))
                 for e in ranked
             )
-        except Exception as error:  # whatever a policy does wrong, the rules decide
+        except Exception as error:  # a policy may raise anything
             raise OrderError(f"the orderer failed: {error_text(error)}") from error
         if len(ranked) != len(gangs) or not is_whole:
             raise OrderError(
@@ -68,14 +68,14 @@ class CheckedOrderer:
             )
         if not is_sound:
             raise OrderError(
-                "the orderer returned a score that is no finite number, or a claim that is not a"
-                " number"
+                "the orderer returned a score that is no finite number, or a preemption priority"
+                " that is not a number"
             )
         return ranked
 
 
 class ByArrival:
-    """First come, first served; nobody is stopped. What is left when all orderers fail."""
+    """First come, first served, without preemption: the order when all orderers fail."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """First to arrive first, ties by uid."""
@@ -83,7 +83,7 @@ class ByArrival:
 
 
 def orderers(policy: Policy) -> Iterator[Orderer]:
-    """Who may decide the cycle: the policy, then its rules, at last arrival."""
+    """Yield the orderers that may decide the cycle: the policy's, its rules', then arrival."""
     yield CheckedOrderer(policy.orderer)
     if policy.rules is not None:
         yield CheckedOrderer(policy.rules.orderer)
@@ -91,7 +91,7 @@ def orderers(policy: Policy) -> Iterator[Orderer]:
 
 
 class CheckedSizer:
-    """The policy's sizer, within every gang's smallest and largest size.
+    """Wraps a sizer; its answers are within every gang's smallest and largest size.
 
     Attributes:
         fault: What was wrong with the answer; empty when nothing was.
@@ -102,7 +102,7 @@ class CheckedSizer:
         self._sizer = sizer
 
     def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
-        """What the sizer wants; gangs it leaves out are sized by the general rule."""
+        """Return the sizes that the sizer wants; gangs it leaves out have none."""
         if self._sizer is None:
             return {}
         try:
@@ -114,13 +114,13 @@ class CheckedSizer:
             }
         except OrderError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
+        except Exception as error:  # noqa: BLE001  # a policy may raise anything
             self.fault = f"the sizer failed: {error_text(error)}"
             return {}
 
 
 def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
-    """``sizes`` between the least that may start and the most; only elastic gangs exceed theirs."""
+    """Clip ``sizes``: at least what may start, at most the maximum (if elastic) or as asked."""
     least = {task.name: task.replicas for task in gang.at_minimum.tasks}
     return {
         task.name: max(
@@ -135,7 +135,7 @@ def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _whole(gang: Gang, task: str, wanted: object) -> int:
-    """``wanted`` as replicas; ValueError where it is no whole number."""
+    """Return ``wanted`` as replicas; ValueError where it is no whole number."""
     if not isinstance(wanted, (int, np.integer)):
         name = f"{gang.namespace}/{gang.name}"
         raise ValueError(f"it wants {wanted!r} {task} replicas of {name}, no whole number")
@@ -143,10 +143,10 @@ def _whole(gang: Gang, task: str, wanted: object) -> int:
 
 
 class CheckedPlacer:
-    """The policy's placer; where it fails or over-commits, that of its rules, if it has any.
+    """Wraps a placer; where it fails or over-commits, the placer of the rules answers, if any.
 
-    After ``PATIENCE`` invalid answers only the rules are asked, because each may have taken as long
-    as a placer is allowed to think, and a cycle has many gangs.
+    After ``PATIENCE`` invalid answers only the rules are asked: each may have taken as long as a
+    placer is allowed to, and a cycle has many gangs.
 
     Attributes:
         fault: What was wrong with the last invalid answer; empty when none was.
@@ -161,7 +161,7 @@ class CheckedPlacer:
 
     @cached_property
     def _placer(self) -> Placer:
-        """Whom to ask in this cycle; raises whatever the policy's placer does."""
+        """The placer to ask in this cycle."""
         on = getattr(self._given, "on", None)
         placer: Placer = self._given if on is None else on(self._snapshot)
         return placer
@@ -173,7 +173,7 @@ class CheckedPlacer:
         try:
             placement = self._placer.place(gang, capacity)
             fault = flaw(gang, placement, capacity) if placement is not None else ""
-        except Exception as error:  # noqa: BLE001  # whatever a policy does wrong, the rules decide
+        except Exception as error:  # noqa: BLE001  # a policy may raise anything
             placement, fault = None, error_text(error)
         if not fault:
             return placement
@@ -185,7 +185,7 @@ class CheckedPlacer:
 
 
 def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
-    """What is wrong with ``placement``; empty when it is whole and fits."""
+    """Return what is wrong with ``placement``; empty when it is whole and fits."""
     placed = {task.task: int(task.counts.sum()) for task in placement.tasks}
     asked = {task.name: task.replicas for task in gang.tasks}
     if placed != asked or len(placement.tasks) != len(gang.tasks):

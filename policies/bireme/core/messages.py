@@ -1,9 +1,9 @@
-"""Why a gang does not fit, in numbers and plain words.
+"""Messages: why a gang waits or starts, in numbers and plain words.
 
-Two different answers are kept apart: it does not fit *now* (how much is asked, free and missing)
-and it would not fit an empty cluster either (and the largest gang that would), where empty means
-without all pods but those that never leave. The second depends
-on nodes alone and is remembered with them.
+Two different answers are kept apart: the gang does not fit *now* (how much is asked, free and
+missing), and it would not fit an empty cluster either (and the largest gang that would). Empty
+means without all pods but those that never leave; that answer depends on nodes alone and is cached
+with them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from bireme.core.times import clock_time, duration
 
 
 def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
-    """Asked, free, missing, jobs ahead: for a gang that fits the cluster, but not now."""
+    """Return asked, free, missing and jobs ahead, for a gang that does not fit now."""
     resource = dominant_resource(gang)
     usable = np.zeros(len(capacity.nodes), dtype=np.bool_)
     for task in gang.tasks:
@@ -31,14 +31,15 @@ def waiting_for_capacity(gang: Gang, capacity: FreeCapacity, ahead: int) -> str:
     free = 0 if column is None else int(np.maximum(capacity.free[usable, column], 0).sum())
     asked = gang.demand.get(resource, 0)
     return (
-        f"asks {shown(resource, asked)} as {composition(gang)}; {shown(resource, free)} free on "
-        f"nodes it may use; {_missing(gang, capacity, asked, free, resource)}; {ahead} ahead"
+        f"asks {formatted(resource, asked)} as {composition(gang)}; "
+        f"{formatted(resource, free)} free on nodes it may use; "
+        f"{_missing(gang, capacity, asked, free, resource)}; {ahead} ahead"
     )
 
 
 def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource: str) -> str:
     if asked > free:
-        return f"{shown(resource, asked - free)} missing"
+        return f"{formatted(resource, asked - free)} missing"
     short = []
     for task in gang.tasks:
         fits = int(np.minimum(capacity.replicas(task), task.replicas).sum())
@@ -52,14 +53,14 @@ def _missing(gang: Gang, capacity: FreeCapacity, asked: int, free: int, resource
 def never_fits(
     gang: Gang, nodes: NodeTable, placer: Placer, cluster: str = "the empty cluster"
 ) -> str | None:
-    """Why the gang would not fit an empty cluster, with the largest that would; None if it fits.
+    """Return why the gang would not fit an empty cluster, with the largest that would, or None.
 
-    ``cluster`` is what ``nodes`` are called.
+    ``cluster`` is the name of ``nodes`` in the message.
     """
     key = ("never_fits", gang.shape, getattr(placer, "name", type(placer).__qualname__))
     if key in nodes.memo:
-        verdict = nodes.memo[key]
-        return verdict if isinstance(verdict, str) else None
+        known = nodes.memo[key]
+        return known if isinstance(known, str) else None
     fresh = _never_fits(gang, FreeCapacity(nodes, nodes.fixed), placer, cluster)
     nodes.remember(key, fresh)
     return fresh
@@ -111,8 +112,8 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
         most = 0 if column is None else int(nodes.allocatable[allowed, column].max())
         if amount > most:
             return (
-                f"one {task.name} replica asks {shown(name, amount)}; the largest node it may "
-                f"use offers {shown(name, most)}; lower the request to at most that"
+                f"one {task.name} replica asks {formatted(name, amount)}; the largest node it may "
+                f"use offers {formatted(name, most)}; lower the request to at most that"
             )
     return (
         f"one {task.name} replica asks for more of several resources than any one node offers "
@@ -121,7 +122,7 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
 
 
 def dominant_resource(gang: Gang) -> str:
-    """The resource people count the gang in: its devices if it asks any, else cores, memory."""
+    """Return the resource people count the gang in: its devices, if any, else cores, memory."""
     devices = sorted(name for name in gang.demand if name not in STANDARD)
     if devices:
         return max(devices, key=lambda name: gang.demand[name])
@@ -129,12 +130,12 @@ def dominant_resource(gang: Gang) -> str:
 
 
 def composition(gang: Gang) -> str:
-    """The gang in words: ``4 worker + 1 ps``."""
+    """Format the tasks of a gang: ``4 worker + 1 ps``."""
     return " + ".join(f"{task.replicas} {task.name}" for task in gang.tasks)
 
 
-def shown(resource: str, amount: int) -> str:
-    """An amount with its unit, as a person would write it."""
+def formatted(resource: str, amount: int) -> str:
+    """Format an amount with its unit."""
     if resource == CPU:
         return f"{amount / 1000:g} cpu"
     if resource == MEMORY:
@@ -143,7 +144,7 @@ def shown(resource: str, amount: int) -> str:
 
 
 def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None) -> str:
-    """Where a gang was planned, at which part of its size, and ahead of whom."""
+    """Return where a gang was planned, at which part of its size, and which gang it passed."""
     message = f"{composition(gang)} planned {where(placement)}"
     if gang.replicas < whole.replicas:
         message += f", {gang.replicas} of {whole.replicas} replicas"
@@ -153,18 +154,18 @@ def admitted(gang: Gang, whole: Gang, placement: Placement, passed: Gang | None)
 
 
 def ahead_of(passed: Gang, gang: Gang) -> str:
-    """Whom ``gang`` is started before."""
+    """Return which gang ``gang`` is started before."""
     message = f"ahead of {passed.namespace}/{passed.name} without delaying it"
     return f"{message}; {expected(gang)}" if gang.is_learned_estimate else message
 
 
 def expected(gang: Gang) -> str:
-    """How long a gang should run, where its owner did not say so."""
+    """Return the learned estimate of a gang, with its meaning."""
     return f"expected to run {duration(gang.estimated_seconds or 0.0)}, as nine in ten of like runs"
 
 
 def where(placement: Placement) -> str:
-    """A placement in words."""
+    """Format a placement."""
     nodes = len(placement.node_rows())
     if placement.level == CLUSTER_LEVEL:
         return f"on {nodes} nodes across the cluster"
@@ -175,30 +176,30 @@ def where(placement: Placement) -> str:
 
 
 def over_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
-    """What a queue would hold too much of: resource -> (asked, used, limit)."""
+    """Return which limits of a queue are in the way: resource -> (asked, used, limit)."""
     parts = [
-        f"asks {shown(name, asked)}, {shown(name, used)} of {shown(name, limit)} in use"
+        f"asks {formatted(name, asked)}, {formatted(name, used)} of {formatted(name, limit)} in use"
         for name, (asked, used, limit) in excess.items()
     ]
     return f"queue {queue!r}: " + "; ".join(parts)
 
 
 def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
-    """What even an unused queue may not hold."""
+    """Return which limits the gang alone would pass."""
     parts = [
-        f"{shown(name, asked)}, its limit is {shown(name, limit)}"
+        f"{formatted(name, asked)}, its limit is {formatted(name, limit)}"
         for name, (asked, _, limit) in excess.items()
     ]
     return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
 
 
 def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:
-    """What is asked of which all nodes there may ever be have less; None if there is enough."""
+    """Return what is asked beyond all nodes there may ever be, or None."""
     total = snapshot.total
     for pool in snapshot.growable:
         total = add(total, pool.template.allocatable, pool.room + pool.coming)
     parts = [
-        f"{shown(name, amount)}, all nodes together offer {shown(name, total.get(name, 0))}"
+        f"{formatted(name, amount)}, all nodes together offer {formatted(name, total.get(name, 0))}"
         for name, amount in asked.items()
         if amount > total.get(name, 0)
     ]
@@ -206,7 +207,7 @@ def beyond_all_nodes(asked: Amounts, snapshot: ClusterSnapshot) -> str | None:
 
 
 def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
-    """Which places are kept for a blocked gang, and from when on it should have them."""
+    """Return which places are kept for a blocked gang, and from when on it should have them."""
     places = where(reservation.placement).removeprefix("on ")
     if reservation.start <= snapshot.now:
         return f"kept for it: {places}, as soon as what runs there ends"
@@ -214,7 +215,7 @@ def reserved(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
 
 
 def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahead: int) -> str:
-    """Why ``gang``, which would fit now, must wait all the same."""
+    """Return why ``gang``, which would fit now, must wait for the reservation."""
     message = f"fits now, but would take places kept for {blocked.namespace}/{blocked.name}"
     if reservation is not None and not reservation.is_closed:
         message += f" from {clock_time(reservation.start)} on"
@@ -225,7 +226,7 @@ def would_delay(gang: Gang, blocked: Gang, reservation: Reservation | None, ahea
 
 
 def would_pass_limit(blocked: Gang, ahead: int) -> str:
-    """Why a gang that would fit now waits for the one that its queue's limit is kept for."""
+    """Return why a gang that would fit now waits: its queue's limit is kept for ``blocked``."""
     return (
         f"fits now, but what its queue may still hold is kept for {blocked.namespace}/"
         f"{blocked.name}; {ahead} ahead"
@@ -233,14 +234,14 @@ def would_pass_limit(blocked: Gang, ahead: int) -> str:
 
 
 def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
-    """Whose places a gang is waiting for."""
+    """Return which gangs' places a gang is waiting for."""
     names = [f"{v.gang.namespace}/{v.gang.name}" for v in victims]
     stopping = f": {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else ""
     return f"{composition(gang)} start once those have left that make room for it{stopping}"
 
 
 def scaling_up(nodes: Mapping[str, int], late: Iterable[GrowablePool], now: float) -> str:
-    """How many nodes of which pools a gang waits for, and which pools have kept it waiting."""
+    """Return how many nodes of which pools a gang waits for, and which pools are late."""
     parts = [f"{number} more {_nodes(number)} of pool {pool}" for pool, number in nodes.items()]
     message = f"waits for {' and '.join(parts)}"
     for pool in late:

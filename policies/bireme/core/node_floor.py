@@ -1,10 +1,10 @@
-"""How many nodes a pool should have now: the floor, and what to ask of the target.
+"""Node floor: how many nodes a pool should have now, and what its scale target should ask for.
 
-The floor is the most of: what the forecast expects until a node asked for now is there, what
-running and planned gangs need, and what waiting gangs grow the pool to; within the pool's bounds.
-A forecast raises the target by so many nodes an hour and never lowers it. Lowered it is by empty
-nodes alone, once they have been empty for long enough, where that is allowed. A forecast that is
-old, broken or missing counts for nothing, and the message says so.
+The floor is the largest of three, within the pool's bounds: what the forecast expects until a node
+asked for now is ready, what running and planned gangs need, and what waiting gangs scale the pool
+up to. A forecast raises the target by a limited number of nodes an hour and never lowers it. Only
+empty nodes lower it, once they have been empty for long enough, where that is allowed. A forecast
+that is old, broken or missing is ignored, with a message.
 """
 
 import math
@@ -28,7 +28,7 @@ STALE_AFTER_SECONDS: Final = 26 * HOUR
 """Forecasts are made nightly; two hours are for a night that runs late."""
 
 Raised: TypeAlias = tuple[tuple[float, int], ...]
-"""When a forecast raised a target, POSIX seconds, and by how many nodes."""
+"""Moments at which a forecast raised a target, POSIX seconds, with the number of nodes."""
 
 _LEAST_PATIENCE_SECONDS: Final = 60
 
@@ -71,19 +71,19 @@ class PoolBounds:
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """How a pool stands.
+    """The state of a pool.
 
     Attributes:
         replicas: The nodes its target asks for now: those that ``wanted`` was counted from.
         needed: Nodes that must stay: something is bound or planned there, or a gang that waits
             counts on them.
-        wanted: The nodes that the target should ask for, for the sake of gangs that wait, as
-            :func:`wanted_by_gangs` says.
+        wanted: Nodes that the target should ask for because of waiting gangs, from
+            :func:`wanted_by_gangs`.
         coming: Nodes asked for that are not ready yet: while there are any, none is given up.
-        empty_since: Of every ready, empty node that may go, since when; POSIX seconds.
+        empty_since: Per ready, empty node that may go: since when, POSIX seconds.
         forecast: Hours in ascending order, possibly some that are over.
-        forecast_made: When, POSIX seconds; None for never.
-        raised: What the forecast raised the target by, at least within the last hour.
+        forecast_made: POSIX seconds; None for never.
+        raised: Steps by which the forecast raised the target, at least of the last hour.
     """
 
     replicas: int
@@ -98,12 +98,12 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class FloorDecision:
-    """What is decided about one pool.
+    """The decision on one pool.
 
     Attributes:
         floor: The least nodes it should have.
         replicas: What its target should ask for; the present number where nothing is to be done.
-        message: Why, for people.
+        message: The reason for people.
         step: By how many nodes the forecast alone raises the target; to be kept by
             :func:`with_step`, once it is done.
     """
@@ -116,31 +116,33 @@ class FloorDecision:
 
 
 def wanted_by_gangs(pool: str, replicas: int, decision: Decision) -> int:
-    """Nodes that ``pool``, whose target asks for ``replicas``, should have for gangs that wait.
+    """Return the nodes that ``pool``, whose target asks for ``replicas``, should have for gangs.
 
-    That is ``replicas`` and the growth on top of it, which is 0 where those that come are enough;
-    0 where no gang waits for nodes of the pool.
+    That is ``replicas`` and the node requests on top, which are 0 where those that are coming are
+    enough; 0 where no gang waits for nodes of the pool.
     """
-    grown = [growth.nodes for growth in decision.node_requests if growth.pool == pool]
-    return replicas + sum(grown) if grown else 0
+    asked = [request.nodes for request in decision.node_requests if request.pool == pool]
+    return replicas + sum(asked) if asked else 0
 
 
 def with_step(raised: Raised, step: int, now: float) -> Raised:
-    """``raised`` with a ``step`` that is done ``now``, without what is older than an hour."""
+    """Return ``raised`` with a ``step`` made ``now``, without steps older than an hour."""
     return (*_lately(raised, now), (now, step)) if step else raised
 
 
 def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
-    """The floor of a pool at ``now``, POSIX seconds, and what its target should ask for."""
-    expected, said = _expected(bounds, state, now)
+    """Return the floor of a pool at ``now``, POSIX seconds, and what its target should ask for."""
+    expected, forecast_note = _expected(bounds, state, now)
     allowed = _within_step(expected, bounds, state, now)
     reactive = _clamped(max(state.needed, state.wanted), bounds)
     level = max(reactive, _clamped(allowed, bounds))
     if allowed < expected:
-        said = f"{said}, of which {bounds.max_step} more an hour may be asked for"
+        forecast_note = f"{forecast_note}, of which {bounds.max_step} more an hour may be asked for"
     target, reason = _target(bounds, state, now, level, max(expected, state.needed, state.wanted))
     step = max(0, target - max(state.replicas, reactive))
-    return FloorDecision(level, target, reason, _message(bounds, state, target, reason, said), step)
+    return FloorDecision(
+        level, target, reason, _message(bounds, state, target, reason, forecast_note), step
+    )
 
 
 def _clamped(nodes: int, bounds: PoolBounds) -> int:
@@ -148,9 +150,9 @@ def _clamped(nodes: int, bounds: PoolBounds) -> int:
 
 
 def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, str]:
-    """Nodes expected to be asked for until a node asked for now is there; 0, and why, if unknown.
+    """Return the most nodes forecast until a node asked for now is ready, with a note.
 
-    Where the forecast cannot be used, all of it counts for nothing.
+    0 where the forecast cannot be used.
     """
     made, until = state.forecast_made, now + bounds.lead_seconds
     if made is None or not math.isfinite(made) or not state.forecast:
@@ -168,7 +170,7 @@ def _expected(bounds: PoolBounds, state: PoolState, now: float) -> tuple[int, st
 
 
 def _within_step(expected: int, bounds: PoolBounds, state: PoolState, now: float) -> int:
-    """``expected``, or as much of it as the forecast may still raise the target to this hour."""
+    """Return ``expected``, limited to what the forecast may still raise the target to this hour."""
     spent = sum(nodes for _, nodes in _lately(state.raised, now))
     return min(expected, state.replicas + max(0, bounds.max_step - spent))
 
@@ -192,11 +194,13 @@ def _target(
     return state.replicas, Reason.AT_FLOOR
 
 
-def _message(bounds: PoolBounds, state: PoolState, target: int, reason: Reason, said: str) -> str:
+def _message(
+    bounds: PoolBounds, state: PoolState, target: int, reason: Reason, forecast_note: str
+) -> str:
     parts = [f"{state.needed} in use or kept"]
     if state.wanted:
         parts.append(f"{state.wanted} asked for by waiting gangs")
-    why = ", ".join((*parts, said))
+    why = ", ".join((*parts, forecast_note))
     match reason:
         case Reason.ABOVE_MAX:
             return (
@@ -210,18 +214,17 @@ def _message(bounds: PoolBounds, state: PoolState, target: int, reason: Reason, 
     return f"from {state.replicas} to {target} nodes: {why}"
 
 
-# What is asked of node pools, in nodes: by what runs or is planned there, and by who waits.
-#
-# An amount counts as so many nodes as it takes of the pool's scarcest resource, in fractions. A
-# waiting gang counts at the least size that may start, if its queue could admit it beside those
-# that came before; each of its tasks to the pool whose template takes its replicas with the fewest
-# nodes.
+# --- demand: what is asked of pools, in nodes ---
 
 
 def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[str, float]:
-    """Nodes' worth of what is asked of each of ``pools``, by name; names are different.
+    """Return the demand on each of ``pools`` by name, in nodes; names are different.
 
-    A node may be in several pools. A pool without a template has no demand: its nodes are unknown.
+    An amount counts as so many nodes as it takes of the pool's scarcest resource, in fractions. A
+    waiting gang counts at the least size that may start, if its queue could admit it beside those
+    that came before; each of its tasks to the pool whose template takes its replicas with the
+    fewest nodes. A node may be in several pools. A pool without a template has no demand: its nodes
+    are unknown.
     """
     known = [pool for pool in sorted(pools, key=lambda pool: pool.name) if pool.template]
     templates = _templates(known, snapshot.nodes.topology_levels)
@@ -243,7 +246,7 @@ def pool_demand(snapshot: ClusterSnapshot, pools: Sequence[ScaledPool]) -> dict[
 
 
 def _templates(pools: Sequence[ScaledPool], levels: Sequence[str]) -> NodeTable:
-    """One empty node of every pool, under its name: rows are those of ``pools``."""
+    """Return a table with one empty node per pool, under the pool's name."""
     nodes = [
         replace(pool.template, name=pool.name, is_ready=True, is_cordoned=False)
         for pool in pools
@@ -253,7 +256,7 @@ def _templates(pools: Sequence[ScaledPool], levels: Sequence[str]) -> NodeTable:
 
 
 def _held(snapshot: ClusterSnapshot, pool: ScaledPool, templates: NodeTable) -> float:
-    """Nodes' worth of what is bound or planned in ``pool``, without pods that never leave."""
+    """Return what is bound or planned in ``pool``, in nodes, without pods that never leave."""
     nodes, row = snapshot.nodes, templates.row[pool.name]
     here = in_pool(pool.selector, nodes)
     used = np.maximum(snapshot.used[here] - nodes.fixed[here], 0).sum(axis=0)
@@ -263,14 +266,14 @@ def _held(snapshot: ClusterSnapshot, pool: ScaledPool, templates: NodeTable) -> 
 
 
 def _shares(amounts: FloatArray, templates: NodeTable) -> FloatArray:
-    """``amounts``, shape (resources,), in nodes of every template; of what they have none, 0."""
+    """Return ``amounts``, shape (resources,), in nodes of every template, shape (pools,)."""
     offers = (templates.allocatable - templates.fixed).astype(np.float64)
     shares = np.divide(amounts, offers, out=np.zeros_like(offers), where=offers > 0)
     return np.asarray(shares.max(axis=1), dtype=np.float64)
 
 
 def _worth(task: Task, templates: NodeTable) -> FloatArray:
-    """Nodes' worth of one replica per pool, shape (pools,); infinite where it may not run."""
+    """Return one replica in nodes of each pool, shape (pools,); infinite where it may not run."""
     request = templates.axis.request(task.request)
     if request is None:
         return np.full(len(templates), np.inf)
@@ -280,7 +283,7 @@ def _worth(task: Task, templates: NodeTable) -> FloatArray:
 
 
 def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
-    """Waiting gangs, first come first, as far as their queues could hold them together."""
+    """Yield waiting gangs by arrival, as far as their queues could hold them together."""
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
     for whole in sorted(snapshot.waiting, key=lambda gang: (gang.arrived, gang.uid)):
         gang = whole.at_minimum
@@ -292,10 +295,9 @@ def _admissible(snapshot: ClusterSnapshot) -> Iterator[Gang]:
 
 
 def needed_nodes(snapshot: ClusterSnapshot, kept: Collection[str]) -> BoolArray:
-    """Nodes that must stay, shape (nodes,): in use or planned on, or in ``kept`` by name.
+    """Return which nodes must stay, shape (nodes,): in use, planned on, or in ``kept`` by name.
 
-    ``kept`` is that of the decision (:class:`bireme.core.decision.Decision`). What pods that never
-    leave use does not count.
+    ``kept`` is ``kept_nodes`` of the decision. Pods that never leave do not count as use.
     """
     needed = np.asarray((snapshot.used > snapshot.nodes.fixed).any(axis=1), dtype=np.bool_)
     row = snapshot.nodes.row

@@ -2,7 +2,7 @@
 
 One row per node, one column per resource. Labels and taints are kept as codes: a label's column
 holds small integers, so that a selector is one comparison over all nodes, and nodes with the same
-taints share one verdict per pod template. Topology domains are codes too, narrowest level first.
+taints share one evaluation per pod template. Topology domains are codes too, narrowest level first.
 """
 
 import re
@@ -26,7 +26,7 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 Codes = NDArray[np.int32]
 
 _MEMO_CEILING = 10_000
-"""Verdicts kept per table. Anyone may submit templates without end, memory has one."""
+"""Most entries of ``memo``: tenants may submit templates without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class NodeTable:
         allocatable: int64, shape (nodes, resources); read-only.
         fixed: What pods that never leave use of it, same shape; read-only.
         is_ready: bool, shape (nodes,).
-        memo: Verdicts that depend on nodes alone, kept for as long as this table is.
+        memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
 
     def __init__(self, nodes: Sequence[Node], topology_levels: Sequence[str]) -> None:
@@ -99,11 +99,11 @@ class NodeTable:
         self.taint_sets = tuple(sets)
         self.taint_codes: Codes = codes
 
-    def remember(self, key: object, verdict: object) -> None:
-        """Keep ``verdict`` in ``memo``; everything is forgotten before it outgrows its bound."""
+    def remember(self, key: object, answer: object) -> None:
+        """Keep ``answer`` in ``memo``, which is emptied when it is full."""
         if len(self.memo) >= _MEMO_CEILING:
             self.memo.clear()
-        self.memo[key] = verdict
+        self.memo[key] = answer
 
     def label(self, key: str) -> LabelColumn:
         """The column of label ``key``, built on first use."""
@@ -149,17 +149,16 @@ class NodeTable:
         return column.values[code] if code >= 0 else ""
 
 
-# Which nodes a pod template may use at all: one boolean per node, evaluated over columns.
+# --- filters: which nodes a pod template may use ---
 #
 # The semantics are those of kube-scheduler's NodeAffinity, TaintToleration, NodeUnschedulable and
-# NodeReady checks, so that what the operator plans the stock scheduler accepts. How *much* fits on
-# a node is :mod:`bireme.core.placement`.
+# NodeReady checks, so that what the operator plans the stock scheduler accepts.
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 
 
 def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
-    """Nodes that ``constraints`` allow, shape (nodes,); remembered for the life of the table."""
+    """Return which nodes ``constraints`` allow, shape (nodes,); cached with the table."""
     known = nodes.memo.get(constraints)
     if isinstance(known, np.ndarray):
         return known
@@ -177,11 +176,11 @@ def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
 
 
 def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
-    verdicts = [
+    answers = [
         all(any(t.tolerates(taint) for t in constraints.tolerations) for taint in taints)
         for taints in nodes.taint_sets
     ]
-    return np.array(verdicts, dtype=np.bool_)[nodes.taint_codes]
+    return np.array(answers, dtype=np.bool_)[nodes.taint_codes]
 
 
 def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
@@ -197,10 +196,10 @@ def _matches_term(term: SelectorTerm, nodes: NodeTable) -> BoolArray:
 
 def _matches(requirement: Requirement, nodes: NodeTable) -> BoolArray:
     column = nodes.label(requirement.key)
-    verdicts = [_accepts(requirement, value) for value in column.values]
+    answers = [_accepts(requirement, value) for value in column.values]
     missing = requirement.operator in (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
     # The last entry answers for code -1: nodes without the label.
-    return np.array([*verdicts, missing], dtype=np.bool_)[column.codes]
+    return np.array([*answers, missing], dtype=np.bool_)[column.codes]
 
 
 def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
@@ -238,10 +237,7 @@ def _integer(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-# Node pools that something outside may enlarge or shrink, as facts of a snapshot.
-#
-# A pool is the nodes a selector matches; how many there are is decided elsewhere (an autoscaler, a
-# cloud, the simulator's machines), at our asking. What one more node would offer is its template.
+# --- node pools: the nodes that a selector matches; an autoscaler adds and removes them ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +283,8 @@ class ScaledPool:
 
     Attributes:
         selector: The labels its nodes have; without any it has no nodes.
-        template: What one node of it offers; None where nobody knows.
-        most: Nodes it may have: a task that asks for more of them waits in vain, uncounted.
+        template: What one node of it offers; None where unknown.
+        most: Nodes it may have; a task that asks for more of them is not counted.
     """
 
     name: str
@@ -298,7 +294,7 @@ class ScaledPool:
 
 
 def in_pool(selector: Mapping[str, str], nodes: NodeTable) -> BoolArray:
-    """Nodes with all labels of ``selector``, shape (nodes,); none where it is empty."""
+    """Return which nodes have all labels of ``selector``, shape (nodes,); none if it is empty."""
     mask = np.full(len(nodes), bool(selector), dtype=np.bool_)
     for key, value in selector.items():
         column = nodes.label(key)

@@ -1,4 +1,9 @@
-"""Where a whole gang goes: for every task, which nodes take how many replicas."""
+"""Placements of whole gangs, and the free capacity of a cycle.
+
+The question asked most is how many replicas of a task every node takes. :class:`FreeCapacity` keeps
+the answer per kind of replica and corrects it, after an admission, only on the nodes it touched, so
+that a thousand waiting gangs of a few shapes cost little more than a few.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +61,7 @@ def smallest_domain(nodes: NodeTable, rows: IntArray) -> tuple[str, str]:
 
 
 def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) -> Placement:
-    """A placement from ``counts[task name]``, int64 of shape (nodes,): replicas per node."""
+    """Return the placement of ``counts[task name]``, int64 of shape (nodes,): replicas per node."""
     tasks = []
     for task in gang.tasks:
         rows = np.flatnonzero(counts[task.name])
@@ -66,9 +71,9 @@ def make_placement(gang: Gang, nodes: NodeTable, counts: dict[str, IntArray]) ->
 
 
 def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> Placement:
-    """A placement from replicas by task name and node name; KeyError for a node not in ``nodes``.
+    """Return the placement of replicas by task name and node name; it may be empty.
 
-    It may be empty: nobody holds it then.
+    Raises KeyError for a node that is not in ``nodes``.
     """
     tasks = []
     for task, there in places.items():
@@ -82,10 +87,10 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
 
 
 def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable) -> bool:
-    """Whether every worker on ``tasks`` has a parameter server in its domain, where it must.
+    """Whether every worker on ``tasks`` has a parameter server in its domain, where required.
 
-    As in :class:`~bireme.core.gangs.RoleAffinity`: a demand only where it is required and the gang
-    has one task of each role. A key that is no topology level speaks of the node itself.
+    See :class:`~bireme.core.gangs.RoleAffinity`; a gang with several tasks of a role has no such
+    demand. A key that is no topology level means the node itself.
     """
     names = {task.role: task.name for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
@@ -103,29 +108,23 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
     return bool(beside.all())
 
 
-# Free capacity during one cycle: it shrinks as gangs are admitted and is thrown away after.
-#
-# The question asked most is "how many replicas of this task does every node take?". The answer is
-# kept per kind of replica and, after an admission, corrected only on the nodes it touched, so that
-# a thousand waiting gangs of a few shapes cost little more than a few.
-
 COUNT_CEILING = 2**31
-"""Stands for "as many as you like" where a replica asks for nothing on a node."""
+"""Stands for "without limit" where a replica asks for nothing on a node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Take:
-    """``counts[row]`` replicas that ask ``request`` each, not yet taken: a trial."""
+    """``counts[row]`` replicas that ask ``request`` each, only assumed to be taken."""
 
     request: IntArray
     counts: IntArray
 
 
 class FreeCapacity:
-    """What is left on every node, int64 of shape (nodes, resources); may be negative.
+    """What is left on every node during one cycle, int64 of shape (nodes, resources).
 
-    A node can be overfull without any fault of ours: its allocatable may shrink while pods run,
-    or a foreign scheduler may have put pods there. It then simply takes nothing more.
+    It may be negative: allocatable may shrink while pods run, or another scheduler may have put
+    pods there. Such a node takes nothing more.
     """
 
     def __init__(self, nodes: NodeTable, used: IntArray) -> None:
@@ -137,9 +136,9 @@ class FreeCapacity:
         self._tightness: FloatArray | None = None
 
     def replicas(self, task: Task, after: Sequence[Take] = ()) -> IntArray:
-        """How many replicas of ``task`` each node takes, shape (nodes,), after trial takes.
+        """Return how many replicas of ``task`` each node takes after ``after``, shape (nodes,).
 
-        Read-only where no trial corrects it: the answer is shared and stays as it was given.
+        Read-only where no take corrects it: the array is shared and does not change.
         """
         counts = self._current(task)
         takes = [take for take in after if take.counts.any()]
@@ -157,7 +156,7 @@ class FreeCapacity:
         return corrected
 
     def _current(self, task: Task) -> IntArray:
-        """The remembered answer for this kind of replica, brought up to date."""
+        """Return the cached answer for this kind of replica, brought up to date."""
         key = (task.request, task.constraints)
         counts = self._counts.get(key)
         request = self.nodes.axis.request(task.request)
@@ -168,7 +167,7 @@ class FreeCapacity:
                 counts = np.where(allowed, _fits(self.free, request), 0)
         elif request is not None and self._seen[key] < len(self._touched):
             rows = np.unique(np.concatenate(self._touched[self._seen[key] :]))
-            counts = counts.copy()  # the earlier answer may still be in somebody's hands
+            counts = counts.copy()  # the earlier array may still be in use
             counts[rows] = np.where(allowed[rows], _fits(self.free[rows], request), 0)
         counts.setflags(write=False)
         self._counts[key] = counts
@@ -185,7 +184,7 @@ class FreeCapacity:
         self._tightness = None
 
     def inside(self, mask: BoolArray) -> "FreeCapacity":
-        """The same with nothing free but on nodes of ``mask``, shape (nodes,)."""
+        """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,)."""
         if mask.all():
             return self
         free = np.where(mask[:, None], self.free, 0)

@@ -1,4 +1,4 @@
-"""The one vocabulary of *why*, used alike in conditions, events, metrics and reports.
+"""Reasons: one vocabulary for conditions, events, metrics and reports.
 
 Reasons are API: people alert on them. Three kinds are kept apart because they ask for different
 people: a configuration fault needs its author, waiting needs patience or more machines, and
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a gang is where it is, or what became of a policy or a node pool."""
+    """Reason of a decision or a state, of gangs, policies and node pools."""
 
     # Configuration faults: waiting longer does not help.
     QUEUE_NOT_FOUND = "QueueNotFound"
@@ -110,7 +110,7 @@ class Reason(StrEnum):
 
     # Node pools: what becomes of the floor of a NodePoolScaler.
     FORECAST_ONLY = "ForecastOnly"
-    """In this mode the floor is told and nothing is asked for."""
+    """In this mode the floor is reported and nothing is asked for."""
     AT_FLOOR = "AtFloor"
     """The target asks for as many nodes as the floor, or for more that may not go yet."""
     RAISED = "Raised"

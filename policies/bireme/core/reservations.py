@@ -1,17 +1,22 @@
-"""Reserving places for the first blocked gang: the earliest moment at which it fits, and where.
+"""Reservations: the earliest moment at which the first blocked gang fits, and where (EASY).
 
-Gangs leave one after another in a given order (:mod:`bireme.core.reservations`); the reservation is
-placed as soon as enough have left. Every cycle computes it anew, so it follows the facts:
+Running gangs leave one after another, in a given order; the reservation is placed as soon as enough
+have left. Every cycle computes it anew, so it follows the facts:
 
 *   A gang without an estimate, or that came later than the blocked one and has outrun its own,
-    counts as ending now. The start then moves with the clock, but nobody is backfilled into the
+    counts as ending now. The start then moves with the clock, but no gang is backfilled into the
     places. The estimates of those that ran before are raised when they are outrun. As these become
     ever fewer, the start cannot be pushed back for ever.
 *   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
-    closed. Whoever starts later takes none of these places, so the gang starts at the latest when
-    all gangs have ended that ran when it became the first in line, and those that are being
-    stopped just then have left. That is a promise, and days away where one of them runs for days;
-    it starts wherever it fits first, so when that should be is worked out beside it.
+    closed: no gang that starts later takes one of these places. So the gang starts at the latest
+    when all gangs have ended that ran when it became the first in line, and those that were being
+    stopped then have left. That may be days away, where one of them runs for days; the gang starts
+    wherever it fits first, so the expected start is worked out beside it.
+
+Later gangs are backfilled beside the reservation (Lifka, JSSPP 1995, on nodes instead of a node
+count): one that ends before the reserved start may take whatever is free now. One that runs longer,
+or for an unknown time, may take only what is free now *and* will still be free beside the reserved
+places.
 """
 
 from collections.abc import Sequence
@@ -28,15 +33,187 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.running import RunningGang, RunningTable, summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
 
-# When the places of running gangs come free: the order in which a blocked gang may count on them.
-#
-# Places of gangs that are being stopped come first. The others follow by expected end or, for a
-# gang past its wait bound, by age: whoever started later then never comes into its way again.
+
+class CapacityLedger:
+    """Free capacity of one cycle, now and at the moment the reservation begins.
+
+    Attributes:
+        now: What is free at this moment.
+        lasting: What is free now and beside the reservation, for good; ``now`` itself without one.
+        reservation: The places of the blocked gang; None while no gang is blocked.
+        counted_on: Uids of gangs whose places the reservation expects to come free.
+        changes: How often something was given away.
+    """
+
+    def __init__(self, nodes: NodeTable, used: IntArray, time: float) -> None:
+        self.now = FreeCapacity(nodes, used)
+        self.reservation: Reservation | None = None
+        self.counted_on: frozenset[str] = frozenset()
+        self.changes = 0
+        self._time = time
+        self._nodes = nodes
+        self.lasting = self.now
+        self._after = self.now.free
+
+    def room_for(self, gang: Gang) -> FreeCapacity:
+        """Return the capacity that ``gang`` may use without delaying the reserved gang."""
+        return self.now if self.ends_in_time(gang) else self.lasting
+
+    def ends_in_time(self, gang: Gang) -> bool:
+        """Whether ``gang``, started now, is expected to end before the reservation begins."""
+        reservation = self.reservation
+        if reservation is None:
+            return True
+        if reservation.is_closed or gang.estimated_seconds is None:
+            return False
+        return self._time + gang.estimated_seconds <= reservation.start
+
+    def take(self, gang: Gang, placement: Placement) -> None:
+        """Start ``gang`` on ``placement``."""
+        self.changes += 1
+        self.now.take(gang, placement)
+        if self.reservation is None:
+            return
+        rows, usage = usage_of(gang, placement, self._nodes.axis)
+        if not self.ends_in_time(gang):
+            np.subtract.at(self._after, rows, usage)
+        self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+
+    def keep(self, gang: Gang, placement: Placement) -> None:
+        """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
+        self.changes += 1
+        rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
+        self.now.lower(rows, self.now.free[rows] - usage)
+        if self.reservation is not None:
+            self._after[rows] -= usage
+            self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
+
+    def reserve(
+        self,
+        gang: Gang,
+        reservation: Reservation,
+        given_back: Sequence[RunningGang],
+        free_then: IntArray,
+    ) -> None:
+        """Keep ``reservation`` for ``gang``.
+
+        ``free_then``, int64 of shape (nodes, resources), is what is free once ``given_back`` have
+        left; it becomes the ledger's own.
+        """
+        rows, usage = usage_of(gang, reservation.placement, self._nodes.axis)
+        np.subtract.at(free_then, rows, usage)
+        self.reservation = reservation
+        self._after = free_then
+        self.counted_on = frozenset(running.gang.uid for running in given_back)
+        lasting = np.minimum(self.now.free, free_then)
+        self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
+
+    def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
+        """Return what is free for good once ``usage`` is freed, shape (nodes, resources); a copy.
+
+        Args:
+            rows, usage: Where and what, shapes (entries,) and (entries, resources).
+            is_counted_on: Whether it is of a gang in ``counted_on``, shape (entries,): its places
+                come free for the blocked gang.
+        """
+        free = self.now.free.copy()
+        np.add.at(free, rows, usage)
+        if self.reservation is None:
+            return free
+        after = self._after.copy()
+        np.add.at(after, rows[~is_counted_on], usage[~is_counted_on])
+        return np.minimum(free, after)
+
+
+def reserve(
+    gang: Gang,
+    ledger: CapacityLedger,
+    snapshot: ClusterSnapshot,
+    placer: Placer,
+    is_overdue: bool,
+    explain: bool = True,
+) -> Reservation | None:
+    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
+
+    Pods that no gang owns are expected to stay, except for a gang past its wait bound: it may get
+    their places reserved, which keeps others from taking them first. Its expected start is worked
+    out only to ``explain``.
+    """
+    releases = (_Releases.by_age if is_overdue else _Releases.by_end)(snapshot, gang)
+    free = ledger.now.free
+    found = _earliest(gang, releases, free, snapshot, placer)
+    if found is not None:
+        count, placement = found
+        start, sooner = _end(releases, count, snapshot), None
+        if is_overdue and explain:
+            by_end = _Releases.by_end(snapshot, gang)
+            first = _earliest(gang, by_end, free, snapshot, placer)
+            sooner = first and _end(by_end, first[0], snapshot)
+        reservation = Reservation(start, placement, is_overdue, sooner)
+        ledger.reserve(gang, reservation, releases.first(count), releases.free_after(free, count))
+        return reservation
+    if not is_overdue:
+        return None
+    emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
+    table = snapshot.running_table
+    if (own := table.row(gang.uid)) is not None:
+        np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
+    placement_anywhere = _placed(gang, emptied, snapshot, placer)
+    if placement_anywhere is None:
+        return None
+    reservation = Reservation(snapshot.now, placement_anywhere, is_closed=True)
+    ledger.reserve(gang, reservation, snapshot.running, emptied.copy())
+    return reservation
+
+
+def _end(releases: "_Releases", count: int, snapshot: ClusterSnapshot) -> float:
+    """Return when the first ``count`` have left, POSIX seconds; never before ``now``."""
+    return max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
+
+
+def _earliest(
+    gang: Gang, releases: "_Releases", free: IntArray, snapshot: ClusterSnapshot, placer: Placer
+) -> tuple[int, Placement] | None:
+    """Return how few gangs must leave before ``gang`` fits, and where; gallop, then bisect."""
+    total = len(releases)
+    asked = snapshot.nodes.axis.usage(gang.demand)
+    low, step = releases.fewest(free, asked), 1
+    best: tuple[int, Placement] | None = None
+    probe = low
+    while True:
+        placement = _placed(gang, releases.free_after(free, probe), snapshot, placer)
+        if placement is not None:
+            best = (probe, placement)
+            break
+        if probe >= total:
+            return None
+        low, probe, step = probe + 1, min(total, probe + step), step * 2
+    while low < best[0]:
+        middle = (low + best[0]) // 2
+        placement = _placed(gang, releases.free_after(free, middle), snapshot, placer)
+        if placement is None:
+            low = middle + 1
+        else:
+            best = (middle, placement)
+    return best
+
+
+def _placed(
+    gang: Gang, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
+) -> Placement | None:
+    nodes = snapshot.nodes
+    return placer.place(gang, FreeCapacity(nodes, np.subtract(nodes.allocatable, free)))
+
+
+# --- the order in which running gangs give their places back ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Releases:
+class _Releases:
     """Running gangs in the order in which they are expected to give their places back.
+
+    Gangs that are being stopped come first. The others follow by expected end or, for a gang past
+    its wait bound, by age: a gang that starts later then never comes into its way again.
 
     Attributes:
         table: The running gangs.
@@ -61,7 +238,7 @@ class Releases:
         return [self.table.gangs[at] for at in self.order[:count].tolist()]
 
     @classmethod
-    def by_end(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
+    def by_end(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "_Releases":
         """By expected end, as far as ``blocked`` may count on it, the oldest first among equals.
 
         What ``blocked`` holds itself, where part of it runs, it keeps.
@@ -72,7 +249,7 @@ class Releases:
         return cls._of(table, order, ends[order])
 
     @classmethod
-    def by_age(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "Releases":
+    def by_age(cls, snapshot: ClusterSnapshot, blocked: Gang) -> "_Releases":
         """The oldest first, whatever was estimated."""
         table = snapshot.running_table
         order = _of_others(table, np.lexsort((table.started, ~table.is_leaving)), blocked)
@@ -80,7 +257,7 @@ class Releases:
         return cls._of(table, order, np.maximum.accumulate(ends))
 
     @classmethod
-    def _of(cls, table: RunningTable, order: IntArray, ends: FloatArray) -> "Releases":
+    def _of(cls, table: RunningTable, order: IntArray, ends: FloatArray) -> "_Releases":
         turn = np.full(len(table.gangs), len(order))
         turn[order] = np.arange(len(order))
         offsets = np.concatenate(([0], np.cumsum(table.lengths[order])))
@@ -110,181 +287,3 @@ def _of_others(table: RunningTable, order: IntArray, gang: Gang) -> IntArray:
     """``order`` without the row of ``gang``."""
     at = table.row(gang.uid)
     return order if at is None else order[order != at]
-
-
-# The capacity of one cycle, now and at the moment a reservation begins.
-#
-# A gang that ends before the reserved start may take whatever is free now. One that runs longer, or
-# nobody knows how long, may take only what is free now *and* will still be free beside the reserved
-# places (EASY backfilling, Lifka, JSSPP 1995, on nodes instead of a node count).
-
-
-class CapacityLedger:
-    """What may be given away.
-
-    Attributes:
-        now: What is free at this moment.
-        lasting: What is free now and beside the reservation, for good; ``now`` itself without one.
-        reservation: The places of the blocked gang; None while no gang is blocked.
-        counted_on: Uids of gangs whose places the reservation expects to come free.
-        changes: How often something was given away.
-    """
-
-    def __init__(self, nodes: NodeTable, used: IntArray, time: float) -> None:
-        self.now = FreeCapacity(nodes, used)
-        self.reservation: Reservation | None = None
-        self.counted_on: frozenset[str] = frozenset()
-        self.changes = 0
-        self._time = time
-        self._nodes = nodes
-        self.lasting = self.now
-        self._after = self.now.free
-
-    def room_for(self, gang: Gang) -> FreeCapacity:
-        """What ``gang`` may be placed on without delaying the reserved gang."""
-        return self.now if self.ends_in_time(gang) else self.lasting
-
-    def ends_in_time(self, gang: Gang) -> bool:
-        """Whether ``gang``, started now, is expected to end before the reservation begins."""
-        reservation = self.reservation
-        if reservation is None:
-            return True
-        if reservation.is_closed or gang.estimated_seconds is None:
-            return False
-        return self._time + gang.estimated_seconds <= reservation.start
-
-    def take(self, gang: Gang, placement: Placement) -> None:
-        """``gang`` starts on ``placement``."""
-        self.changes += 1
-        self.now.take(gang, placement)
-        if self.reservation is None:
-            return
-        rows, usage = usage_of(gang, placement, self._nodes.axis)
-        if not self.ends_in_time(gang):
-            np.subtract.at(self._after, rows, usage)
-        self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
-
-    def keep(self, gang: Gang, placement: Placement) -> None:
-        """Nobody else may have ``placement``: what leaves there makes room for ``gang``."""
-        self.changes += 1
-        rows, usage = summed(*usage_of(gang, placement, self._nodes.axis))
-        self.now.lower(rows, self.now.free[rows] - usage)
-        if self.reservation is not None:
-            self._after[rows] -= usage
-            self.lasting.lower(rows, np.minimum(self.now.free[rows], self._after[rows]))
-
-    def reserve(
-        self,
-        gang: Gang,
-        reservation: Reservation,
-        given_back: Sequence[RunningGang],
-        free_then: IntArray,
-    ) -> None:
-        """Keep ``reservation`` for ``gang``.
-
-        ``free_then``, int64 of shape (nodes, resources), is what is free once ``given_back`` have
-        left; it becomes the ledger's own.
-        """
-        rows, usage = usage_of(gang, reservation.placement, self._nodes.axis)
-        np.subtract.at(free_then, rows, usage)
-        self.reservation = reservation
-        self._after = free_then
-        self.counted_on = frozenset(running.gang.uid for running in given_back)
-        lasting = np.minimum(self.now.free, free_then)
-        self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting)
-
-    def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
-        """Free for good once ``usage`` is freed, int64 of shape (nodes, resources); a copy.
-
-        Args:
-            rows, usage: Where and what, shapes (entries,) and (entries, resources).
-            is_counted_on: Whether it is of a gang in ``counted_on``, shape (entries,): its places
-                come free for the blocked gang.
-        """
-        free = self.now.free.copy()
-        np.add.at(free, rows, usage)
-        if self.reservation is None:
-            return free
-        after = self._after.copy()
-        np.add.at(after, rows[~is_counted_on], usage[~is_counted_on])
-        return np.minimum(free, after)
-
-
-def reserve(
-    gang: Gang,
-    ledger: CapacityLedger,
-    snapshot: ClusterSnapshot,
-    placer: Placer,
-    is_overdue: bool,
-    explain: bool = True,
-) -> Reservation | None:
-    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
-
-    Pods that no gang owns are expected to stay, except for a gang past its wait bound: its places
-    may be theirs, which keeps others from taking them first. When it should start sooner than
-    that is worked out to ``explain`` alone.
-    """
-    releases = (Releases.by_age if is_overdue else Releases.by_end)(snapshot, gang)
-    free = ledger.now.free
-    found = _earliest(gang, releases, free, snapshot, placer)
-    if found is not None:
-        count, placement = found
-        start, sooner = _end(releases, count, snapshot), None
-        if is_overdue and explain:
-            by_end = Releases.by_end(snapshot, gang)
-            first = _earliest(gang, by_end, free, snapshot, placer)
-            sooner = first and _end(by_end, first[0], snapshot)
-        reservation = Reservation(start, placement, is_overdue, sooner)
-        ledger.reserve(gang, reservation, releases.first(count), releases.free_after(free, count))
-        return reservation
-    if not is_overdue:
-        return None
-    emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
-    table = snapshot.running_table
-    if (own := table.row(gang.uid)) is not None:
-        np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
-    placement_anywhere = _placed(gang, emptied, snapshot, placer)
-    if placement_anywhere is None:
-        return None
-    reservation = Reservation(snapshot.now, placement_anywhere, is_closed=True)
-    ledger.reserve(gang, reservation, snapshot.running, emptied.copy())
-    return reservation
-
-
-def _end(releases: Releases, count: int, snapshot: ClusterSnapshot) -> float:
-    """When the first ``count`` have left, POSIX seconds; never before ``now``."""
-    return max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
-
-
-def _earliest(
-    gang: Gang, releases: Releases, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
-) -> tuple[int, Placement] | None:
-    """How few gangs must leave before ``gang`` fits, and where; by galloping and bisection."""
-    total = len(releases)
-    asked = snapshot.nodes.axis.usage(gang.demand)
-    low, step = releases.fewest(free, asked), 1
-    best: tuple[int, Placement] | None = None
-    probe = low
-    while True:
-        placement = _placed(gang, releases.free_after(free, probe), snapshot, placer)
-        if placement is not None:
-            best = (probe, placement)
-            break
-        if probe >= total:
-            return None
-        low, probe, step = probe + 1, min(total, probe + step), step * 2
-    while low < best[0]:
-        middle = (low + best[0]) // 2
-        placement = _placed(gang, releases.free_after(free, middle), snapshot, placer)
-        if placement is None:
-            low = middle + 1
-        else:
-            best = (middle, placement)
-    return best
-
-
-def _placed(
-    gang: Gang, free: IntArray, snapshot: ClusterSnapshot, placer: Placer
-) -> Placement | None:
-    nodes = snapshot.nodes
-    return placer.place(gang, FreeCapacity(nodes, np.subtract(nodes.allocatable, free)))

@@ -1,8 +1,8 @@
-"""A gang that holds places: planned, bound or running; and all of them as arrays.
+"""Gangs that hold places (planned, bound or running), one by one and all as arrays.
 
-A decision looks at every running gang several times: whose places come free when, who may make
-room for whom. :class:`RunningTable` is built once per snapshot, so that each look is a few
-operations on arrays.
+A decision looks at every running gang several times: when its places come free, and whether it may
+make room. :class:`RunningTable` is built once per snapshot, so that each look is a few operations
+on arrays.
 """
 
 import bisect
@@ -72,7 +72,7 @@ class RunningGang:
 
     @cached_property
     def facts(self) -> tuple[float, ...]:
-        """Its row of a :class:`RunningTable`: not a number stands for what is not known."""
+        """Its row of a :class:`RunningTable`; NaN stands for unknown."""
         gang = self.gang
         estimate, least = gang.estimated_seconds, gang.min_runtime_seconds
         return (
@@ -91,15 +91,15 @@ class RunningGang:
         return max(0.0, now - self.started)
 
     def expected_end(self, now: float, blocked_since: float = -math.inf) -> float:
-        """When its places are expected to come free, POSIX seconds, for one blocked that long.
+        """Return when its places come free, POSIX seconds, as one blocked that long may expect.
 
         A gang that is being stopped or has no estimate may end at any moment: it counts as ending
         now. So does one that has outrun its estimate, unless it ran already when the blocked gang
         came. Then the estimate was wrong and is raised by half, as often as it takes to exceed the
         time it has run (prediction correction of Tsafrir, Etsion and Feitelson, TPDS 2007, in
         steps that grow with the estimate). Those are never more than ran at that moment, and none
-        is expected to run for more than half as long again: nobody who comes later, whatever it
-        states, pushes a reservation back by running on.
+        is expected to run for more than half as long again: a gang that comes later, whatever it
+        states, cannot push a reservation back by running on.
         """
         estimate = self.gang.estimated_seconds
         if self.is_leaving or estimate is None:
@@ -121,8 +121,8 @@ class RunningTable:
 
     Attributes:
         gangs: In order.
-        facts: What :attr:`RunningGang.facts` says of each, float64, shape (gangs, facts).
-        lengths: How many of the entries below are each one's, shape (gangs,).
+        facts: :attr:`RunningGang.facts` of each, float64, shape (gangs, facts).
+        lengths: Number of entries of each gang below, shape (gangs,).
         rows, usage: What they use, gang after gang: shapes (entries,) and (entries, resources).
     """
 
@@ -184,7 +184,7 @@ class RunningTable:
 
     @property
     def least_seconds(self) -> FloatArray:
-        """How long each may not be stopped; not a number where the setting says so."""
+        """How long each may not be stopped; NaN where the setting decides."""
         return self.facts[:, 2]
 
     @property
@@ -243,7 +243,7 @@ def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntA
 
 
 def summed(rows: IntArray, usage: IntArray) -> tuple[IntArray, IntArray]:
-    """Every row once, ascending, with all that is used there."""
+    """Sum ``usage`` per row; rows ascending, each once."""
     unique, at = np.unique(rows, return_inverse=True)
     total = np.zeros((len(unique), usage.shape[1]), dtype=np.int64)
     np.add.at(total, at, usage)

@@ -1,14 +1,19 @@
-"""Which nodes to ask for: gangs that fit nowhere now, tried against nodes that do not exist yet.
+"""Scale-up: the nodes to ask for, for gangs that fit nowhere now.
 
 In order, each gang that only lacks room is tried
 
-    1. on what is free, with the nodes that come already: it waits for those;
+    1. on what is free, with the nodes that are coming already: it waits for those;
     2. with new nodes of one pool beside: the pool that needs the fewest, ties by name;
     3. with new nodes of all pools, where no single one has nodes for all its tasks;
-    4. on nodes that are late as well: they may never come, so that it counts on them last.
+    4. on nodes that are late as well: they may never come, so they are counted on last.
 
-What it takes the next one does not count again, limits of queues included. Nobody starts by this:
-a gang waits for the nodes as it would for others to leave, and reservations stay as they are.
+What a gang takes, the next one does not count again, limits of queues included. No gang starts by
+this: it waits for the nodes as it would for others to leave, and reservations stay as they are.
+
+New nodes are copies of their pool's template, in one table with the nodes of the cluster, so that
+filters, capacity, affinity and topology treat them like any other. The table is kept with that of
+the nodes it extends: from cycle to cycle only the numbers of nodes that are coming or may be asked
+for change, and mostly not even their sum.
 """
 
 import math
@@ -39,35 +44,250 @@ from bireme.core.resources import BoolArray, IntArray
 from bireme.core.running import summed, usage_of
 from bireme.core.snapshot import ClusterSnapshot
 
-# The nodes of a cluster as they would be with more nodes in its pools.
-#
-# New nodes are copies of their pool's template, in a table together with the nodes that are there,
-# so that filters, capacity, affinity and topology judge them like any other. The table is kept with
-# that of the nodes it extends: from cycle to cycle only the numbers of nodes that come or may still
-# be asked for change, and mostly not even their sum.
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """The nodes that a gang waits for, by pool.
+
+    Attributes:
+        nodes: Nodes that do not exist yet.
+        asked: Those of them that nothing has asked for before.
+        beside: Names of existing nodes whose free room it also counts on.
+    """
+
+    gang: Gang
+    nodes: Mapping[str, int]
+    asked: Mapping[str, int]
+    beside: frozenset[str]
+
+
+@dataclass(eq=False)
+class ScaleUp:
+    """Scale-up of the pools of one snapshot.
+
+    ``placer`` is that of the rules: a learned one knows only the nodes of the snapshot.
+    """
+
+    snapshot: ClusterSnapshot
+    placer: Placer
+    explain: bool = True
+    _open: dict[str, int] = field(default_factory=dict)
+    """How many of the new nodes of each pool come, or have been asked for in this cycle."""
+    _hopeless: set[object] = field(default_factory=set)
+    """Shapes that no node helps: what pools can give only shrinks."""
+    _last: dict[object, tuple[Placement, IntArray, IntArray]] = field(default_factory=dict)
+    """Where the last gang of a shape was placed, in rows, and what it uses there."""
+    _takers: dict[object, tuple[GrowablePool, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _pools(self) -> tuple[GrowablePool, ...]:
+        return tuple(sorted(self.snapshot.growable, key=lambda pool: pool.name))
+
+    @cached_property
+    def _late(self) -> tuple[GrowablePool, ...]:
+        return tuple(pool for pool in self._pools if pool.is_late(self.snapshot.now))
+
+    @cached_property
+    def _in_time(self) -> tuple[GrowablePool, ...]:
+        return tuple(pool for pool in self._pools if pool not in self._late)
+
+    @cached_property
+    def _extended(self) -> "ExtendedNodes":
+        """A new node for each replica that waits, rounded up: their number changes often."""
+        replicas = sum(gang.at_minimum.replicas for gang in self.snapshot.waiting)
+        return extended_nodes(self.snapshot.nodes, self._pools, 1 << replicas.bit_length())
+
+    def never_fits(self, gang: Gang) -> str | None:
+        """Return why ``gang`` would not fit with all nodes pools may ever have, or None."""
+        cluster = "the empty cluster, with its pools at their most,"
+        return messages.never_fits(gang, self._extended.table, self.placer, cluster)
+
+    def apply(
+        self,
+        decision: Decision,
+        short: Iterable[Gang],
+        ledger: CapacityLedger,
+        queues: QueueTree,
+        blocked: Gang | None,
+    ) -> Decision:
+        """Return ``decision`` with node requests, and their gangs held as ScalingUp.
+
+        Args:
+            short: Gangs that only lack room, first in order first, at the size they may start at.
+            ledger, queues: As the admission pass left them; they stay as they are.
+            blocked: The gang that holds the reservation.
+        """
+        needs = {need.gang.uid: need for need in self._needs(short, ledger, queues, blocked)}
+        kept = {name for need in needs.values() for name in need.beside}
+        names = self.snapshot.nodes.names
+        actions: list[Action] = []
+        for action in decision.actions:
+            if isinstance(action, Hold):
+                if action.reservation is not None:
+                    kept.update(names[at] for at in action.reservation.placement.node_rows())
+                if action.gang.uid in needs:
+                    action = self._held_for_nodes(action, needs[action.gang.uid])
+            actions.append(action)
+        requests = (
+            NodeRequest(p, n, need.gang) for need in needs.values() for p, n in need.asked.items()
+        )
+        return replace(
+            decision,
+            actions=tuple(actions),
+            node_requests=tuple(requests),
+            kept_nodes=frozenset(kept),
+        )
+
+    def _held_for_nodes(self, hold: Hold, need: _Need) -> Hold:
+        message = hold.message
+        if self.explain:
+            late = [pool for pool in self._pools_for(need.gang) if pool in self._late]
+            text = messages.scaling_up(need.nodes, late, self.snapshot.now)
+            message = f"{text}; {message}"
+        return replace(hold, reason=Reason.SCALING_UP, message=message)
+
+    def _needs(
+        self, short: Iterable[Gang], ledger: CapacityLedger, queues: QueueTree, blocked: Gang | None
+    ) -> list[_Need]:
+        """Return the needs of ``short``, without gangs that no node helps or that need none."""
+        self._open = {pool.name: pool.coming for pool in self._pools}
+        if not any(pool.coming + pool.room for pool in self._pools):
+            return []
+        self._hopeless.clear()
+        self._last.clear()
+        now = lasting = self._wide(ledger.now)
+        if ledger.lasting is not ledger.now:
+            lasting = self._wide(ledger.lasting)
+        needs, behind = [], False
+        with queues.without(()):
+            for gang in short:
+                placement = None
+                if queues.excess(gang.queue, gang.demand, beside_reserved=behind) is None:
+                    room = lasting if behind and not ledger.ends_in_time(gang) else now
+                    placement = self._placed(gang, room)
+                if placement is None:
+                    # With nodes of its own it would need nothing that is kept for it.
+                    behind |= blocked is not None and gang.uid == blocked.uid
+                    continue
+                queues.take(gang.queue, gang.demand)
+                for capacity in {now, lasting}:
+                    capacity.take(gang, placement)
+                needs.append(self._need(gang, placement))
+        return [need for need in needs if need.nodes]
+
+    def _wide(self, capacity: FreeCapacity) -> FreeCapacity:
+        return self._extended.with_free(capacity.free, capacity.nodes.axis.names)
+
+    def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
+        """Places for ``gang``, on as few nodes as may be that nobody has asked for yet."""
+        key = (gang.shape, id(room))
+        if key in self._hopeless:
+            return None
+        if key in self._last:
+            last, rows, usage = self._last[key]
+            if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
+                return last
+        search = _NodeSearch(gang, room, self.placer)
+        placement = self._found(search)
+        if placement is not None and self._exists(placement):
+            # The admission pass found no places: others have them now, or the placer fills
+            # otherwise.
+            placement = search.place(self._extended.existing)
+            if placement is None:
+                placement = self._found(replace(search, fills=False))
+        if placement is None:
+            self._hopeless.add(key)
+        else:
+            used = summed(*usage_of(gang, placement, self._extended.table.axis))
+            self._last[key] = (placement, *used)
+        return placement
+
+    def _found(self, search: "_NodeSearch") -> Placement | None:
+        there = self._rows(self._in_time)
+        placement = search.fewest(there) or self._with_new(search, there)
+        if placement is None and self._late:
+            placement = search.fewest(self._rows(self._pools))
+        return placement
+
+    def _exists(self, placement: Placement) -> bool:
+        """Whether all of its nodes exist."""
+        return not any(self._extended.is_new[task.rows].any() for task in placement.tasks)
+
+    def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
+        """Return rows of existing nodes, and of those that ``pools`` were asked for."""
+        new = (self._extended.new[pool.name][: self._open[pool.name]] for pool in pools)
+        return np.concatenate([self._extended.existing, *new])
+
+    def _with_new(self, search: "_NodeSearch", there: IntArray) -> Placement | None:
+        """With new nodes of the pool that needs the fewest of them, or else of all pools."""
+        best: Placement | None = None
+        fewest, every = math.inf, []
+        for pool in self._pools_for(search.gang):
+            opened = self._open[pool.name]
+            # Each of the new nodes it takes has one of its replicas at least.
+            new = self._extended.new[pool.name][opened : opened + search.gang.replicas]
+            if pool in self._late or not len(new):
+                continue
+            every.append(new)
+            placement = search.fewest(there, new, fewest)
+            if placement is not None:
+                number = int(used_rows(placement, len(search.room.nodes))[new].sum())
+                if number < fewest:
+                    fewest, best = number, placement
+        if best is not None:
+            return best
+        if len(every) < 2:
+            return None
+        return search.fewest(there, np.concatenate(every))
+
+    def _pools_for(self, gang: Gang) -> tuple[GrowablePool, ...]:
+        """Pools whose nodes take a replica of any of its tasks."""
+        found = self._takers.get(gang.shape)
+        if found is None:
+            found = tuple(pool for pool in self._pools if self._extended.takes(pool.name, gang))
+            self._takers[gang.shape] = found
+        return found
+
+    def _need(self, gang: Gang, placement: Placement) -> _Need:
+        """Return the nodes that ``placement`` takes, and count the new ones as asked for."""
+        used = used_rows(placement, len(self._extended.table))
+        nodes: dict[str, int] = {}
+        asked: dict[str, int] = {}
+        for name, new in self._extended.new.items():
+            at = np.flatnonzero(used[new])
+            if len(at):
+                nodes[name] = len(at)
+                asked[name] = max(0, int(at[-1]) + 1 - self._open[name])
+                self._open[name] += asked[name]
+        existing = np.flatnonzero(used[self._extended.existing])
+        names = self.snapshot.nodes.names
+        return _Need(gang, nodes, asked, frozenset(names[row] for row in existing.tolist()))
+
+
+# --- existing and new nodes in one table ---
 
 _KEY: Final = "extended_nodes"
 
 
 @dataclass(frozen=True, eq=False)
 class ExtendedNodes:
-    """A table of all nodes, those that are there and new ones.
+    """A table of the existing nodes and of new ones.
 
     Attributes:
-        standing: Rows of the nodes that are there, in the order of their own table.
+        existing: Rows of the existing nodes, in the order of their own table.
         new: Rows of the new nodes by pool, in the order in which they are counted.
     """
 
     table: NodeTable
-    standing: IntArray
+    existing: IntArray
     new: dict[str, IntArray]
     templates: tuple[Node, ...]
 
     @cached_property
     def is_new(self) -> BoolArray:
-        """Which nodes are not there, shape (nodes,)."""
+        """Which nodes are new, shape (nodes,)."""
         mask = np.ones(len(self.table), dtype=np.bool_)
-        mask[self.standing] = False
+        mask[self.existing] = False
         return mask
 
     @property
@@ -90,20 +310,20 @@ class ExtendedNodes:
         )
 
     def with_free(self, free: IntArray, axis_names: Sequence[str]) -> FreeCapacity:
-        """The capacity with ``free`` on nodes that are there, and all of the new ones.
+        """Return the capacity with ``free`` on existing nodes, and all of the new ones.
 
-        ``free`` is int64, shape (nodes that are there, resources ``axis_names``).
+        ``free`` is int64, shape (existing nodes, resources ``axis_names``).
         """
         table = self.table
         left = table.allocatable - table.fixed
-        left[self.standing] = 0
+        left[self.existing] = 0
         columns = np.array([table.axis.names.index(name) for name in axis_names])
-        left[self.standing[:, None], columns] = free
+        left[self.existing[:, None], columns] = free
         return FreeCapacity(table, table.allocatable - left)
 
 
 def extended_nodes(nodes: NodeTable, pools: Sequence[GrowablePool], most: int) -> ExtendedNodes:
-    """``nodes`` with the nodes that come or may be asked for, at most ``most`` of a pool.
+    """Return ``nodes`` with those that are coming or may be asked for, at most ``most`` per pool.
 
     ``pools`` have different names.
     """
@@ -129,7 +349,7 @@ def _grown_nodes(
 
     return ExtendedNodes(
         table=table,
-        standing=rows(nodes.names),
+        existing=rows(nodes.names),
         new={name: rows([node.name for node in of_pool]) for name, of_pool in new.items()},
         templates=tuple(pool.template for pool in pools),
     )
@@ -142,20 +362,19 @@ def _copy(pool: GrowablePool, index: int) -> Node:
     return replace(pool.template, name=name, labels=labels, is_ready=True, is_cordoned=False)
 
 
-# One gang on free nodes and as few new ones as may be.
-#
-# Replicas fill what is free, the fullest nodes first, then the new nodes one after another. For a
-# gang with one kind of replica that takes the least number of new nodes. Where fewer might do for
-# another, or its required affinity is not kept, the placer is asked, by bisection.
+# --- places for one gang on as few new nodes as possible ---
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
-    """Places for ``gang`` in ``room``, of which each try sees some rows.
+class _NodeSearch:
+    """Finds places for ``gang`` in ``room`` with as few new nodes as possible.
 
-    Without ``fills`` the placer alone is asked: for a gang that it refused where it could fill.
+    Replicas fill what is free, the fullest nodes first, then the new nodes one after another. For a
+    gang with one kind of replica that takes the least number of new nodes. Where fewer might do for
+    another, or its required affinity is not kept, the placer is asked, by bisection. Without
+    ``fills`` only the placer is asked: for a gang that it refused where filling works.
     """
 
     gang: Gang
@@ -233,7 +452,7 @@ class Search:
         return Placement(tuple(tasks), CLUSTER_LEVEL, "")
 
     def place(self, there: IntArray, new: IntArray = _NONE) -> Placement | None:
-        """What the placer says of rows ``there`` and ``new``."""
+        """Return the placer's answer for rows ``there`` and ``new``."""
         mask = np.zeros(len(self.room.nodes), dtype=np.bool_)
         mask[there] = mask[new] = True
         return self.placer.place(self.gang, self.room.inside(mask))
@@ -250,218 +469,3 @@ def used_rows(placement: Placement, nodes: int) -> BoolArray:
     for task in placement.tasks:
         used[task.rows] = True
     return used
-
-
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """What a gang waits for: of every pool, nodes that are not there, and of these the new ones.
-
-    ``beside`` names nodes that are there and free for it.
-    """
-
-    gang: Gang
-    nodes: Mapping[str, int]
-    asked: Mapping[str, int]
-    beside: frozenset[str]
-
-
-@dataclass(eq=False)
-class ScaleUp:
-    """The pools of one snapshot, and how far they were given out.
-
-    ``placer`` is that of rules: new nodes are in no snapshot that a learned one knows.
-    """
-
-    snapshot: ClusterSnapshot
-    placer: Placer
-    explain: bool = True
-    _open: dict[str, int] = field(default_factory=dict)
-    """How many of the new nodes of each pool come, or have been asked for in this cycle."""
-    _hopeless: set[object] = field(default_factory=set)
-    """Shapes that nothing helps: what there is to give only shrinks."""
-    _last: dict[object, tuple[Placement, IntArray, IntArray]] = field(default_factory=dict)
-    """Where the last gang of a shape was placed, in rows, and what it uses there."""
-    _takers: dict[object, tuple[GrowablePool, ...]] = field(default_factory=dict)
-
-    @cached_property
-    def _pools(self) -> tuple[GrowablePool, ...]:
-        return tuple(sorted(self.snapshot.growable, key=lambda pool: pool.name))
-
-    @cached_property
-    def _late(self) -> tuple[GrowablePool, ...]:
-        return tuple(pool for pool in self._pools if pool.is_late(self.snapshot.now))
-
-    @cached_property
-    def _in_time(self) -> tuple[GrowablePool, ...]:
-        return tuple(pool for pool in self._pools if pool not in self._late)
-
-    @cached_property
-    def _grown(self) -> ExtendedNodes:
-        """A new node for each replica that waits, rounded up: their number changes often."""
-        replicas = sum(gang.at_minimum.replicas for gang in self.snapshot.waiting)
-        return extended_nodes(self.snapshot.nodes, self._pools, 1 << replicas.bit_length())
-
-    def never_fits(self, gang: Gang) -> str | None:
-        """Why ``gang`` would not fit with all nodes there may ever be; None if it would."""
-        cluster = "the empty cluster, with its pools at their most,"
-        return messages.never_fits(gang, self._grown.table, self.placer, cluster)
-
-    def apply(
-        self,
-        decision: Decision,
-        short: Iterable[Gang],
-        ledger: CapacityLedger,
-        queues: QueueTree,
-        blocked: Gang | None,
-    ) -> Decision:
-        """``decision`` with the nodes to ask for, and the gangs that wait for them told so.
-
-        Args:
-            short: Gangs that only lack room, first in order first, at the size they may start at.
-            ledger, queues: As the walk down the order left them; they stay as they are.
-            blocked: The gang that holds the reservation.
-        """
-        needs = {need.gang.uid: need for need in self._needs(short, ledger, queues, blocked)}
-        kept = {name for need in needs.values() for name in need.beside}
-        names = self.snapshot.nodes.names
-        actions: list[Action] = []
-        for action in decision.actions:
-            if isinstance(action, Hold):
-                if action.reservation is not None:
-                    kept.update(names[at] for at in action.reservation.placement.node_rows())
-                if action.gang.uid in needs:
-                    action = self._told(action, needs[action.gang.uid])
-            actions.append(action)
-        requests = (
-            NodeRequest(p, n, need.gang) for need in needs.values() for p, n in need.asked.items()
-        )
-        return replace(
-            decision,
-            actions=tuple(actions),
-            node_requests=tuple(requests),
-            kept_nodes=frozenset(kept),
-        )
-
-    def _told(self, hold: Hold, need: _Need) -> Hold:
-        message = hold.message
-        if self.explain:
-            late = [pool for pool in self._pools_for(need.gang) if pool in self._late]
-            words = messages.scaling_up(need.nodes, late, self.snapshot.now)
-            message = f"{words}; {message}"
-        return replace(hold, reason=Reason.SCALING_UP, message=message)
-
-    def _needs(
-        self, short: Iterable[Gang], ledger: CapacityLedger, queues: QueueTree, blocked: Gang | None
-    ) -> list[_Need]:
-        """What ``short`` wait for; those that nothing helps, or that need no node, are left out."""
-        self._open = {pool.name: pool.coming for pool in self._pools}
-        if not any(pool.coming + pool.room for pool in self._pools):
-            return []
-        self._hopeless.clear()
-        self._last.clear()
-        now = lasting = self._wide(ledger.now)
-        if ledger.lasting is not ledger.now:
-            lasting = self._wide(ledger.lasting)
-        needs, behind = [], False
-        with queues.without(()):
-            for gang in short:
-                placement = None
-                if queues.excess(gang.queue, gang.demand, beside_reserved=behind) is None:
-                    room = lasting if behind and not ledger.ends_in_time(gang) else now
-                    placement = self._placed(gang, room)
-                if placement is None:
-                    # With nodes of its own it would need nothing that is kept for it.
-                    behind |= blocked is not None and gang.uid == blocked.uid
-                    continue
-                queues.take(gang.queue, gang.demand)
-                for capacity in {now, lasting}:
-                    capacity.take(gang, placement)
-                needs.append(self._need(gang, placement))
-        return [need for need in needs if need.nodes]
-
-    def _wide(self, capacity: FreeCapacity) -> FreeCapacity:
-        return self._grown.with_free(capacity.free, capacity.nodes.axis.names)
-
-    def _placed(self, gang: Gang, room: FreeCapacity) -> Placement | None:
-        """Places for ``gang``, on as few nodes as may be that nobody has asked for yet."""
-        key = (gang.shape, id(room))
-        if key in self._hopeless:
-            return None
-        if key in self._last:
-            last, rows, usage = self._last[key]
-            if bool(((room.free[rows] >= usage) | (usage == 0)).all()):
-                return last
-        search = Search(gang, room, self.placer)
-        placement = self._found(search)
-        if placement is not None and self._is_there(placement):
-            # The walk found no places: either others have them now, or the placer fills otherwise.
-            placement = search.place(self._grown.standing)
-            if placement is None:
-                placement = self._found(replace(search, fills=False))
-        if placement is None:
-            self._hopeless.add(key)
-        else:
-            used = summed(*usage_of(gang, placement, self._grown.table.axis))
-            self._last[key] = (placement, *used)
-        return placement
-
-    def _found(self, search: Search) -> Placement | None:
-        there = self._rows(self._in_time)
-        placement = search.fewest(there) or self._with_new(search, there)
-        if placement is None and self._late:
-            placement = search.fewest(self._rows(self._pools))
-        return placement
-
-    def _is_there(self, placement: Placement) -> bool:
-        """Whether all of its nodes are there."""
-        return not any(self._grown.is_new[task.rows].any() for task in placement.tasks)
-
-    def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
-        """Nodes that are there, and those that ``pools`` were asked for."""
-        new = (self._grown.new[pool.name][: self._open[pool.name]] for pool in pools)
-        return np.concatenate([self._grown.standing, *new])
-
-    def _with_new(self, search: Search, there: IntArray) -> Placement | None:
-        """With new nodes of the pool that needs the fewest of them, or else of all pools."""
-        best: Placement | None = None
-        fewest, every = math.inf, []
-        for pool in self._pools_for(search.gang):
-            opened = self._open[pool.name]
-            # Each of the new nodes it takes has one of its replicas at least.
-            new = self._grown.new[pool.name][opened : opened + search.gang.replicas]
-            if pool in self._late or not len(new):
-                continue
-            every.append(new)
-            placement = search.fewest(there, new, fewest)
-            if placement is not None:
-                number = int(used_rows(placement, len(search.room.nodes))[new].sum())
-                if number < fewest:
-                    fewest, best = number, placement
-        if best is not None:
-            return best
-        if len(every) < 2:
-            return None
-        return search.fewest(there, np.concatenate(every))
-
-    def _pools_for(self, gang: Gang) -> tuple[GrowablePool, ...]:
-        """Pools whose nodes take a replica of any of its tasks."""
-        found = self._takers.get(gang.shape)
-        if found is None:
-            found = tuple(pool for pool in self._pools if self._grown.takes(pool.name, gang))
-            self._takers[gang.shape] = found
-        return found
-
-    def _need(self, gang: Gang, placement: Placement) -> _Need:
-        """What ``placement`` takes of nodes that are not there, which are asked for by this."""
-        used = used_rows(placement, len(self._grown.table))
-        nodes: dict[str, int] = {}
-        asked: dict[str, int] = {}
-        for name, new in self._grown.new.items():
-            at = np.flatnonzero(used[new])
-            if len(at):
-                nodes[name] = len(at)
-                asked[name] = max(0, int(at[-1]) + 1 - self._open[name])
-                self._open[name] += asked[name]
-        standing = np.flatnonzero(used[self._grown.standing])
-        names = self.snapshot.nodes.names
-        return _Need(gang, nodes, asked, frozenset(names[row] for row in standing.tolist()))

@@ -1,4 +1,4 @@
-"""Everything a decision may depend on, immutable, including the time.
+"""Snapshot of a cluster: everything a decision may depend on, immutable, including the time.
 
 The operator builds it from watched objects, the simulator from its own state; equal snapshots
 give equal decisions.
@@ -31,7 +31,7 @@ class ClusterSnapshot:
         queues: By name.
         queue_usage: By queue name, what its own admitted gangs ask together.
         running: Gangs that hold places, in any order; ``used`` contains what they use.
-        known_table: The same as arrays, where somebody keeps them; made when needed otherwise.
+        known_table: The same as arrays, where the caller keeps them; made when needed otherwise.
         growable: Node pools that may be asked for more nodes, each name once.
     """
 
@@ -55,13 +55,13 @@ class ClusterSnapshot:
             raise SnapshotError(f"two growable pools have the same name, {twice!r}")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
-        """After how long a wait ``gang`` goes before all others."""
+        """Return the wait, in seconds, after which ``gang`` goes before all others."""
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def wait_seconds(self, gang: Gang) -> float:
-        """How long ``gang`` has waited; never negative, whatever the clocks say.
+        """Return how long ``gang`` has waited; never negative, whatever the clocks say.
 
-        Of one that runs, until it started: its run time is no wait.
+        For a running gang, until it started: its run time is no wait.
         """
         running = self.running_by_uid.get(gang.uid)
         # A gang of another controller may run and, with members that came later, wait as well.
@@ -69,7 +69,7 @@ class ClusterSnapshot:
         return max(0.0, until - gang.arrived)
 
     def overdue_seconds(self, gang: Gang) -> float:
-        """How far past its wait bound ``gang`` is, or was when it started; 0 when it is not."""
+        """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""
         return max(0.0, self.wait_seconds(gang) - self.wait_bound_seconds(gang))
 
     @cached_property
@@ -106,12 +106,12 @@ class ClusterSnapshot:
         return {running.gang.uid: running for running in self.running}
 
     def attained_seconds(self, gang: Gang) -> float:
-        """How long ``gang`` has run so far, over all its starts."""
+        """Return how long ``gang`` has run so far, over all its starts."""
         running = self.running_by_uid.get(gang.uid)
         return gang.attained_seconds + (running.elapsed_seconds(self.now) if running else 0.0)
 
     def remaining_seconds(self, gang: Gang) -> float | None:
-        """How much longer ``gang`` is expected to run; None when nobody knows."""
+        """Return how much longer ``gang`` is expected to run; None when unknown."""
         if gang.estimated_seconds is None:
             return None
         running = self.running_by_uid.get(gang.uid)

@@ -1,4 +1,4 @@
-"""How fast a job trains and what that gains it: what policies may know, if anybody measured it."""
+"""Laws of training speed and loss, measured or fitted; policies may use them where known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,15 +75,10 @@ def require_positive(name: str, value: float) -> None:
         raise SettingError(f"{name} is {value}; it must be a number above 0")
 
 
-# How good a model is after so many steps: fitted curves and measured ones.
+# --- loss curves ---
 #
-# The sublinear family of SLAQ (Zhang et al., SoCC 2017, section 4), of which that of Optimus (Peng
-# et
-# al., EuroSys 2018, section 3.1) is the one with ``a = 0``; loss after ``k`` steps:
-#
-#     1 / (a k^2 + b k + c) + d
-#
-# All answer :class:`~bireme.core.speed.LossCurve`.
+# The sublinear family of SLAQ (Zhang et al., SoCC 2017, section 4): loss after ``k`` steps is
+# 1 / (a k^2 + b k + c) + d. That of Optimus (Peng et al., EuroSys 2018, section 3.1) has a = 0.
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +126,12 @@ class MeasuredCurve:
         return float(np.interp(steps, self.steps, self.values))
 
 
-# Curves fitted to the losses and speeds a job has reported, by least squares in numpy alone.
+# --- fitting, by least squares in numpy alone ---
 #
-# Once its asymptote ``d`` is known, a loss curve is a straight line in what remains:
-# ``1 / (loss - d)`` is linear in the steps. So many asymptotes are tried, ever closer to the best;
-# for each, the coefficients come from one weighted linear fit (the weights undo what the
-# transformation does to small errors), and the squared error in the loss itself decides.
+# Once its asymptote d is known, a loss curve is a straight line in what remains: 1 / (loss - d) is
+# linear in the steps. So many asymptotes are tried, ever closer to the best; for each, the
+# coefficients come from one weighted linear fit (the weights undo what the transformation does to
+# small errors), and the squared error in the loss itself decides.
 
 _TRIALS = 32
 _ROUNDS = 4

@@ -10,11 +10,11 @@ arrival never reorders the rest:
     T = v / (v + job_priority_half)    v = value of the PriorityClass, negative counts as 0
     R = n / (n + parallelism_half)     n = replicas of the gang
 
-T and R grow strictly and never reach 1, so no class value and no width saturates. W is the
-queue's wait bound. Ties, also those of values too large to differ in the rounded score:
-interrupted gangs first, then class value, arrival, replicas, uid. Only U and T give a claim to
-the places of others: neither waiting long nor being wide stops anybody. The intra-job half of the
-paper (task order, PS/worker affinity) is :mod:`bireme.heuristics.packing`.
+T and R grow strictly and never reach 1, so no class value and no width saturates. W is the queue's
+wait bound. Ties, also those of values too large to differ in the rounded score: interrupted gangs
+first, then class value, arrival, replicas, uid. Only U and T make up the preemption priority:
+neither waiting long nor being wide stops other gangs. The intra-job half of the paper (task order,
+PS/worker affinity) is :mod:`bireme.heuristics.packing`.
 """
 
 import math
@@ -42,44 +42,44 @@ class CombinedPriority:
     keeps_equal_gangs_in_order = True
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """All gangs by descending P; a total order."""
-        return sorted(map(_Rule(snapshot).rank, gangs), key=_sort_key)
+        """Return all gangs by descending P; a total order."""
+        return sorted(map(_Scores(snapshot).rank, gangs), key=_sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """The lowest claim of ``gangs``; infinite without any."""
-        rule = _Rule(snapshot)
-        return min((rule.claim(gang)[1] for gang in gangs), default=math.inf)
+        """Return the lowest preemption priority of ``gangs``; infinite without any."""
+        scores = _Scores(snapshot)
+        return min((scores.preemption_priority(gang)[1] for gang in gangs), default=math.inf)
 
     def rank(self, gang: Gang, snapshot: ClusterSnapshot) -> Ranked:
-        """One gang with its score, its claim and, when asked, the factors behind them."""
-        return _Rule(snapshot).rank(gang)
+        """Return one gang with its score, preemption priority and, on demand, its factors."""
+        return _Scores(snapshot).rank(gang)
 
 
-class _Rule:
-    """P in one snapshot. Thousands of gangs share few queues, classes and widths."""
+class _Scores:
+    """P in one snapshot, cached: thousands of gangs share few queues, classes and widths."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
         self._weights = _weights(snapshot.settings)
-        self._claims: dict[tuple[str, int], tuple[float, float, int]] = {}
+        self._priorities: dict[tuple[str, int], tuple[float, float, int]] = {}
         self._by_width: dict[int, float] = {}
 
     def rank(self, gang: Gang) -> Ranked:
-        by_claim, claim, bound = self.claim(gang)
+        exact, rounded, bound = self.preemption_priority(gang)
         wait = min(1.0, self._snapshot.wait_seconds(gang) / bound)
-        score = by_claim + self._weights[2] * wait + self._width(gang)
+        score = exact + self._weights[2] * wait + self._width(gang)
         why = partial(_factors, gang, self._snapshot)
-        return Ranked(gang, round(score, _SCORE_DECIMALS), why, claim)
+        return Ranked(gang, round(score, _SCORE_DECIMALS), why, rounded)
 
-    def claim(self, gang: Gang) -> tuple[float, float, int]:
-        """w_user*U + w_job*T, the same rounded, and the wait bound."""
+    def preemption_priority(self, gang: Gang) -> tuple[float, float, int]:
+        """Return w_user*U + w_job*T, the same rounded, and the wait bound."""
         key = (gang.queue, gang.priority)
-        found = self._claims.get(key)
+        found = self._priorities.get(key)
         if found is None:
             user, job = _user(gang, self._snapshot), _job(gang, self._snapshot)
-            by_claim = self._weights[0] * user + self._weights[1] * job
+            exact = self._weights[0] * user + self._weights[1] * job
             bound = self._snapshot.wait_bound_seconds(gang)
-            found = self._claims[key] = (by_claim, round(by_claim, _SCORE_DECIMALS), bound)
+            found = self._priorities[key] = (exact, round(exact, _SCORE_DECIMALS), bound)
         return found
 
     def _width(self, gang: Gang) -> float:
@@ -117,7 +117,7 @@ def _parallelism(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def _queue(gang: Gang, snapshot: ClusterSnapshot) -> Queue:
-    """That of ``gang``; the plainest one for a running gang whose queue was deleted."""
+    """Return the queue of ``gang``; a default one for a running gang whose queue was deleted."""
     return snapshot.queues.get(gang.queue) or Queue(gang.queue)
 
 

@@ -1,4 +1,4 @@
-"""Fair orders: whoever has the least goes next.
+"""Fair orders: the holder with the least goes next.
 
 Both rules fill the cluster in thought, from empty: again and again the next gang of the holder
 (user or queue) with the smallest dominant share is served. What a holder runs already is served
@@ -21,22 +21,22 @@ from bireme.heuristics.ranking import SortKey, ranked, tie
 class DominantResourceFairness:
     """The user with the smallest dominant share of the cluster first (DRF).
 
-    The score and the claim are minus the share. Gangs without a user belong to their namespace.
-    Source: Ghodsi et al., Dominant Resource Fairness, NSDI'11, algorithm 1.
+    The score and the preemption priority are minus the share. Gangs without a user belong to their
+    namespace. Source: Ghodsi et al., Dominant Resource Fairness, NSDI'11, algorithm 1.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By the share that the gang's user has before it."""
         before = _shares_before(_to_serve(gangs, snapshot), _owner, snapshot)
-        return ranked(gangs, lambda gang: _standing(before[gang.uid]))
+        return ranked(gangs, lambda gang: _by_share(before[gang.uid]))
 
 
 class FairShare:
     """The queue with the smallest share for its weight first, in it the user with the least.
 
-    The score and the claim are minus the queue's dominant share, divided by the queue's weight (1
-    where none is set). Guarantees of queues are kept by the cycle, for every order.
-    Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
+    The score and the preemption priority are minus the queue's dominant share, divided by the
+    queue's weight (1 where none is set). Guarantees of queues are kept by the cycle, for every
+    order. Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
@@ -48,7 +48,7 @@ class FairShare:
         weights = {name: queue.weight or 1 for name, queue in snapshot.queues.items()}
         return ranked(
             gangs,
-            lambda gang: _standing(queues[gang.uid] / weights.get(gang.queue, 1), users[gang.uid]),
+            lambda gang: _by_share(queues[gang.uid] / weights.get(gang.queue, 1), users[gang.uid]),
         )
 
 
@@ -57,7 +57,7 @@ def dominant_share(amounts: Amounts, total: Amounts) -> float:
     return max((amounts[name] / total[name] for name in amounts if total.get(name)), default=0.0)
 
 
-def _standing(share: float, *then: float) -> SortKey:
+def _by_share(share: float, *then: float) -> SortKey:
     return SortKey((share, *then), -share, -share)
 
 

@@ -29,7 +29,7 @@ from bireme.heuristics.sizing import (
 
 # --- Optimus ---
 #
-# Optimus: replicas go where they shorten what is left most, per resource they take.
+# replicas go where they shorten what is left most, per resource they take.
 #
 #     gain of one more replica of task t = (R(sizes) - R(sizes + t)) / D(t)
 #     R(sizes) = steps left / steps per second,  D(t) = dominant share of one replica of t
@@ -72,7 +72,7 @@ def _is_measured(gang: Gang) -> bool:
 
 # --- SLAQ ---
 #
-# SLAQ: replicas go where the loss is predicted to fall most in the next scheduling epoch.
+# replicas go where the loss is predicted to fall most in the next scheduling epoch.
 #
 # Losses of different models do not compare, so every fall is divided by the largest fall the job
 # has made in one step. Both families of curves the paper fits fall ever more slowly, so that is
@@ -124,7 +124,7 @@ def _normalised_fall(curve: LossCurve, done: float, steps: float) -> float:
 
 # --- Dolphin ---
 #
-# Dolphin: the split between parameter servers and workers with the shortest iteration.
+# the split between parameter servers and workers with the shortest iteration.
 #
 # A job keeps the number of replicas it asks for, n; what is chosen is how many of them serve and
 # how many work:

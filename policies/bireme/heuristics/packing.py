@@ -26,11 +26,11 @@ from bireme.core.placement import FreeCapacity, Placement, Take, make_placement
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.heuristics.ranking import device_of
 
-# Dividing replicas among bins (nodes, racks, ...): the arithmetic under every placer.
+# --- dividing replicas among bins (nodes, racks, ...) ---
 #
-# All functions take ``room``, int64 of shape (bins,): how many replicas each bin takes, and return
-# counts of the same shape with ``counts <= room`` and ``counts.sum() == replicas``. The caller has
-# checked that ``room.sum() >= replicas``. No loop runs over bins.
+# ``room``, int64 of shape (bins,), is how many replicas each bin takes; counts have the same shape,
+# with counts <= room and counts.sum() == replicas. Callers have checked room.sum() >= replicas.
+# No loop runs over bins.
 
 
 def pack(room: IntArray, tightness: FloatArray, replicas: int) -> IntArray:
@@ -96,22 +96,22 @@ def pack_beside(room: IntArray, used: IntArray, replicas: int, tightness: FloatA
     return placed
 
 
-# Workers beside parameter servers: every worker's topology domain holds a PS of its own job.
+# --- workers beside parameter servers: every worker's domain holds a PS of its own job ---
 #
-# The rule is Kubernetes' required podAffinity from worker to PS, decided for the whole job at once.
-# What a domain takes is counted with one server already in it, on the node where that costs the
-# fewest workers. The workers then go to the fewest domains, at most one per server; every domain
-# used gets its server, and the servers left over are spread beside the workers or near them. A
-# domain is a node, which is one vectorised pass, or wider, and then filled as a small gang.
+# Kubernetes' required podAffinity from worker to PS, decided for the whole job at once. What a
+# domain takes is counted with one server already in it, on the node where that costs the fewest
+# workers. The workers then go to the fewest domains, at most one per server; every domain used gets
+# its server, and the servers left over are spread beside the workers or near them. A domain is a
+# node, which is one vectorised pass, or wider, and then filled as a small gang.
 
 Counts: TypeAlias = dict[str, IntArray]
 FillPlainly: TypeAlias = Callable[[Gang, FreeCapacity, BoolArray, int], Counts | None]
 
 
 def pair_of(gang: Gang, capacity: FreeCapacity) -> "Pair | None":
-    """The gang's PS and worker task, where their affinity is wished for; else None.
+    """Return the gang's PS and worker task, where they have an affinity; else None.
 
-    It speaks of exactly one task of each role: "its own PS" of several would mean nothing.
+    Only for exactly one task of each role: "its own PS" of several would mean nothing.
     """
     tasks = {task.role: task for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
@@ -275,9 +275,11 @@ def _with_others(
     return counts
 
 
+# --- the default placer ---
+
 _DOMAINS_TRIED = 16
-"""How many domains of one level are tried in full. Sums over a domain promise room that replicas
-of several kinds may not be able to share; the next wider level is the better bet after so many."""
+"""Domains of one level that are tried in full. Sums over a domain overestimate what replicas of
+several kinds can share; after so many failures the next wider level is the better bet."""
 
 
 class Packing:
@@ -287,7 +289,7 @@ class Packing:
     """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas of ``gang``, or None."""
+        """Return nodes for all replicas of ``gang``, or None."""
         room = {task.name: capacity.replicas(task) for task in gang.tasks}
         if any(int(np.minimum(room[t.name], t.replicas).sum()) < t.replicas for t in gang.tasks):
             return None
@@ -306,7 +308,7 @@ class Packing:
 def _domains(
     gang: Gang, capacity: FreeCapacity, room: dict[str, IntArray], level: int
 ) -> list[BoolArray]:
-    """Domains of ``level`` that may hold the gang, tightest first, as masks over nodes."""
+    """Return domains of ``level`` that may hold the gang, tightest first, as masks over nodes."""
     if level == len(capacity.nodes.topology_levels):
         return [np.ones(len(capacity.nodes), dtype=np.bool_)]
     codes = capacity.nodes.domains[level]
@@ -412,15 +414,12 @@ def pack_by_level(room: IntArray, capacity: FreeCapacity, replicas: int, level: 
     return counts
 
 
-# Placing a gang by a rule about one task: the skeleton of every simple placer.
+# --- the skeleton of every simple placer: a rule that divides one task among nodes ---
 #
-# A rule says how one task's replicas are divided among nodes; the tasks of a gang follow each
-# other,
-# those with the most devices first. These rules know nothing of roles or of what fits together, so
-# two cases go to :class:`~bireme.heuristics.packing.Packing`: gangs whose roles must meet in one
-# domain, and gangs of several tasks that the rule, taken task by task, found no places for. Whether
-# a
-# gang of one task fits never depends on the rule, only where it goes.
+# The tasks of a gang follow each other, those with the most devices first. Such rules know nothing
+# of roles or of what fits together, so two cases go to Packing: gangs whose roles must meet in one
+# domain, and gangs of several tasks for which the rule found no places. So whether a gang of one
+# task fits never depends on the rule, only where it goes.
 
 Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
 """``divide(task, room, capacity)``: replicas per node, int64 of shape (nodes,).
@@ -432,7 +431,7 @@ Cost: TypeAlias = Callable[[IntArray, IntArray], FloatArray]
 
 
 def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | None:
-    """Nodes for all replicas of ``gang`` by the rule ``divide``, or None."""
+    """Return nodes for all replicas of ``gang`` by the rule ``divide``, or None."""
     pair = pair_of(gang, capacity)
     if pair is None or not pair.is_required:
         counts = _divided(gang, capacity, divide)
@@ -466,7 +465,7 @@ def fill(room: IntArray, replicas: int, order: IntArray) -> IntArray:
 
 
 def by_tightness(capacity: FreeCapacity) -> IntArray:
-    """Rows of all nodes, the least free first; equal ones by index."""
+    """Return the rows of all nodes, the least free first; equal ones by index."""
     return np.argsort(capacity.tightness.round(9), kind="stable")
 
 
@@ -487,7 +486,7 @@ def descend(cost: Cost, room: IntArray, replicas: int, tightness: FloatArray) ->
 
 
 def device_column(task: Task, nodes: NodeTable) -> int | None:
-    """The column of the device ``task`` asks for, else of the one there is most of, if any."""
+    """Return the column of the device ``task`` asks for, else of the most frequent one, if any."""
     name, _ = device_of(task)
     if name:
         return nodes.axis.column(name)

@@ -1,4 +1,4 @@
-"""What the simple orders share: how large a gang is, what service it has had, ranking by a key.
+"""Sorting gangs by a key; their size in devices and the service they have had.
 
 Size is counted in devices (GPUs), service in device-seconds: size times run time, the
 two-dimensional attained service of Tiresias (Gu et al., NSDI'19). A gang that asks for no device
@@ -14,16 +14,16 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 class SortKey(NamedTuple):
-    """Where a gang stands: the smallest ``key`` goes first; score and claim as in Ranked."""
+    """Sort key of a gang (the smallest ``key`` goes first), with what :class:`Ranked` needs."""
 
     key: tuple[float, ...]
     score: float
     preemption_priority: float | None = None
 
 
-def ranked(gangs: Iterable[Gang], standing: Callable[[Gang], SortKey]) -> list[Ranked]:
-    """All ``gangs``, smallest key first; ties: interrupted first, then arrival, uid."""
-    found = [(standing(gang), gang) for gang in gangs]
+def ranked(gangs: Iterable[Gang], sort_key: Callable[[Gang], SortKey]) -> list[Ranked]:
+    """Return all ``gangs``, smallest key first; ties: interrupted first, then arrival, uid."""
+    found = [(sort_key(gang), gang) for gang in gangs]
     found.sort(key=lambda pair: (pair[0].key, tie(pair[1])))
     return [
         Ranked(gang, place.score, preemption_priority=place.preemption_priority)
@@ -32,12 +32,12 @@ def ranked(gangs: Iterable[Gang], standing: Callable[[Gang], SortKey]) -> list[R
 
 
 def tie(gang: Gang) -> tuple[bool, float, str]:
-    """What decides between gangs of equal standing."""
+    """Return the key between gangs of equal sort key: interrupted, arrival, uid."""
     return (not gang.interrupted, gang.arrived, gang.uid)
 
 
 def device_of(task: Task) -> tuple[str, int]:
-    """The device a replica asks most of, and how many; ``("", 0)`` when it asks for none.
+    """Return the device a replica asks most of, and how many; ``("", 0)`` when it asks for none.
 
     Devices are extended resources: they have a domain in their name, as ``nvidia.com/gpu`` has.
     """
@@ -47,12 +47,12 @@ def device_of(task: Task) -> tuple[str, int]:
 
 
 def devices(gang: Gang) -> int:
-    """Devices of all replicas together; the number of replicas when they ask for none."""
+    """Return the devices of all replicas; the number of replicas when they ask for none."""
     return sum(task.replicas * device_of(task)[1] for task in gang.tasks) or gang.replicas
 
 
 def device_seconds(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Service so far: earlier starts at the size asked for, the current one at its present size."""
+    """Return the service so far: earlier starts at the size asked for, the current one as it is."""
     served = gang.attained_seconds * devices(gang)
     running = snapshot.running_by_uid.get(gang.uid)
     if running is not None:

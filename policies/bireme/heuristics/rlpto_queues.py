@@ -8,16 +8,16 @@ A normal gang whose priority passes 5 becomes urgent, an urgent one below 5 norm
 priority is set anew. The paper leaves threshold and new values open. Here urgent is what its
 table V calls so, 5; who becomes urgent enters with 5, who becomes normal with 4.
 
-In a cluster a PriorityClass tells the first priority, and waiting is what asks: one request in ten
-minutes. So waiting makes a gang urgent, and gives it no claim to the places of others, which only
-those have that are urgent by their class. The paper stops the task that started last. Here those
-stop that come later in the order and have a lower claim, the last started first
+In a cluster a PriorityClass gives the first priority, and waiting counts as requests: one in ten
+minutes. So waiting makes a gang urgent, but gives it no preemption priority, which only those have
+that are urgent by their class. The paper stops the task that started last. Here those
+stop that come later in the order and have a lower preemption priority, the last started first
 (:mod:`bireme.core.preemption`): among normal gangs that is the paper's rule, and urgent ones, or
 those that were stopped before, are left alone.
 
-Where a gang has a claim it goes before those that were interrupted, the other way round than in the
-paper: there the task that stops another gets its place then and there; here both wait for the next
-cycle, and the one that was stopped would take its place back.
+A gang with preemption priority goes before those that were interrupted, the other way round than in
+the paper: there the task that stops another gets its place then and there; here both wait for the
+next cycle, and the one that was stopped would take its place back.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section V.
 """
@@ -56,8 +56,8 @@ class RlptoQueues:
     """Urgent classes, then interrupted gangs, then by a priority that grows by waiting.
 
     The score is the priority. Class values from ``urgent_priority`` on are urgent, which gives a
-    claim to the places of gangs that are not; below they are scaled to priorities from 1. Gangs
-    that waited themselves urgent go before normal ones, without a claim.
+    preemption priority above gangs that are not; below they are scaled to priorities from 1. Gangs
+    that waited themselves urgent go before normal ones, without preemption priority.
     Source: Lu et al., "RLPTO: A Reinforcement Learning-Based Performance-Time Optimized Task and
     Resource Scheduling Mechanism for Distributed Machine Learning", IEEE TPDS 2023, section V.
     """
@@ -80,10 +80,10 @@ class RlptoQueues:
         rows = zip(now.tolist(), is_urgent.tolist(), is_born_urgent.tolist(), strict=True)
         found = {gang.uid: row for gang, row in zip(gangs, rows, strict=True)}
 
-        def standing(gang: Gang) -> SortKey:
-            priority, urgent, has_claim = found[gang.uid]
+        def sort_key(gang: Gang) -> SortKey:
+            priority, urgent, may_preempt = found[gang.uid]
             is_back = gang.interrupted and gang.uid in snapshot.running_by_uid
-            key = (not is_back, not has_claim, not gang.interrupted, not urgent, -priority)
-            return SortKey(key, priority, float(has_claim))
+            key = (not is_back, not may_preempt, not gang.interrupted, not urgent, -priority)
+            return SortKey(key, priority, float(may_preempt))
 
-        return ranked(gangs, standing)
+        return ranked(gangs, sort_key)

@@ -193,8 +193,9 @@ def order_by_search(
 ) -> list[Ranked]:
     """Running gangs by arrival, then the first ``window`` waiting ones as ``search`` orders them.
 
-    The rest follows by arrival. Running gangs come first and nobody has a claim: what a search
-    finds better is an estimate, too weak a reason to stop anybody. The score counts down to 1.
+    The rest follows by arrival. Running gangs come first and have no preemption priority: what a
+    search finds better is an estimate, too weak a reason to stop a gang. The score counts down to
+    1.
     """
     by_arrival = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
     running = [gang for gang in by_arrival if gang.uid in snapshot.running_by_uid]
@@ -208,7 +209,7 @@ def order_by_search(
 
 # --- MALO ---
 #
-# MALO: antlion optimisation with differential evolution around the elite.
+# antlion optimisation with differential evolution around the elite.
 #
 # Each antlion is one chromosome: keys that order gangs and keys that name machines. Ants walk at
 # random around an antlion, chosen by roulette, and around the elite, in a box that shrinks; an ant
@@ -318,7 +319,7 @@ def _keep_better(
 
 # --- MOSA ---
 #
-# MOSA: multi-objective simulated annealing over orders and machines.
+# multi-objective simulated annealing over orders and machines.
 #
 # The DAS slides name MOSA without a source; multi-objective simulated annealing is assumed. Chains
 # of annealing run side by side on random keys. A step changes a few keys; it is kept when no
@@ -405,7 +406,7 @@ def _is_dominated(cost: FloatArray) -> BoolArray:
 
 # --- RIFLING ---
 #
-# RIFLING: tabular Q-learning of which kind of gang to start next.
+# tabular Q-learning of which kind of gang to start next.
 #
 # Every call plays a few episodes on the forecast of the present queue, learning as it goes, and
 # then orders the queue greedily by the table. One step starts one gang. Its kind is the action:
@@ -417,7 +418,7 @@ def _is_dominated(cost: FloatArray) -> BoolArray:
 # first served (within a kind), computation against communication. Left out: the action to wait,
 # which an order cannot express, and placements, which are the placer's; here a gang prefers the
 # machine with the most free units. Its state is the load of every machine, ours a summary of it.
-# The table lives in a state object: whoever makes the orderer decides how long it remembers.
+# The table lives in a state object: the maker of the orderer decides how long it remembers.
 
 _KINDS = 4
 _BUCKETS = 4

@@ -43,9 +43,9 @@ class ShortestJob:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By estimate, whatever part of it has run; without one, by service."""
-        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         return _by_time(gang, gang.estimated_seconds, snapshot)._replace(preemption_priority=None)
 
 
@@ -70,9 +70,9 @@ class ShortestRemainingService:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By remaining service; without an estimate, by service so far."""
-        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         seconds = snapshot.remaining_seconds(gang)
         return _by_time(gang, None if seconds is None else seconds * devices(gang), snapshot)
 
@@ -102,9 +102,9 @@ class RandomOrder:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By ticket."""
-        return ranked(gangs, self._standing)
+        return ranked(gangs, self._sort_key)
 
-    def _standing(self, gang: Gang) -> SortKey:
+    def _sort_key(self, gang: Gang) -> SortKey:
         place = ticket(gang.uid, self._seed) / 2 ** (8 * _TICKET_BYTES)
         return SortKey((place,), 1.0 - place)
 

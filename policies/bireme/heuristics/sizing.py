@@ -1,7 +1,7 @@
-"""What all sizers share: one pool of capacity, and gangs that are given replicas out of it.
+"""Shared parts of all sizers: one pool of capacity, and the gangs that get replicas out of it.
 
-A sizer divides the sum of what ready nodes offer, not single nodes; whether a size finds places is
-for the placer to say. The pool first gives every gang its minimum, running ones before waiting
+A sizer divides the sum of what ready nodes offer, not single nodes; the placer decides whether a
+size finds places. The pool first gives every gang its minimum, running ones before waiting
 ones, then in rank order, so that no growth keeps a gang from starting. What a gang gets beyond
 that is the sizer's own rule. Gangs whose minimum no longer fits, and running ones that cannot
 change, are left out; the latter keep what they hold.
@@ -74,7 +74,7 @@ class CapacityPool:
     Attributes:
         total: What the nodes offer.
         largest: The most one node offers.
-        free: What is given to nobody; what gangs of a fixed size hold is not in it.
+        free: What no gang has; what gangs of a fixed size hold is not in it.
         allotments: Gangs that have at least their minimum, in rank order.
     """
 
@@ -175,7 +175,7 @@ class CapacityPool:
         return max(1, *needed)
 
     def steps_per_second(self, gang: Gang, sizes: Sizes) -> float:
-        """Predicted speed at ``sizes``, packed; 0 when nobody has measured ``gang``."""
+        """Predicted speed at ``sizes``, packed; 0 for an unmeasured ``gang``."""
         if gang.speed is None:
             return 0.0
         return gang.speed.steps_per_second(sizes, self.nodes(gang, sizes))
@@ -255,7 +255,7 @@ def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def steps_left(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Steps ``gang`` still has to do; infinite when nobody knows.
+    """Steps ``gang`` still has to do; infinite when unknown.
 
     One that should be done by now and still runs has a step to go, and is not shrunk to nothing.
     """

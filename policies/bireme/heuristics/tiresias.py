@@ -2,7 +2,7 @@
 
 Service is devices times run time. Two rules turn it into an order: least attained service in two
 queues (2D-LAS), for when nothing is known, and the Gittins index (2D-Gittins), for when the
-distribution of service times is known from history. Both are discrete on purpose: standing
+distribution of service times is known from history. Both are discrete on purpose: the rank
 changes only when service crosses a boundary, or gangs would stop each other without end. Within
 one level running gangs stay ahead in the order of their start, the others follow by arrival.
 
@@ -39,9 +39,9 @@ _MOST_LEVELS = 64
 class TiresiasLas:
     """Least attained service first, in two queues with a threshold (2D-LAS).
 
-    The score is minus the device-seconds so far, the claim 0 in the first queue and -1 in the
-    second. The default threshold is that of the authors' simulator; Pollux' port of it has 57 600.
-    Source: Gu et al., Tiresias, NSDI'19, section 3.2.
+    The score is minus the device-seconds so far, the preemption priority 0 in the first queue and
+    -1 in the second. The default threshold is that of the authors' simulator; Pollux' port of it
+    has 57 600. Source: Gu et al., Tiresias, NSDI'19, section 3.2.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TiresiasLas:
         long as it had run goes back to the first queue, and its service counts from zero.
 
         Waits and run times are those since arrival, where the paper counts since the last
-        promotion. A promotion gives no claim to the places of others: it grows by waiting alone.
+        promotion. A promotion does not raise the preemption priority: it comes by waiting alone.
 
         Raises:
             SettingError: a parameter is not above 0.
@@ -67,9 +67,9 @@ class TiresiasLas:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """First queue before second, running before waiting, then by start or arrival."""
-        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         running = snapshot.running_by_uid.get(gang.uid)
         served = device_seconds(gang, snapshot)
         is_demoted = served >= self._threshold
@@ -88,9 +88,9 @@ class TiresiasLas:
 class TiresiasGittins:
     """Highest Gittins index of the attained service first (2D-Gittins).
 
-    The score and the claim are the index: how likely a gang is to end within the best further
-    service, per million device-seconds that this is expected to take.
-    Source: Gu et al., Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
+    The score and the preemption priority are the index: how likely a gang is to end within the best
+    further service, per million device-seconds that this is expected to take. Source: Gu et al.,
+    Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class TiresiasGittins:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """By index, running before waiting, then by start or arrival."""
-        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+        return ranked(gangs, lambda gang: self._sort_key(gang, snapshot))
 
-    def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         served = device_seconds(gang, snapshot)
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)

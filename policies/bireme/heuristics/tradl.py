@@ -39,7 +39,7 @@ class TradlOrder:
     """Shortest time to the first accuracy target first, gangs past it last.
 
     The score is minus the time to the target in seconds, at the size asked for. No gang has a
-    claim: gangs past their target make room by their size, not by being stopped.
+    preemption priority: gangs past their target make room by their size, not by being stopped.
     Source: Zheng et al., "Target-Based Resource Allocation for Deep Learning Applications in a
     Multi-Tenancy System", HPEC 2019, as RLPTO (Lu et al.) summarises it in section II.
     """
@@ -53,9 +53,9 @@ class TradlOrder:
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Three groups: on the way to the first target, target unknown, past it."""
         pool = CapacityPool((), snapshot)
-        return ranking.ranked(gangs, lambda gang: self._standing(gang, pool, snapshot))
+        return ranking.ranked(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
 
-    def _standing(self, gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot) -> SortKey:
+    def _sort_key(self, gang: Gang, pool: CapacityPool, snapshot: ClusterSnapshot) -> SortKey:
         """By group (0 first) and seconds to the target of the first group."""
         steps = steps_to_target(gang, self.first_target, snapshot)
         if steps is None:

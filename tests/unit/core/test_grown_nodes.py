@@ -27,7 +27,7 @@ def test_new_nodes_are_ready_and_have_names_of_their_own_wherever_they_sort() ->
     template = replace(a_node("t", labels={"a": "b"}), is_ready=False, is_cordoned=True)
     nodes = a_snapshot([a_node("a"), a_node("zebra"), a_node("\N{GREEK SMALL LETTER OMEGA}")]).nodes
     grown = extended_nodes(nodes, [a_pool("p", 2, template)], most=8)
-    names = [grown.table.names[row] for row in grown.standing]
+    names = [grown.table.names[row] for row in grown.existing]
     assert names == list(nodes.names)
     new = [grown.table.nodes[row] for row in grown.new["p"]]
     assert [node.name for node in new] == ["p/0", "p/1"]
@@ -46,5 +46,5 @@ def test_what_is_free_is_kept_by_resource_and_new_nodes_are_empty_but_for_daemon
     amounts = [dict(zip(grown.table.axis.names, row, strict=True)) for row in room.free.tolist()]
     empty = {"cpu": 0, "memory": 0, "pods": 0, "ephemeral-storage": 0, "a.example/fpga": 0, GPU: 0}
     there = {"cpu": 5, "memory": 6, "pods": 7, GPU: 3}
-    assert amounts[grown.standing[0]] == empty | there
+    assert amounts[grown.existing[0]] == empty | there
     assert amounts[grown.new["p"][0]] == empty | {"cpu": 9, "a.example/fpga": 2}

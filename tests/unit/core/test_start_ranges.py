@@ -68,7 +68,7 @@ def told(
 ) -> StartRange | None:
     """What is said of the gang ``next``."""
     snapshot = snapshot or replace(FULL, now=now)
-    return ranges.tell(snapshot, Decision(actions)).get("next")
+    return ranges.update(snapshot, Decision(actions)).get("next")
 
 
 def teach(ranges: StartRanges, foreseen: float, waits: Iterable[float]) -> None:

@@ -96,6 +96,6 @@ def test_a_cycle_is_heard_as_its_reservation_tells_it_and_as_the_core_does(
     assert [hold.gang.name for hold in decision.held] == ["wide"]
     ((_, found),) = told.alone["wide"]
     assert found.earliest == alone
-    assert told.learned["wide"] == [(10.0, StartRanges().tell(snapshot, decision)["wide"])]
+    assert told.learned["wide"] == [(10.0, StartRanges().update(snapshot, decision)["wide"])]
     assert told.learned["wide"][0][1].earliest == 65.0
     assert told.places == {"wide": (10.0, 1)}
