@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.timings.machine import revision
+from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
 
 ROOT: Final = Path(__file__).parents[1]

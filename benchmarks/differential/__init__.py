@@ -5,10 +5,10 @@ small :mod:`scenario <differential.scenarios>`: nodes, queues and TrainingJobs a
 with its moment and its run time. The cluster gets the manifests, the simulator the trace that the
 operator's own readers make of them (:mod:`benchmarks.differential.simulations`). What the API
 server's history
-and the simulator's record say happened (:mod:`benchmarks.differential.deeds`) is compared: the
+and the simulator's record say happened (:mod:`benchmarks.differential.course`) is compared: the
 same starts in
 the same order on the same nodes, the same gangs stopped and resized, ties apart
-(:mod:`benchmarks.differential.comparison`).
+(:mod:`benchmarks.differential.course`).
 
     python -m benchmarks.differential --seeds 0:50
 """

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks import machine, report
 from benchmarks.differential.drawing import scenario_of
 from benchmarks.differential.report import line_of, result_of
 from benchmarks.differential.runner import carry_out, ground
 from benchmarks.differential.verdicts import Verdict, verdict_on
-from benchmarks.timings import machine, report
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 RESULTS: Final = _REPOSITORY / "docs" / "results"
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for verdict in _verdicts(options.seeds):
         verdicts.append(verdict)  # a run that is broken off keeps what it has found
         page = _page(verdicts, time.monotonic() - began)
-        report.write(folder, page)
+        report.write_case(folder, page)
         print(line_of(verdict), flush=True)
     print("\n".join(report.summary(page)), f"results in {folder}", sep="\n")
     return int(any(verdict.word == "differs" for verdict in verdicts))

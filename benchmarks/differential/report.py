@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.differential.scenarios import DEBOUNCE_SECONDS
 from benchmarks.differential.verdicts import TOLERANCE_SECONDS, Verdict
-from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
+from benchmarks.report import Result, Row, Sample, Table, at_most
 
 _AGREEING: Final = ("same", "late", "overtaken")
 _COLUMNS: Final = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.differential.deeds import Course, of_history
+from benchmarks.differential.course import Course, of_history
 from benchmarks.differential.scenarios import CLASSES, DEBOUNCE_SECONDS, ENVIRONMENT, Scenario
 from bireme.settings_source import variable_of
 from tests.support.history.recorder import Recorder

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.differential.comparison import differences
-from benchmarks.differential.deeds import Course, of_outcome
+from benchmarks.differential.course import Course, differences, of_outcome
 from benchmarks.differential.scenarios import (
     CLASSES,
     DEBOUNCE_SECONDS,

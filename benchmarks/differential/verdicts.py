@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from benchmarks.differential.comparison import differences, pairs_of_starts, tied_starts
-from benchmarks.differential.deeds import Course
+from benchmarks.differential.course import Course, differences, pairs_of_starts, tied_starts
 from benchmarks.differential.runner import Seen
 from benchmarks.differential.scenarios import Scenario
 from benchmarks.differential.simulations import as_planned, as_seen

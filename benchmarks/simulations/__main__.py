@@ -16,16 +16,8 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.simulations import (
-    contests,
-    estimates,
-    liars,
-    node_pools,
-    pages,
-    placers,
-    pollux,
-    rails,
-)
+from benchmarks import report
+from benchmarks.simulations import contests, estimates, liars, node_pools, placers, pollux, rails
 from benchmarks.simulations.store import Store
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -33,7 +25,7 @@ RESULTS: Final = _REPOSITORY / "docs" / "results" / "simulations"
 KEPT: Final = _REPOSITORY / ".run" / "evidence"
 DATA: Final = _REPOSITORY.parent / "shared" / "data"
 
-BUILDERS: Final[Mapping[str, Callable[[Path, Store], pages.Page]]] = {
+BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
     "pollux": pollux.build,
     "philly": contests.build_philly,
     "muri": contests.build_muri,
@@ -61,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         now = datetime.datetime.now(datetime.UTC)  # noqa: TID251  # the date of the run
         command = f"python -m benchmarks.simulations {name}"
         page = msgspec.structs.replace(page, command=command, date=f"{now:%Y-%m-%d}")
-        pages.write(options.out, page)
+        report.write_page(options.out, page)
         say(f"{name}: {page.summary}")
     print(f"pages in {options.out}")
     return 0

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.report import Table
 from benchmarks.simulations.store import Run
-from benchmarks.timings.measurements import Table
 
 BOUND: Final = 0.05
 """How far from what was published counts as the same."""

@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
-from benchmarks.simulations.pages import Page
 from benchmarks.simulations.store import Key, Run, Store
 from benchmarks.simulations.windows import LOADS
-from benchmarks.timings.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.settings import SchedulingSettings

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.timings.measurements import Table
+from benchmarks.report import Table
 from bireme.core.resources import FloatArray
 from bireme.simulator import comparison
 from bireme.simulator.comparison import Estimate

@@ -14,11 +14,10 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks import machine
+from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
-from benchmarks.simulations.pages import Page
 from benchmarks.simulations.store import Store
-from benchmarks.timings import machine
-from benchmarks.timings.measurements import Table
 from bireme import registry
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Action, Decision, Hold

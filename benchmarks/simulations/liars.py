@@ -15,9 +15,8 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.simulations.pages import Page
+from benchmarks.report import Page, Table
 from benchmarks.simulations.store import Key, Run, Store
-from benchmarks.timings.measurements import Table
 from bireme.core import estimates
 from bireme.core.gangs import Task
 from bireme.core.nodes import Node

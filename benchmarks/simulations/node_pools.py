@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.report import Page, Table
 from benchmarks.simulations import figures, node_series
-from benchmarks.simulations.pages import Page
 from benchmarks.simulations.pool_workload import (
     BEFORE,
     DAYS,
@@ -26,7 +26,6 @@ from benchmarks.simulations.pool_workload import (
 )
 from benchmarks.simulations.store import Key, Run, Store
 from benchmarks.simulations.weekly import Weekly
-from benchmarks.timings.measurements import Table
 from bireme import registry
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.node_floor import PoolBounds

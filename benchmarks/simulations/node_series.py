@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.report import Table
 from benchmarks.simulations.weekly import Weekly
-from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import HourForecast, PoolBounds, PoolState, Raised, floor, with_step
 from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray, IntArray

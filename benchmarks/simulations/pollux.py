@@ -15,12 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.report import Page, Table
 from benchmarks.simulations import elastic
 from benchmarks.simulations.beside import BOUND, by_application, by_workload, mean, ratio
-from benchmarks.simulations.pages import Page
 from benchmarks.simulations.plain import LasByArrival, decide_anew
 from benchmarks.simulations.store import Key, Run, Store
-from benchmarks.timings.measurements import Table
 from bireme.core.policy import Policy
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings

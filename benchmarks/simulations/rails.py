@@ -12,11 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.report import Page, Table
 from benchmarks.simulations import figures, plain, windows
 from benchmarks.simulations.contests import kept
-from benchmarks.simulations.pages import Page
 from benchmarks.simulations.store import Key, Run, Store
-from benchmarks.timings.measurements import Table
 from bireme import registry
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.timings import machine
+from benchmarks import machine
 from bireme.simulator.metrics import SimulationMetrics, first_submission, mean_between, measure
 from bireme.simulator.outcome import Outcome
 

@@ -20,7 +20,8 @@ from typing import Final
 
 import uvloop
 
-from benchmarks.timings import machine, report
+from benchmarks import machine, report
+from benchmarks.report import Result
 from benchmarks.timings.admission_writes import measure_writes
 from benchmarks.timings.cases import Case, Run, Skipped
 from benchmarks.timings.decision import measure_decision
@@ -28,7 +29,6 @@ from benchmarks.timings.extender_calls import measure_extender
 from benchmarks.timings.footprint import measure_memory
 from benchmarks.timings.gangs import measure_gang512, measure_gangs500x4, measure_throughput
 from benchmarks.timings.learned import measure_learned
-from benchmarks.timings.measurements import Result
 from benchmarks.timings.nightly import measure_nightly
 from benchmarks.timings.simulation import measure_simulation
 from benchmarks.timings.training import measure_training
@@ -116,7 +116,7 @@ def _run(case: Case, is_quick: bool, repetitions: int, folder: Path) -> bool:
         result=result,
         failure=failure,
     )
-    report.write(folder, found)
+    report.write_case(folder, found)
     print("\n".join(report.summary(found)), flush=True)
     return result is not None
 

@@ -11,9 +11,9 @@ import urllib.request
 from collections import Counter
 from typing import Final
 
+from benchmarks.report import Result, Row, Sample, Table, at_most
 from benchmarks.timings.arena import JOBS, Arena, arena
 from benchmarks.timings.cases import Run
-from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
 from benchmarks.timings.workloads import training_job
 
 _REPLICAS: Final = 8

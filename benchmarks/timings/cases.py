@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.timings.measurements import Result
+from benchmarks.report import Result
 
 
 class Skipped(Exception):  # noqa: N818  # no error: the text says what is missing

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from benchmarks.machine import peak_mib
+from benchmarks.report import Result, Row, Sample, at_most
 from benchmarks.timings.cases import Run
-from benchmarks.timings.machine import peak_mib
-from benchmarks.timings.measurements import Result, Row, Sample, at_most
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import GrowablePool, NodeTable

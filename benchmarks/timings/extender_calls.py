@@ -14,14 +14,13 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.cases import Run
-from benchmarks.timings.measurements import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings.populated_api import PopulatedApi
 from benchmarks.timings.workloads import Manifest
 from tests.support.fakeapi import FakeApi
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 _MODES: Final = ("Pinned", "Score")
 _VERBS: Final = ("filter", "prioritize")

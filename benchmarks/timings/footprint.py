@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from benchmarks.machine import CpuMeter, resident_mib
+from benchmarks.report import Result, Row, Sample, at_most
 from benchmarks.timings.cases import Run
-from benchmarks.timings.machine import CpuMeter, resident_mib
-from benchmarks.timings.measurements import Result, Row, Sample, at_most
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.server import DiscoverableApi
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 _PROGRAMS: Final = {
     "operator": ("bireme_operator", "BIREME_METRICS_PORT"),

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.machine import CpuMeter, CpuTimes
+from benchmarks.report import Pairs, Result, Row, Sample, at_least, at_most
 from benchmarks.timings.arena import JOBS, PODS, Arena, arena
 from benchmarks.timings.cases import Run
-from benchmarks.timings.machine import CpuMeter, CpuTimes
-from benchmarks.timings.measurements import Pairs, Result, Row, Sample, at_least, at_most
 from benchmarks.timings.workloads import plain_pods, replica_names, training_job
 
 _TIMEOUT_SECONDS = 300.0

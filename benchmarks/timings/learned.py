@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.report import Pairs, Result, Row, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.cases import Run, Skipped
 from benchmarks.timings.decision import problem
 from benchmarks.timings.extender_calls import extender_program, percentiles, port_of, timed
-from benchmarks.timings.measurements import Pairs, Result, Row, at_most
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity

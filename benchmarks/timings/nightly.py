@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.report import Result, Row, Sample, Table, at_most
 from benchmarks.timings.cases import Run
-from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest

@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.machine import peak_mib
+from benchmarks.report import Aim, Result, Row, Sample, at_most
 from benchmarks.timings.cases import Run, Skipped
-from benchmarks.timings.machine import peak_mib
-from benchmarks.timings.measurements import Aim, Result, Row, Sample, at_most
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.simulator.machines import parse_nodes

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.report import Pairs, Result, Sample, Table, at_least, at_most
 from benchmarks.timings.cases import Run
-from benchmarks.timings.measurements import Pairs, Result, Sample, Table, at_least, at_most
 
 STAGE: Final = "ppo"
 SCORE: Final = "validation_slowdown"

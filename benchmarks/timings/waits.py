@@ -7,9 +7,9 @@ one pod that does not fit, and the last bind of pods that waited in the stock sc
 
 from collections.abc import Callable
 
+from benchmarks.report import Pairs, Result, at_most
 from benchmarks.timings.arena import JOBS, PODS, Arena, arena
 from benchmarks.timings.cases import Run
-from benchmarks.timings.measurements import Pairs, Result, at_most
 from benchmarks.timings.workloads import GANG_LABEL, Manifest, plain_pods, training_job
 
 _TIMEOUT_SECONDS = 120.0

@@ -15,9 +15,8 @@ from bireme.cli.conversion import ConversionError
 from bireme.cli.convert import convert
 from bireme.cli.manifest_files import read
 from bireme.kube import crd
-from tools.controlplane.binaries import cache_root
+from tools.controlplane.binaries import cache_root, find_go, go_environment
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.toolchain import find_go, go_environment
 
 pytestmark = pytest.mark.cluster
 

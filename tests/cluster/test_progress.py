@@ -14,7 +14,7 @@ from bireme.kube.pod_builder import AUDIENCE, path
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import annotations, task, training_job
 from tests.support.scenario.tenant import Tenant, environment, uids_of
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,7 @@ from tests.support.networks import encoders
 from tests.support.operator_term.node_pools import FakeAutoscaler, put_target
 from tests.support.operator_term.term import furnish
 from tests.support.prometheus import Programs, Unavailable, find_programs
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from bireme_extender.cache import ClusterCache
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.server import DiscoverableApi
 from tests.support.operator_term.term import until
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 
 @pytest.mark.parametrize("length", [0, 2, 300_000])

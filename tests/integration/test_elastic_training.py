@@ -26,7 +26,7 @@ from tests.support.scenario.manifests import (
     training_job,
 )
 from tests.support.scenario.tenant import uids_of
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 
 pytest.importorskip("torch", reason="the example trains with PyTorch, which is not installed")
 

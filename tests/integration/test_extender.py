@@ -18,7 +18,7 @@ from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi, Fault
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"

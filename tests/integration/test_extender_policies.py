@@ -19,7 +19,7 @@ from tests.integration.trained_policies import delete_policy, put_policy, traine
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
 from tests.support.networks.encoders import NodeFacts
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"
 ALL = ["n0", "n1", "n2"]

@@ -19,8 +19,7 @@ from tests.integration.hostile import crowd
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.operator_term.term import until
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 
 @pytest.fixture

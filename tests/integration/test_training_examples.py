@@ -20,7 +20,7 @@ from tests.support.operator_term.term import (
 )
 from tests.support.scenario.manifests import documents
 from tests.support.toys.recipe import ENVS, UPDATES
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 
 RECIPE = "tests.support.toys.recipe:EchoRecipe"
 LONGEST_SECONDS = 300

@@ -29,7 +29,7 @@ from tests.support.extender_calls import (
     a_state,
     make_metrics,
 )
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 
 NODES = [f"node-{number:05}.cluster.example" for number in range(5000)]
 CALLS = 200

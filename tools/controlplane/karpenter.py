@@ -17,8 +17,7 @@ from tools.controlplane.api import Manifest
 from tools.controlplane.binaries import KARPENTER, build
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.nodes import ZONE, fake_nodes
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 INSTANCE_TYPE: Final = "gpu-8"
 NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tools.controlplane.binaries import KUBEFLOW, build
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 
 @contextmanager

@@ -8,13 +8,17 @@ import atexit
 import ctypes
 import http.client
 import os
+import random
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -225,3 +229,164 @@ def _kill_quietly(child: subprocess.Popen[Any]) -> None:
     if child.poll() is None:
         child.kill()
         child.wait(10)
+
+
+# --- one program of a running cluster, which tests stop and start again -------------------------
+# kwokctl starts the programs; their exact command lines are in the ``kwok.yaml`` it saves.
+# Stopping is SIGKILL, as a machine that fails: what survives that survives a polite stop, too.
+
+STOP_TIMEOUT_SECONDS: Final = 30.0
+
+# Programs started again by this interpreter: held so that their end can be collected.
+_children: Final[dict[int, subprocess.Popen[bytes]]] = {}
+
+
+def collect(pid: int, timeout_seconds: float) -> None:
+    """Waits for the end of a program that was killed, if it is a child of this interpreter.
+
+    Who kills one has to: the interpreter complains at its own end of children it knows nothing of.
+    """
+    child = _children.pop(pid, None)
+    if child is not None:
+        child.wait(timeout_seconds)
+
+
+def kill_from(folder: Path) -> None:
+    """Kills all programs that lie in ``folder``; returns when they are gone."""
+    while running := processes_from(folder):  # again, should one have started another
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid, line in running.items():
+            collect(pid, STOP_TIMEOUT_SECONDS)
+            wait_until(partial(ended, pid), STOP_TIMEOUT_SECONDS, f"{line[0]} to end")
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A program of a cluster: name, command line, kwokctl's folder, and where it tells health."""
+
+    name: str
+    command: list[str]
+    folder: Path
+    health_url: str
+
+    @classmethod
+    def from_saved(cls, saved: dict[str, Any], folder: Path, health_url: str) -> "Component":
+        """From an entry of ``components`` in kwokctl's saved configuration."""
+        return cls(saved["name"], [saved["binary"], *saved.get("args", [])], folder, health_url)
+
+    @property
+    def log_path(self) -> Path:
+        """Everything the program printed, over all of its starts."""
+        return self.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the running program, None when it is stopped."""
+        if not self._pid_path.exists():
+            return None
+        pid = int(self._pid_path.read_text())
+        return pid if command_line(pid)[:1] == self.command[:1] else None
+
+    def stop(self, timeout_seconds: float = 30.0) -> None:
+        """Kills the program and returns when it is gone; nothing to do when it is stopped."""
+        pid = self.pid
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGKILL)
+        collect(pid, timeout_seconds)
+        wait_until(lambda: ended(pid), timeout_seconds, f"{self.name} (pid {pid}) to end")
+
+    def start(self, timeout_seconds: float = 60.0) -> None:
+        """Starts the stopped program as kwokctl did and returns when it is healthy."""
+        if self.pid is not None:
+            raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
+        with self.log_path.open("ab") as log:
+            child = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _children[child.pid] = child
+        self._pid_path.write_text(str(child.pid))
+        # For a moment a new program has no command line yet, and would be taken for ended.
+        wait_until(lambda: self.pid is not None or child.poll() is not None, 5, self.name)
+        self.wait_healthy(timeout_seconds)
+
+    def wait_healthy(self, timeout_seconds: float = 60.0) -> None:
+        """Returns when the program runs and its health URL answers 200."""
+        what = f"{self.name} at {self.health_url}"
+        wait_until(self._healthy, timeout_seconds, what, lambda: tail(self.log()))
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered."""
+        os.kill(self._running(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after ``pause``."""
+        os.kill(self._running(), signal.SIGCONT)
+
+    def log(self) -> str:
+        """The whole log."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    @property
+    def _pid_path(self) -> Path:
+        return self.folder / "pids" / f"{self.name}.pid"
+
+    def _running(self) -> int:
+        pid = self.pid
+        if pid is None:
+            raise ControlPlaneError(f"{self.name} does not run: start it first\n{tail(self.log())}")
+        return pid
+
+    def _healthy(self) -> bool:
+        if self.pid is None:
+            raise ControlPlaneError(f"{self.name} ended while it was starting\n{tail(self.log())}")
+        return answers(self.health_url)
+
+
+# --- free TCP ports on loopback -----------------------------------------------------------------
+# Ports lie below the range from which systems give outgoing connections their own port, so one
+# that was free when chosen stays free until its server binds it; random choice keeps two choosers
+# apart.
+
+FIRST: Final = 20000
+LAST: Final = 31999
+TRIES: Final = 1000
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different ports that nothing listens on.
+
+    Raises:
+        ControlPlaneError: so many are taken that a thousand tries found too few.
+    """
+    found: dict[int, None] = {}
+    generator = random.SystemRandom()
+    for _ in range(TRIES):
+        port = generator.randint(FIRST, LAST)
+        if is_free(port):
+            found[port] = None
+        if len(found) == count:
+            return list(found)
+    raise ControlPlaneError(
+        f"found {len(found)} of {count} free ports in {FIRST}-{LAST}: stop unused clusters "
+        "(python -m tools.controlplane list)"
+    )
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could bind ``port``, on loopback and on all addresses."""
+    for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104  # only asks; nothing listens
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError:
+                return False
+    return True

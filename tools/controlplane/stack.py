@@ -16,8 +16,7 @@ from typing import Any, Final, Self
 import yaml
 
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process
+from tools.controlplane.process import Process, free_ports
 
 SCHEDULER_CONFIG: Final = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane import binaries, packages
+from tools.controlplane import binaries
 from tools.controlplane.binaries import KUBERNETES_VERSION, Report
 from tools.controlplane.errors import ControlPlaneError
 from tools.images import debian, materials
@@ -68,7 +68,7 @@ def obstacle() -> str | None:
         return "images are built by buildah and debootstrap, which need root here"
     if not debian.is_here():
         return "images are built here of Debian's packages: use Debian, or the Dockerfile elsewhere"
-    return packages.obstacle(*PACKAGES)
+    return binaries.obstacle(*PACKAGES)
 
 
 def build(report: Report = print) -> Images:
@@ -128,7 +128,7 @@ def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: R
     """Lets ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
     if reason := obstacle():
         raise ControlPlaneError(reason)
-    packages.require(*PACKAGES)
+    binaries.require(*PACKAGES)
     cache().mkdir(parents=True, exist_ok=True)
     kind, _, _ = folder.name.partition("-")
     with binaries.locked(cache() / f"{kind}.lock", report):

@@ -17,7 +17,7 @@ import yaml
 from tools.controlplane.api import Manifest
 from tools.controlplane.binaries import build
 from tools.controlplane.cluster import Cluster
-from tools.controlplane.ports import free_ports
+from tools.controlplane.process import free_ports
 from tools.controlplane.stack import BiremeStack
 
 CHART: Final = Path(__file__).parents[3] / "charts" / "bireme"

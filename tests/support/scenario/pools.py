@@ -17,8 +17,7 @@ from tests.support.scenario.manifests import API_VERSION, Manifest, pod_spec, ta
 from tests.support.scenario.tenant import Tenant
 from tests.support.scenario.waiting import PATIENCE_SECONDS
 from tools.controlplane.karpenter import NODE_POOL_LABEL, karpenter
-from tools.controlplane.nodes import GPU
-from tools.controlplane.registration import is_usable
+from tools.controlplane.nodes import GPU, is_usable
 from tools.controlplane.stack import BiremeStack
 
 GPUS_PER_NODE: Final = 8

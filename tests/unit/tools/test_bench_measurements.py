@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.timings.measurements import Pairs, Row, Sample, at_least, at_most, medians
+from benchmarks.report import Pairs, Row, Sample, at_least, at_most, medians
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

@@ -2,14 +2,7 @@
 
 import pytest
 
-from benchmarks.timings.observation import (
-    Meta,
-    ObservationError,
-    Observed,
-    Observer,
-    PodSpec,
-    Status,
-)
+from benchmarks.timings.arena import Meta, ObservationError, Observed, Observer, PodSpec, Status
 
 
 def a_pod(node: str | None = None, **status: object) -> Observed:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.timings.measurements import Result, Row, Sample, Table, at_most
-from benchmarks.timings.report import Report, markdown, write
+from benchmarks.report import Report, Result, Row, Sample, Table, at_most, case_markdown, write_case
 from bireme.simulator.reports.terminal import number
 
 MACHINE = {"machine": "2 cores", "versions": "Python 3"}
@@ -35,23 +34,23 @@ def a_row(ours: float, theirs: float | None, bound: float) -> Row:
 
 
 def test_a_comparison_shows_both_sides_the_ratio_and_the_aim() -> None:
-    text = markdown(a_report("gangs", a_row(3.0, 2.0, 1.1)))
+    text = case_markdown(a_report("gangs", a_row(3.0, 2.0, 1.1)))
     assert "| time | s | 3.00 |  | 2.00 |  | 1.50 | <= 1.1x | **no** |" in text
     assert "| etcd | 0.500 |" in text
     assert "`python -m benchmarks.timings gangs`" in text
 
 
 def test_without_a_baseline_there_are_no_empty_columns_for_one() -> None:
-    text = markdown(a_report("verdict", a_row(0.2, None, 0.3)))
+    text = case_markdown(a_report("verdict", a_row(0.2, None, 0.3)))
     assert "| time | s | 0.200 |  | <= 0.3 | yes |" in text
     assert "ratio" not in text
 
 
 def test_one_case_renews_its_files_and_the_index_keeps_the_others(tmp_path: Path) -> None:
-    write(tmp_path, a_report("gangs", a_row(3.0, 2.0, 1.1)))
-    write(tmp_path, a_report("verdict", a_row(0.2, None, 0.3)))
+    write_case(tmp_path, a_report("gangs", a_row(3.0, 2.0, 1.1)))
+    write_case(tmp_path, a_report("verdict", a_row(0.2, None, 0.3)))
     before = (tmp_path / "verdict.md").read_text()
-    write(tmp_path, a_report("gangs", a_row(2.0, 2.0, 1.1)))
+    write_case(tmp_path, a_report("gangs", a_row(2.0, 2.0, 1.1)))
     index = (tmp_path / "README.md").read_text()
     assert "[gangs](gangs.md) | time | 1.00x (2.00 s) | <= 1.1x | yes" in index
     assert "[verdict](verdict.md) | time | 0.200 s | <= 0.3 | yes" in index
@@ -59,14 +58,14 @@ def test_one_case_renews_its_files_and_the_index_keeps_the_others(tmp_path: Path
 
 
 def test_a_failed_case_says_so_everywhere(tmp_path: Path) -> None:
-    write(tmp_path, a_report("gangs", failure="ControlPlaneError: no nodes"))
+    write_case(tmp_path, a_report("gangs", failure="ControlPlaneError: no nodes"))
     assert "no nodes" in (tmp_path / "gangs.md").read_text()
     assert "| [gangs](gangs.md) | failed |" in (tmp_path / "README.md").read_text()
 
 
 def test_every_number_is_in_the_json_and_comes_back_whole(tmp_path: Path) -> None:
     report = a_report("gangs", a_row(3.25, 2.0, 1.1))
-    write(tmp_path, report)
+    write_case(tmp_path, report)
     raw = (tmp_path / "gangs.json").read_bytes()
     assert json.loads(raw)["result"]["rows"][0]["bireme"]["values"] == [3.25]
     assert msgspec.json.decode(raw, type=Report) == report

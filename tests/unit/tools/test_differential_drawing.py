@@ -1,11 +1,11 @@
 """The scenarios that seeds stand for, and the page about many of them."""
 
-from benchmarks.differential.deeds import Course, Deed
+from benchmarks.differential.course import Course, Deed
 from benchmarks.differential.drawing import scenario_of
 from benchmarks.differential.report import line_of, result_of
 from benchmarks.differential.simulations import as_planned, is_unambiguous
 from benchmarks.differential.verdicts import Verdict, Word
-from benchmarks.timings.measurements import Sample
+from benchmarks.report import Sample
 
 SEED = 4
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.differential.comparison import differences, tied_starts
-from benchmarks.differential.deeds import Course, Deed, of_history
+from benchmarks.differential.course import Course, Deed, differences, of_history, tied_starts
 from benchmarks.differential.runner import Seen
 from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of

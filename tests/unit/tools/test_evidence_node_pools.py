@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.report import Table
 from benchmarks.simulations import node_pools, node_series, pool_workload
 from benchmarks.simulations.pool_workload import BEFORE, DAYS, draw, offered_gpus
 from benchmarks.simulations.store import Store
 from benchmarks.simulations.weekly import Weekly
-from benchmarks.timings.measurements import Table
 from bireme.core.node_floor import PoolBounds
 from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.forecasters import FittedModel

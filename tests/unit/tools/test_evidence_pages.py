@@ -5,9 +5,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.report import Page, Table, page_markdown, write_page
 from benchmarks.simulations.figures import tails
-from benchmarks.simulations.pages import Page, markdown, write
-from benchmarks.timings.measurements import Table
 
 PAGE = Page(
     name="rails",
@@ -29,7 +28,7 @@ PAGE = Page(
 
 
 def test_a_page_has_findings_tables_figures_and_the_command() -> None:
-    text = markdown(PAGE)
+    text = page_markdown(PAGE)
     for part in (
         "* The longest wait is halved.",
         "| all | 1.23 |",
@@ -40,8 +39,8 @@ def test_a_page_has_findings_tables_figures_and_the_command() -> None:
 
 
 def test_one_page_renews_its_files_and_the_index_keeps_the_others(tmp_path: Path) -> None:
-    write(tmp_path, msgspec.structs.replace(PAGE, name="muri", title="Muri"))
-    write(tmp_path, PAGE)
+    write_page(tmp_path, msgspec.structs.replace(PAGE, name="muri", title="Muri"))
+    write_page(tmp_path, PAGE)
     assert (tmp_path / "rails.svg").read_text() == "<svg/>"
     index = (tmp_path / "README.md").read_text()
     assert "| [Muri](muri.md) | They help. | 2030-01-01 |" in index

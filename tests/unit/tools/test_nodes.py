@@ -14,10 +14,10 @@ from tools.controlplane.nodes import (
     RACK,
     ZONE,
     fake_nodes,
+    is_usable,
     nodes_manifest,
     repelling,
 )
-from tools.controlplane.registration import is_usable
 
 
 def test_nodes_fill_racks_blocks_and_zones_in_equal_shares() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.controlplane import packages
+from tools.controlplane import binaries
 from tools.controlplane.errors import ControlPlaneError
 
 
@@ -53,36 +53,36 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_only_what_is_missing_is_installed_and_only_once(machine: Machine) -> None:
     (machine.folder / "has-first").touch()
-    assert packages.obstacle("first", "second") is None
-    packages.require("first", "second")
+    assert binaries.obstacle("first", "second") is None
+    binaries.require("first", "second")
     (call,) = machine.calls()
     assert call.endswith("install --yes --no-install-recommends second")
-    packages.require("first", "second")
+    binaries.require("first", "second")
     assert len(machine.calls()) == 1
 
 
 def test_old_lists_are_renewed(machine: Machine) -> None:
     (machine.folder / "stale").touch()
-    packages.require("second")
+    binaries.require("second")
     assert [call.split()[2] for call in machine.calls()] == ["install", "update", "install"]
 
 
 def test_a_package_that_apt_does_not_have_is_named_with_what_apt_says(machine: Machine) -> None:
     with pytest.raises(ControlPlaneError, match=r"(?s)nonsense failed: install .*no such package"):
-        packages.require("nonsense")
+        binaries.require("nonsense")
 
 
 def test_without_root_nothing_is_installed(machine: Machine) -> None:
     machine.be(1000)
     reason = "packages second are missing: run `apt-get install second` as root"
-    assert packages.obstacle("second") == reason
+    assert binaries.obstacle("second") == reason
     with pytest.raises(ControlPlaneError, match="as root"):
-        packages.require("second")
+        binaries.require("second")
     assert machine.calls() == []
     (machine.folder / "has-second").touch()
-    assert packages.obstacle("second") is None
+    assert binaries.obstacle("second") is None
 
 
 def test_without_apt_the_packages_are_named(machine: Machine) -> None:
     (machine.folder / "apt-get").unlink()
-    assert "there is no apt-get: use Debian" in (packages.obstacle("second") or "")
+    assert "there is no apt-get: use Debian" in (binaries.obstacle("second") or "")

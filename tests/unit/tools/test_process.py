@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.ports import free_ports
-from tools.controlplane.process import Process, answers, command_line, ended, processes_from
+from tools.controlplane.process import (
+    Process,
+    answers,
+    command_line,
+    ended,
+    free_ports,
+    processes_from,
+)
 from tools.controlplane.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]

@@ -186,7 +186,7 @@ def test_what_a_machine_lacks_is_named(
         "tools.controlplane.realnode.obstacle.CGROUPS": Path("/"),
         "tools.controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/"),
         "tools.controlplane.realnode.obstacle.cache_root": lambda: Path("/cache"),
-        "tools.controlplane.packages.obstacle": lambda *_names: None,
+        "tools.controlplane.binaries.obstacle": lambda *_names: None,
         "os.access": lambda path, _mode: path.exists(),
     }
     for name, value in able.items():

@@ -13,8 +13,7 @@ from bireme.core.reasons import Reason
 from bireme_extender.membership import RefusalReason
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference import api, reasons, settings, values
-from tools.docs.reference.docstrings import docstrings
-from tools.docs.reference.tables import table
+from tools.docs.reference.tables import docstrings, table
 
 SHIPPED = [Path(__file__).parents[3] / name for name in ("operator", "extender", "policies")]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.controlplane.binaries import find_go, parse_version, version
 from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.toolchain import find_go, parse_version, version
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Final
 
 import yaml
 
-from tools.controlplane.commands import output
+from tools.controlplane.binaries import output
 
 VALID_DAYS: Final = 30
 OPENSSL_TIMEOUT_SECONDS: Final = 60.0

@@ -7,9 +7,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tools.controlplane.api import Api
-from tools.controlplane.binaries import NODE, build
+from tools.controlplane.binaries import NODE, build, require
 from tools.controlplane.errors import ControlPlaneError, tail
-from tools.controlplane.packages import require
+from tools.controlplane.nodes import is_usable
 from tools.controlplane.process import Process
 from tools.controlplane.realnode import cgroups, settings
 from tools.controlplane.realnode.credentials import Authority
@@ -17,7 +17,6 @@ from tools.controlplane.realnode.network import Network
 from tools.controlplane.realnode.obstacle import PACKAGES, obstacle
 from tools.controlplane.realnode.pause import write_image
 from tools.controlplane.realnode.sandbox import Sandbox
-from tools.controlplane.registration import is_usable
 from tools.controlplane.waiting import wait_until
 
 READY_TIMEOUT_SECONDS: Final = 90.0

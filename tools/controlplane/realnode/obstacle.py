@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane import packages
+from tools.controlplane import binaries
 from tools.controlplane.binaries import NODE, cache_root, is_built
 from tools.controlplane.realnode.cgroups import CGROUPS
 from tools.controlplane.realnode.sandbox import COVERED
@@ -32,7 +32,7 @@ def obstacle() -> str | None:
     for folder in COVERED:
         if cache_root().is_relative_to(folder):
             return f"BIREME_CACHE is below {folder}, which a node has of its own: use another"
-    return packages.obstacle(*PACKAGES, *(() if is_built(NODE) else NODE.packages))
+    return binaries.obstacle(*PACKAGES, *(() if is_built(NODE) else NODE.packages))
 
 
 def effective() -> int:

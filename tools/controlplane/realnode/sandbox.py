@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.commands import output
+from tools.controlplane.binaries import output
 from tools.controlplane.errors import ControlPlaneError
 from tools.controlplane.process import Process, ended, processes
 from tools.controlplane.waiting import wait_until

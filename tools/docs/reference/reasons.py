@@ -13,8 +13,7 @@ from bireme.core.reasons import Reason
 from bireme.kube.crd import KINDS, definition
 from bireme_extender.membership import RefusalReason
 from bireme_operator.events import type_of
-from tools.docs.reference.docstrings import docstrings
-from tools.docs.reference.tables import code, table
+from tools.docs.reference.tables import code, docstrings, table
 
 _HEAD: Final = """# Reasons and conditions
 

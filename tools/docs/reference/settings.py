@@ -13,8 +13,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.settings_source import CONFIG_VARIABLE, section_of, variable_of
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
-from tools.docs.reference.docstrings import docstrings
-from tools.docs.reference.tables import code, table
+from tools.docs.reference.tables import code, docstrings, table
 
 _HEAD: Final = f"""# Settings
 

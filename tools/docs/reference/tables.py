@@ -1,8 +1,13 @@
 """Markdown tables, whose cells may hold anything that fits on one line."""
 
+import ast
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -25,3 +30,26 @@ def _row(cells: Sequence[str]) -> str:
 def _cell(text: str) -> str:
     text = " ".join(text.split()).replace("|", "\\|")
     return re.sub("`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
+
+
+# --- docstrings below fields, which Python itself does not keep ---------------------------------
+
+
+def docstrings(cls: type[Any]) -> dict[str, str]:
+    """The text under each field of a dataclass or member of an enumeration, by its name."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    return {
+        name: ast.literal_eval(text.value).replace("``", "`")
+        for field, text in pairwise(body)
+        if isinstance(text, ast.Expr)
+        for name in _named(field)
+    }
+
+
+def _named(field: ast.stmt) -> list[str]:
+    """The name that a statement gives a value to; none where it is no such statement."""
+    match field:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return [name]
+    return []

@@ -14,14 +14,14 @@ from typing import Final
 
 import psutil
 
-from benchmarks.timings.measurements import Table, medians
+from benchmarks.report import Table, medians
 from tools.controlplane.binaries import KUBERNETES_VERSION
 
 MIB: Final = 2**20
 OTHERS: Final = "(other programs)"
 """Not part of any sum: high numbers say that the machine was not quiet."""
 
-_REPOSITORY: Final = Path(__file__).parents[2]
+_REPOSITORY: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("aiohttp", "numpy", "uvloop")
 
 

@@ -1,0 +1,367 @@
+"""Results as files: JSON with every number, Markdown tables drawn from it, and an index.
+
+There are two kinds: a case of ``benchmarks.timings`` with samples of Bireme and of a baseline, and
+a page of ``benchmarks.simulations`` with findings and prose. A run of one renews only its own files
+and the index; the others stay, each with the date, machine and revision of its own run.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import msgspec
+
+from bireme.simulator.reports.terminal import markdown_table, number
+from bireme.simulator.reports.terminal import markdown_table as drawn
+
+# --- measurements: samples, comparisons with a baseline, aims -----------------------------------
+# Plain values that survive a trip through JSON, so that tables are drawn from files and a run of
+# one case renews only that case's.
+
+Of = Literal["value", "ratio"]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """Repeated measurements of one quantity, in the order they were taken."""
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self:
+        """A sample of at least one value.
+
+        Raises:
+            ValueError: there is none, or one is no number.
+        """
+        taken = tuple(values)
+        if not taken or any(math.isnan(value) for value in taken):
+            raise ValueError(f"a sample needs numbers, these are {taken}")
+        return cls(taken)
+
+    @property
+    def median(self) -> float:
+        """The middle value."""
+        return statistics.median(self.values)
+
+    def percentile(self, percent: float) -> float:
+        """The smallest value that at least ``percent`` % of all do not exceed."""
+        ranked = sorted(self.values)
+        return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """A bound on a row's own median or on its ratio to the baseline."""
+
+    of: Of
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def is_reached(self, number: float) -> bool:
+        """Whether ``number`` keeps the bound."""
+        too_high = self.at_most is not None and number > self.at_most
+        return not too_high and (self.at_least is None or number >= self.at_least)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity of Bireme, beside the same quantity of a baseline where there is one."""
+
+    what: str
+    unit: str
+    bireme: Sample
+    baseline: Sample | None = None
+    aim: Aim | None = None
+
+    def titled(self, what: str) -> "Row":
+        """The same row under another name."""
+        return msgspec.structs.replace(self, what=what)
+
+    @property
+    def ratio(self) -> float | None:
+        """Bireme's median over the baseline's."""
+        if self.baseline is None or self.baseline.median == 0:
+            return None
+        return self.bireme.median / self.baseline.median
+
+    @property
+    def is_reached(self) -> bool | None:
+        """Whether the aim was reached; None without one."""
+        if self.aim is None:
+            return None
+        number = self.ratio if self.aim.of == "ratio" else self.bireme.median
+        if number is None:
+            raise ValueError(f"{self.what}: an aim on the ratio needs a baseline")
+        return self.aim.is_reached(number)
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers that are no comparison, such as processor seconds by process."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | float, ...], ...]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one case found; ``baseline`` names what the rows are compared with."""
+
+    rows: tuple[Row, ...]
+    baseline: str = ""
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def at_most(bound: float, of: Of = "value") -> Aim:
+    """The number must not exceed ``bound``."""
+    return Aim(of, at_most=bound)
+
+
+def at_least(bound: float, of: Of = "value") -> Aim:
+    """The number must reach ``bound``."""
+    return Aim(of, at_least=bound)
+
+
+@dataclass
+class Pairs:
+    """Samples of Bireme and of a baseline, collected in alternation."""
+
+    bireme: dict[str, list[float]] = field(default_factory=dict)
+    baseline: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, side: str, found: dict[str, float]) -> None:
+        """One repetition on one side: quantity to number."""
+        into = self.bireme if side == "bireme" else self.baseline
+        for what, measured in found.items():
+            into.setdefault(what, []).append(measured)
+
+    def row(self, what: str, unit: str, aim: Aim | None = None) -> Row:
+        """The row of one quantity."""
+        baseline = self.baseline.get(what)
+        return Row(
+            what=what,
+            unit=unit,
+            bireme=Sample.of(self.bireme[what]),
+            baseline=Sample.of(baseline) if baseline else None,
+            aim=aim,
+        )
+
+
+def medians(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Key by key, the median over dictionaries; a key that one lacks counts as zero there."""
+    names = dict.fromkeys(name for one in found for name in one)
+    return {name: statistics.median(one.get(name, 0.0) for one in found) for name in names}
+
+
+INDEX: Final = "README.md"
+_ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "aim", "reached")
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One case as it was run. ``failure`` says why there is no result."""
+
+    case: str
+    question: str
+    command: str
+    date: str
+    took_seconds: float
+    repetitions: int
+    machine: dict[str, str]
+    result: Result | None = None
+    failure: str = ""
+
+
+def write_case(folder: Path, report: Report) -> None:
+    """Write the two files of a case, and the index over all that lie in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(report), indent=1)
+    (folder / f"{report.case}.json").write_bytes(encoded + b"\n")
+    (folder / f"{report.case}.md").write_text(case_markdown(report))
+    reports = [
+        msgspec.json.decode(path.read_bytes(), type=Report) for path in folder.glob("*.json")
+    ]
+    (folder / INDEX).write_text(case_index(sorted(reports, key=lambda one: one.case)))
+
+
+def case_markdown(report: Report) -> str:
+    """The tables of one case."""
+    lines = [f"# {report.question}", ""]
+    if report.result is None:
+        lines += ["The measurement failed:", "", "```", report.failure, "```"]
+    else:
+        result = report.result
+        lines += _comparison(result)
+        for note in result.notes:
+            lines += ["", note]
+        for part in result.tables:
+            lines += ["", f"## {part.title}", "", *markdown_table(part.columns, part.rows)]
+    lines += ["", "## How it was measured", "", *_facts(report)]
+    return "\n".join(lines) + "\n"
+
+
+def case_index(reports: Sequence[Report]) -> str:
+    """All rows that have an aim, over all cases."""
+    lines = [
+        "# Measurements",
+        "",
+        "Written by `make bench`; do not edit. Every case stands alone and may be renewed by",
+        "`python -m benchmarks.timings NAME`. Rivals are measured in the same run, on the same",
+        "cluster, in alternation; medians, and a row counts as reached only if its median does.",
+        "How policies compare is no matter of time: [simulations](simulations/README.md), and for",
+        "learned ones [learning](learning); how well demand is forecast:",
+        "[forecasting](forecasting/README.md).",
+        "",
+        *markdown_table(
+            ("case", "", "Bireme", "aim", "reached", "date"),
+            [row for report in reports for row in _standing(report)],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _standing(report: Report) -> Iterator[tuple[str, ...]]:
+    """The rows of a case that have an aim, or one that it failed."""
+    link = f"[{report.case}]({report.case}.md)"
+    if report.result is None:
+        yield link, "failed", "", "", "no", report.date
+        return
+    for row in report.result.rows:
+        if row.aim is not None:
+            judged = _judged(row, row.aim)
+            yield link, row.what, judged, _aim(row.aim), _reached(row), report.date
+
+
+def summary(report: Report) -> Iterable[str]:
+    """A case in lines for the screen."""
+    if report.result is None:
+        yield f"  FAILED: {report.failure.strip().splitlines()[-1]}"
+        return
+    for row in report.result.rows:
+        against = f", ratio {row.ratio:.2f}" if row.ratio is not None else ""
+        aim = f", aim {_aim(row.aim)}: {_reached(row)}" if row.aim is not None else ""
+        yield f"  {row.what}: {number(row.bireme.median)} {row.unit}{against}{aim}"
+
+
+def _comparison(result: Result) -> list[str]:
+    has_baseline = any(row.baseline is not None for row in result.rows)
+    columns = [c.format(result.baseline) for c in _ROW_COLUMNS]
+    keep = [at for at in range(len(columns)) if has_baseline or at not in (4, 5, 6)]
+    cells = (_cells(row) for row in result.rows)
+    return markdown_table([columns[at] for at in keep], [[row[at] for at in keep] for row in cells])
+
+
+def _cells(row: Row) -> list[str]:
+    theirs = ["", ""]
+    if row.baseline is not None:
+        theirs = [number(row.baseline.median), _range(row.baseline.values)]
+    ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
+    ours = [number(row.bireme.median), _range(row.bireme.values)]
+    aim = _aim(row.aim) if row.aim is not None else ""
+    return [row.what, row.unit, *ours, *theirs, ratio, aim, _reached(row)]
+
+
+def _judged(row: Row, aim: Aim) -> str:
+    if aim.of == "ratio" and row.ratio is not None:
+        return f"{row.ratio:.2f}x ({number(row.bireme.median)} {row.unit})"
+    return f"{number(row.bireme.median)} {row.unit}".strip()
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{number(min(values))}-{number(max(values))}" if len(values) > 1 else ""
+
+
+def _aim(aim: Aim) -> str:
+    sign, bound = ("<=", aim.at_most) if aim.at_most is not None else (">=", aim.at_least)
+    return f"{sign} {bound:g}{'x' if aim.of == 'ratio' else ''}"
+
+
+def _reached(row: Row) -> str:
+    return {None: "", True: "yes", False: "**no**"}[row.is_reached]
+
+
+def _facts(report: Report) -> list[str]:
+    facts = {
+        "command": f"`{report.command}`",
+        "date": report.date,
+        "repetitions": str(report.repetitions),
+        "took": f"{report.took_seconds:.0f} s",
+        **report.machine,
+    }
+    return markdown_table(("", ""), list(facts.items()))
+
+
+# --- pages of simulations: tables, findings, and an index over all ------------------------------
+
+_PROSE: Final = Path(__file__).parent / "simulations" / "prose"
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, its tables, and in words what they show and why.
+
+    Attributes:
+        summary: The answer in a sentence, for the index.
+        findings: What the numbers say, written from them.
+        figures: File name to SVG, drawn beside the page.
+
+    Why it is so, and what was simulated, is the page's file in ``prose``: two parts around a line
+    of three dashes.
+    """
+
+    name: str
+    title: str
+    summary: str
+    findings: tuple[str, ...]
+    tables: tuple[Table, ...]
+    revisions: tuple[str, ...] = ()
+    command: str = ""
+    date: str = ""
+    figures: dict[str, str] = {}
+
+
+def write_page(folder: Path, page: Page) -> None:
+    """Write the files of a page, and the index over all pages in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, drawing in page.figures.items():
+        (folder / name).write_text(drawing, encoding="utf-8")
+    plain = msgspec.structs.replace(page, figures=dict.fromkeys(page.figures, ""))
+    encoded = msgspec.json.format(msgspec.json.encode(plain), indent=1)
+    (folder / f"{page.name}.json").write_bytes(encoded + b"\n")
+    (folder / f"{page.name}.md").write_text(page_markdown(page), encoding="utf-8")
+    pages = [msgspec.json.decode(path.read_bytes(), type=Page) for path in folder.glob("*.json")]
+    (folder / INDEX).write_text(
+        page_index(sorted(pages, key=lambda one: one.name)), encoding="utf-8"
+    )
+
+
+def page_markdown(page: Page) -> str:
+    """The page as text."""
+    why, method = (_PROSE / f"{page.name}.md").read_text(encoding="utf-8").split("\n---\n")
+    lines = [f"# {page.title}", ""]
+    for finding in page.findings:
+        lines += [f"* {finding}"]
+    lines += ["", why.strip(), ""]
+    for name in page.figures:
+        lines += [f"![{page.title}]({name})", ""]
+    for table in page.tables:
+        lines += [f"## {table.title}", "", *drawn(table.columns, table.rows), ""]
+    made = f"`{page.command}`, {page.date}, revision {' and '.join(page.revisions)}"
+    lines += ["## What was simulated", "", method.strip(), "", f"Command: {made}."]
+    return "\n".join(lines) + "\n"
+
+
+def page_index(pages: Sequence[Page]) -> str:
+    """Every page with its answer."""
+    lines = [
+        "# Evidence by simulation",
+        "",
+        "Written by `make evidence`; do not edit. Each page may be renewed by",
+        "`python -m benchmarks.simulations NAME --fresh`. The traces are public, but not part",
+        "of this repository; `--data` names the folder that has them.",
+        "",
+        *drawn(
+            ("page", "answer", "date"),
+            [(f"[{p.title}]({p.name}.md)", p.summary, p.date) for p in pages],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
