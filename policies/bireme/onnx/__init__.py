@@ -1,1 +1,1 @@
-"""Checked checkpoints and inference sessions, shared by learned policies and forecasts."""
+"""Checkpoint files and inference sessions, shared by learned policies and forecasters."""

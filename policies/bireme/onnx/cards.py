@@ -243,8 +243,8 @@ def _result_line(result: Result) -> str:
 
 
 def _part_lines(name: str, part: PartCard) -> Iterator[str]:
-    claim = ", its score is also the claim" if part.stops_others else ""
-    yield f"{name}: {part.file}, {part.bytes:,} bytes, opset {part.opset}{claim}"
+    stops = ", its score is also the preemption priority" if part.stops_others else ""
+    yield f"{name}: {part.file}, {part.bytes:,} bytes, opset {part.opset}{stops}"
     yield f"  encoder {part.encoder}"
     for arrow, shapes in (("in", part.inputs), ("out", part.outputs)):
         for array, shape in shapes.items():

@@ -1,8 +1,8 @@
-"""Exceptions of learned policies.
+"""Exceptions of checkpoints and networks.
 
 BiremeError
-├── CheckpointError    a checkpoint cannot be used: refused when it is loaded
-└── AnswerError        a network gave no valid answer: the rules answer in its place
+├── CheckpointError    a checkpoint cannot be used; raised when it is loaded
+└── AnswerError        a network gave no valid answer; the rules answer instead
 """
 
 from bireme.core.errors import BiremeError
@@ -13,4 +13,4 @@ class CheckpointError(BiremeError, ValueError):
 
 
 class AnswerError(BiremeError):
-    """A network answered too late, or with what is no number per row; the text says which."""
+    """A network answered too late, or without a finite number per row; the text says which."""

@@ -1,9 +1,10 @@
-"""Reading an ONNX file before it is trusted: what it may contain, and that it fits its encoder.
+"""Inspection of an ONNX file before it is trusted.
 
-A network here is arithmetic on one call's inputs: the standard operators of a known version, the
-weights inside the file, one answer. What could do more is refused: other domains, files beside it,
-loops and branches, chance. So are weights that are not finite; infinity may only stand in a
-constant of rank 0, because attention hides rows with it.
+A network may only be arithmetic on the inputs of one call: standard operators of a known version,
+weights inside the file, one output. Anything else is refused: other operator domains, external
+files, loops and branches, random operators, and weights that are not finite (infinity is allowed in
+a constant of rank 0, because attention masks rows with it). Inputs and output must be those of the
+encoder.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     import onnx
 
 OPSETS: Final = range(18, 24)
-"""Versions of ONNX' operators that every supported ONNX Runtime computes."""
-_CHANCE: Final = frozenset(
+"""Operator versions that every supported ONNX Runtime computes."""
+_RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
 )
@@ -29,12 +30,12 @@ _CHANCE: Final = frozenset(
 def inspect(
     model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
 ) -> None:
-    """Refuse ``model`` unless it is a network as ``part`` states it, for an encoder of ``inputs``.
+    """Check that ``model`` is safe, is as ``part`` states, and fits an encoder of ``inputs``.
 
     ``output`` is the name of the answer and that of its only axis.
 
     Raises:
-        CheckpointError: it is not; the text begins with ``where``.
+        CheckpointError: on the first fault; the text begins with ``where``.
     """
     for fault in _faults(model, part, inputs, output):
         raise CheckpointError(f"{where}: {fault}; export the checkpoint again")
@@ -84,8 +85,8 @@ def _faults_of_nodes(nodes: "Iterable[onnx.NodeProto]") -> Iterator[str]:
     for node in nodes:
         if node.domain not in ("", "ai.onnx"):
             yield f"operator {node.op_type} is of domain {node.domain!r}, allowed is ONNX' own"
-        if node.op_type in _CHANCE:
-            yield f"operator {node.op_type} draws by chance, and equal questions need equal answers"
+        if node.op_type in _RANDOM:
+            yield f"operator {node.op_type} is random, and equal inputs need equal answers"
         for attribute in node.attribute:
             if attribute.HasField("g") or attribute.graphs:
                 yield f"operator {node.op_type} has a graph inside (a loop or a branch)"

@@ -1,8 +1,8 @@
-"""A network that answers: ONNX Runtime on one thread, with a time limit that ends a call.
+"""Inference with ONNX Runtime on one thread, with a time limit for each call.
 
-ONNX Runtime asks between two operators whether it should stop. One watchdog thread for the whole
-process raises that flag for calls that are over their time, so that a call costs no thread of its
-own. Nothing else is kept between calls, and any thread may ask.
+ONNX Runtime checks a flag between two operators. One watchdog thread per process raises it for
+calls that are over their limit, so no call needs a thread of its own. Sessions keep nothing else
+between calls and may be used by any thread.
 """
 
 import os
@@ -32,12 +32,12 @@ of rows in; finite float64 of shape (rows,) out. Raises AnswerError for an inval
 all questions together have taken longer than the limit."""
 
 _TICK_SECONDS: Final = 0.02
-"""How much longer than its limit a call may take to be told so."""
+"""Time by which a call may exceed its limit."""
 _FATAL: Final = 4
 
 
 class Watchdog:
-    """Tells calls to stop that are over their time."""
+    """Stops calls that are over their limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Watchdog:
 
     @contextmanager
     def limit(self, options: "onnxruntime.RunOptions", seconds: float) -> Iterator[None]:
-        """The call inside, which runs with ``options``, ends ``seconds`` from now at the latest."""
+        """Context manager: stop the call with ``options`` inside it after ``seconds``."""
         key = id(options)
         self._calls[key] = (time.monotonic() + seconds, options)
         if not self._has_calls.is_set():
@@ -81,7 +81,7 @@ _watchdog = Watchdog()
 
 
 class Session:
-    """One network: arrays in, one number per row out.
+    """A network: arrays in, one number per row out.
 
     Args:
         model: The ONNX file, which has been inspected (:mod:`bireme.onnx.graphs`).
@@ -101,9 +101,9 @@ class Session:
         self._session = _make_session(model, where)
 
     def within(self, limit_seconds: float) -> Ask:
-        """Asks the network as :meth:`answer` does, for ``limit_seconds`` from now on.
+        """Return a function that asks the network until ``limit_seconds`` from now.
 
-        What is not answered until then raises AnswerError, however many questions came before.
+        All its calls share the limit; one that is not answered by then raises AnswerError.
         """
         until = time.monotonic() + limit_seconds
 
@@ -116,7 +116,7 @@ class Session:
         return ask
 
     def answer(self, arrays: Mapping[str, Array], rows: int, limit_seconds: float) -> FloatArray:
-        """The network's answer, float64, shape (rows,), all finite.
+        """Return the network's answer, finite float64 of shape (rows,).
 
         Raises:
             AnswerError: ``arrays`` are not those of ``inputs``, the answer has another shape or is
@@ -145,7 +145,7 @@ class Session:
         return np.asarray(answer, dtype=np.float64)
 
     def _check(self, arrays: Mapping[str, Array], rows: int) -> None:
-        """AnswerError unless ``arrays`` have the names, types and shapes that are stated."""
+        """Raise AnswerError unless ``arrays`` have the stated names, types and shapes."""
         if arrays.keys() != self._inputs.keys():
             raise AnswerError(
                 f"{self._where}: the encoder gives {sorted(arrays)}, stated are "
@@ -168,7 +168,7 @@ class Session:
 
 
 def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
-    # From 1.29 on it would tell its maker names and hashes of networks, and it decides on import.
+    # From 1.29 on it sends names and hashes of networks to its vendor unless this is set on import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime

@@ -1,1 +1,1 @@
-"""Learned policies as they are served: checkpoints, what networks see, and what they answer."""
+"""Learned policies in service: checkpoints, encoders and policy components."""

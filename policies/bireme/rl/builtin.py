@@ -71,7 +71,7 @@ class DasPlacement(LearnedPlacer):
 class LearnedIndex(LearnedOrderer):
     """A small network judges each gang by its service, size and estimate, and may stop others.
 
-    The score is the index, highest first, and the claim.
+    The score is the index, highest first, and the preemption priority.
     Source: Gittins, J. R. Stat. Soc. B 41(2), 1979, learned on public traces by evolution.
     """
 

@@ -55,7 +55,7 @@ class OrderPart:
     def scores(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
     ) -> FloatArray:
-        """Finite, shape (gangs,), of at least one; raises AnswerError as the session does."""
+        """Return finite scores of at least one gang, shape (gangs,); raises AnswerError."""
         arrays = self.encoder.encode(gangs, snapshot)
         return self.session.answer(arrays, len(gangs), limit_seconds)
 
@@ -76,7 +76,7 @@ class PlacePart:
         peers: Mapping[Role, IntArray],
         limit_seconds: float,
     ) -> FloatArray:
-        """Finite, shape (nodes,), of at least one; raises AnswerError as the session does."""
+        """Return finite affinities of at least one node, shape (nodes,); raises AnswerError."""
         arrays = self.encoder.encode(gang, task, capacity, peers)
         return self.session.answer(arrays, len(capacity.nodes), limit_seconds)
 
@@ -91,21 +91,21 @@ class SizePart:
 
     @property
     def is_chooser(self) -> bool:
-        """Whether it also says who starts, in which order and in which node pool."""
+        """Whether it also chooses which gangs start, in which order and node pool."""
         return isinstance(self.encoder, ChoiceEncoder)
 
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot, limit_seconds: float
     ) -> Mapping[str, Mapping[str, int]]:
-        """As :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError as the session does."""
-        assert isinstance(self.encoder, SizeEncoder)  # noqa: S101  # choosers are asked to choose
+        """Size as :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError."""
+        assert isinstance(self.encoder, SizeEncoder)  # noqa: S101  # a chooser has choices instead
         return self.encoder.sizes(self.session.within(limit_seconds), ranked, snapshot)
 
     def choices(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
     ) -> Choices:
-        """What a chooser does with ``gangs``, which wait; raises AnswerError as the session."""
-        assert isinstance(self.encoder, ChoiceEncoder)  # noqa: S101  # nobody else is asked
+        """Choose among ``gangs``, which wait; raises AnswerError."""
+        assert isinstance(self.encoder, ChoiceEncoder)  # noqa: S101  # checked by is_chooser
         in_line = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
         return self.encoder.chooses(self.session.within(limit_seconds), in_line, snapshot)
 
@@ -127,10 +127,10 @@ class Checkpoint:
 
 
 def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
-    """The checkpoint in ``folder``, tried and warm.
+    """Load the checkpoint in ``folder`` and pass it through the smoke test.
 
     Raises:
-        CheckpointError: it cannot be used, or what reads it (the extra ``serve``) is not installed.
+        CheckpointError: it cannot be used, or the extra ``serve`` is not installed.
     """
     card, digest = read_card(folder, expected_sha256)
     try:

@@ -1,7 +1,9 @@
-"""Which parts of a policy a checkpoint can be, and those parts.
+"""Policy components of a checkpoint: orderer, placer, sizer, and scorer of the extender.
 
-An orderer, a placer or a sizer needs a network of its own; a sizer's network that chooses serves as
-all three.
+Each component asks one network of a :class:`~bireme.rl.checkpoint.Checkpoint` and raises
+AnswerError where it gives no valid answer in time; the rules then decide in the same cycle. An
+orderer, a placer and a sizer have a network each. A sizer's network may also *choose*: then it
+serves as all three, and answers once per snapshot (:class:`Chooser`).
 """
 
 import math
@@ -25,52 +27,61 @@ from bireme.rl import encoders
 from bireme.rl.checkpoint import Checkpoint, SizePart
 from bireme.rl.protocols import ChoiceEncoder, Choices
 
-# Learned orders: gangs by the score that a network gives them.
-
 ORDERER_LIMIT_SECONDS: Final = 1.0
-"""How long an order may take; the rules order in the same cycle after that."""
+PLACER_LIMIT_SECONDS: Final = 0.5
+"""For one task."""
+CHOOSER_LIMIT_SECONDS: Final = 1.0
+"""For all answers of a cycle together."""
+SCORER_LIMIT_SECONDS: Final = 0.5
+"""kube-scheduler waits two seconds for the extender."""
+_RANKS: Final = 10
+"""kube-scheduler takes whole points from 0 to 10."""
+_PACKING: Final = Packing()
+
+
+# --- orderers ---------------------------------------------------------------------------------
 
 
 class ScoredOrderer(ABC):
-    """Highest score first; where ``stops_others`` says so, the score is also the claim.
+    """Base of orderers that give each gang a score: the highest goes first.
 
-    Without that, running gangs are never stopped. Ties: interrupted first, then arrival, uid.
+    With ``stops_others`` the score is also the preemption priority; without it no gang is stopped.
+    Ties: interrupted first, then arrival, uid.
     """
 
     stops_others: bool
 
     @abstractmethod
     def scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
-        """One for each of ``gangs``, of which there is at least one."""
+        """Return a score for each of ``gangs``, of which there is at least one."""
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By descending score."""
+        """Order by descending score."""
         if not gangs:
             return []
-        # A gang may run and wait at once: then there are two of one uid.
+        # A gang may run and wait at once, with members that came later: two entries of one uid.
         known = sorted(gangs, key=lambda gang: (gang.uid, gang.arrived))
         answer = self.scores(known, snapshot)
         scores = {id(gang): score for gang, score in zip(known, answer, strict=True)}
-        claims = scores if self.stops_others else {}
-        return ranked(gangs, lambda g: SortKey((-scores[id(g)],), scores[id(g)], claims.get(id(g))))
+        priorities = scores if self.stops_others else {}
+        return ranked(
+            gangs, lambda g: SortKey((-scores[id(g)],), scores[id(g)], priorities.get(id(g)))
+        )
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """The lowest score of ``gangs``; infinite where nobody has a claim."""
+        """Return the lowest score of ``gangs``; infinite if no gang may be stopped."""
         if not gangs or not self.stops_others:
             return math.inf
         return min(self.scores(gangs, snapshot))
 
 
 class LearnedOrderer(ScoredOrderer):
-    """Orders by the scores of a checkpoint's network.
-
-    A cluster without nodes is no question to a network: all scores are 0.
-    """
+    """Orders by the scores of a checkpoint's network; in a cluster without nodes all are 0."""
 
     def __init__(
         self, checkpoint: Checkpoint, limit_seconds: float = ORDERER_LIMIT_SECONDS
     ) -> None:
-        """Raises CheckpointError: ``checkpoint`` orders nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no orderer."""
         if checkpoint.orderer is None:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} has no orderer; name one that has, or a rule"
@@ -84,31 +95,26 @@ class LearnedOrderer(ScoredOrderer):
         )
 
     def scores(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[float]:
-        """Raises AnswerError where the network gives no valid answer."""
+        """Return the network's scores; raises AnswerError if it gives none that are valid."""
         if not len(snapshot.nodes):
-            return [0.0] * len(gangs)  # nothing can start, and networks expect machines
+            return [0.0] * len(gangs)  # nothing can start, and networks expect nodes
         found: list[float] = self._part.scores(gangs, snapshot, self._limit_seconds).tolist()
         return found
 
 
-# Learned places: a gang's replicas on the nodes that a network likes best.
-#
-# The network judges nodes for one task at a time. That a gang starts whole, that its roles meet
-# where
-# they must, and what fits, stays with the rules (:mod:`bireme.heuristics.packing`).
-
-PLACER_LIMIT_SECONDS: Final = 0.5
-"""How long the judgement of one task may take; the rules place that gang after that."""
+# --- placers ----------------------------------------------------------------------------------
 
 
 class LearnedPlacer:
-    """Each task on the nodes of highest affinity, filled one after the other.
+    """Puts each task on the nodes of highest affinity, filled one after the other.
 
-    Ties: the node with the least free capacity, then by name.
+    The network judges nodes for one task at a time. What fits, that a gang starts whole and that
+    its roles meet where they must is left to :mod:`bireme.heuristics.packing`. Ties: the node with
+    the least free capacity, then by name.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError: ``checkpoint`` places nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no placer."""
         if checkpoint.placer is None:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} has no placer; name one that has, or a rule"
@@ -117,7 +123,7 @@ class LearnedPlacer:
         self._part = checkpoint.placer
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None. Raises AnswerError where the network gives no answer."""
+        """Return nodes for all replicas, or None; raises AnswerError as the network does."""
         taken: dict[Role, IntArray] = {}
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
@@ -131,19 +137,11 @@ class LearnedPlacer:
         return place_by(gang, capacity, divide)
 
 
-# Learned choices: one network says who starts, with how many replicas and in which node pool.
-#
-# A chooser answers once per snapshot; orderer, placer and sizer of a policy read their share of
-# that
-# answer (:class:`~bireme.rl.protocols.Choices`). It chooses among gangs that wait and stops nobody.
-
-CHOOSER_LIMIT_SECONDS: Final = 1.0
-"""How long all answers of a cycle may take together; the rules decide in the same cycle after."""
-_PACKING: Final = Packing()
+# --- choosers ---------------------------------------------------------------------------------
 
 
 class _Answer(NamedTuple):
-    """To which gangs, by uid, and what; ``fault`` is empty where the answer is valid."""
+    """An answer for the gangs of ``uids``; ``fault`` is empty if it is valid."""
 
     uids: tuple[str, ...]
     choices: Choices
@@ -151,12 +149,16 @@ class _Answer(NamedTuple):
 
 
 class Chooser:
-    """Has a checkpoint choose, and remembers the answer with the snapshot."""
+    """Asks a checkpoint which gangs start, with which sizes and in which node pools.
+
+    The answer is kept with the snapshot, so that orderer, placer and sizer of one policy read the
+    same one. Only waiting gangs are chosen; none is stopped.
+    """
 
     def __init__(
         self, checkpoint: Checkpoint, limit_seconds: float = CHOOSER_LIMIT_SECONDS
     ) -> None:
-        """Raises CheckpointError: ``checkpoint`` chooses nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         if checkpoint.sizer is None or not checkpoint.sizer.is_chooser:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} chooses no gangs and no node pools; name one "
@@ -167,7 +169,7 @@ class Chooser:
         self._limit_seconds = limit_seconds
 
     def choices(self, gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """What to do with those of ``gangs`` that wait.
+        """Return the choices among those of ``gangs`` that wait.
 
         Raises:
             AnswerError: the network gives no valid answer, or gave none when it was first asked.
@@ -179,7 +181,7 @@ class Chooser:
         return _valid(answer)
 
     def known(self, snapshot: ClusterSnapshot) -> Choices:
-        """What was last chosen in ``snapshot``; of all its sound gangs, where nobody has asked.
+        """Return the last choices in ``snapshot``; if there are none, ask about all sound gangs.
 
         Raises:
             AnswerError: as :meth:`choices`.
@@ -200,7 +202,7 @@ class Chooser:
 
     def _asked(self, waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> _Answer:
         choices, fault = Choices(), ""
-        if waiting and len(snapshot.nodes):  # else networks would be asked about nothing
+        if waiting and len(snapshot.nodes):  # networks expect at least one of each
             try:
                 choices = self._part.choices(waiting, snapshot, self._limit_seconds)
             except AnswerError as error:
@@ -211,7 +213,7 @@ class Chooser:
 
 
 def _runs(gang: Gang, snapshot: ClusterSnapshot) -> bool:
-    """Whether ``gang`` holds places; one of the same uid may wait, with members that came later."""
+    """Whether ``gang`` itself holds places, and not only an earlier part of the same uid."""
     running = snapshot.running_by_uid.get(gang.uid)
     return running is not None and running.gang is gang
 
@@ -227,17 +229,17 @@ def _valid(answer: _Answer) -> Choices:
 
 
 class ChosenOrderer:
-    """Chosen gangs in the order in which they were chosen, then all others by arrival.
+    """Orders chosen gangs as they were chosen, then all others by arrival.
 
     Running gangs are never stopped. Ties: interrupted first, then arrival, uid.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError: ``checkpoint`` chooses nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         self.chooser = Chooser(checkpoint)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """The score counts down from the number of chosen gangs; it is 0 of all others.
+        """Order; scores count down from the number of chosen gangs and are 0 for all others.
 
         Raises:
             AnswerError: the network gives no valid answer.
@@ -245,36 +247,36 @@ class ChosenOrderer:
         chosen = self.chooser.choices(gangs, snapshot).order
         scores = {uid: float(len(chosen) - place) for place, uid in enumerate(chosen)}
 
-        def standing(gang: Gang) -> SortKey:
+        def sort_key(gang: Gang) -> SortKey:
             score = 0.0 if _runs(gang, snapshot) else scores.get(gang.uid, 0.0)
             return SortKey((-score,), score)
 
-        return ranked(gangs, standing)
+        return ranked(gangs, sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
-        """Infinite: nobody has a claim."""
+        """Return infinity: no gang is ever stopped."""
         return math.inf
 
 
 class ChosenPlacer:
-    """Packed into the node pool that was chosen for the gang, if it fits there, else anywhere."""
+    """Packs a gang into the node pool that was chosen for it, or anywhere if it does not fit."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError: ``checkpoint`` chooses nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         self.chooser = Chooser(checkpoint)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None: without a snapshot nothing is chosen."""
+        """Pack anywhere: without a snapshot nothing is chosen."""
         return _PACKING.place(gang, capacity)
 
     def on(self, snapshot: ClusterSnapshot) -> Placer:
-        """The placer for the gangs of ``snapshot``."""
+        """Return the placer for the gangs of ``snapshot``."""
         return _InChosenPools(self.chooser, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
 class _InChosenPools:
-    """Raises AnswerError where the network gives no valid answer."""
+    """The placer of one snapshot; raises AnswerError as its chooser does."""
 
     chooser: Chooser
     snapshot: ClusterSnapshot
@@ -288,19 +290,16 @@ class _InChosenPools:
         return _PACKING.place(gang, capacity)
 
 
-# Learned sizes: how many replicas elastic gangs should have, by the moves of a network.
+# --- sizers -----------------------------------------------------------------------------------
 
 
 class LearnedSizer:
-    """Sizes as a checkpoint's network says; gangs that it leaves out go by the general rule.
-
-    A cluster without nodes is no question to a network.
-    """
+    """Sizes elastic gangs by a checkpoint's network; those it leaves out go by the general rule."""
 
     def __init__(
         self, checkpoint: Checkpoint, limit_seconds: float = CHOOSER_LIMIT_SECONDS
     ) -> None:
-        """Raises CheckpointError: ``checkpoint`` sizes nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no sizer."""
         if checkpoint.sizer is None:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} has no sizer; name one that has, or a rule"
@@ -313,7 +312,7 @@ class LearnedSizer:
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Raises AnswerError where the network gives no valid answer."""
+        """Return replicas by uid and task; raises AnswerError if the network's are not valid."""
         if not ranked or not len(snapshot.nodes):
             return {}
         if self._chooser is not None:
@@ -321,60 +320,18 @@ class LearnedSizer:
         return self._part.sizes(ranked, snapshot, self._limit_seconds)
 
 
-def served(card: Card) -> tuple[PartName, ...]:
-    """The parts that the checkpoint of ``card`` can be.
-
-    Raises:
-        CheckpointError: it asks for an encoder that this Bireme does not have.
-    """
-    parts = card.parts
-    if parts.sizer is not None:
-        encoder = encoders.size_encoder(parts.sizer.encoder)
-        if isinstance(encoder, ChoiceEncoder):
-            return PARTS
-    return tuple(parts.by_name())
-
-
-def orderer_of(checkpoint: Checkpoint) -> Orderer:
-    """Raises CheckpointError: ``checkpoint`` orders nothing."""
-    if checkpoint.orderer is None and _chooses(checkpoint):
-        return ChosenOrderer(checkpoint)
-    return LearnedOrderer(checkpoint)
-
-
-def placer_of(checkpoint: Checkpoint) -> Placer:
-    """Raises CheckpointError: ``checkpoint`` places nothing."""
-    if checkpoint.placer is None and _chooses(checkpoint):
-        return ChosenPlacer(checkpoint)
-    return LearnedPlacer(checkpoint)
-
-
-def sizer_of(checkpoint: Checkpoint) -> Sizer:
-    """Raises CheckpointError: ``checkpoint`` sizes nothing."""
-    return LearnedSizer(checkpoint)
-
-
-def _chooses(checkpoint: Checkpoint) -> bool:
-    return checkpoint.sizer is not None and checkpoint.sizer.is_chooser
-
-
-# Learned scores of nodes for one more replica: what the extender's ``prioritize`` asks for.
-#
-# A placer's affinities only mean an order, so what is told is the rank among the nodes asked about.
-# Ranks are one tenth apart, because kube-scheduler takes whole points from 0 to 10: the best node
-# is
-# alone at the top, unless the network judges several alike.
-
-SCORER_LIMIT_SECONDS: Final = 0.5
-"""How long a score may take; kube-scheduler waits two seconds for the extender."""
-_RANKS: Final = 10
+# --- scorers ----------------------------------------------------------------------------------
 
 
 class LearnedScorer:
-    """1 for the node of highest affinity, one tenth less for each that is worse, down to 0."""
+    """Scores nodes for one more replica, for the extender's ``prioritize``.
+
+    Affinities only mean an order, so scores are ranks among the candidates: 1 for the highest
+    affinity, one tenth less for each lower one, down to 0. Equal affinities score alike.
+    """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        """Raises CheckpointError: ``checkpoint`` places nothing."""
+        """Raises CheckpointError if ``checkpoint`` has no placer."""
         if checkpoint.placer is None:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} has no placer; nothing in it scores nodes"
@@ -383,7 +340,7 @@ class LearnedScorer:
         self._part = checkpoint.placer
 
     def score(self, question: ScoreQuestion) -> FloatArray:
-        """float64, shape (candidates,), in [0, 1].
+        """Return scores in [0, 1], float64, shape (candidates,).
 
         Raises:
             AnswerError: the network gives no valid answer.
@@ -398,3 +355,43 @@ class LearnedScorer:
         best = np.unique(asked)[-_RANKS:]
         rank = len(best) - np.searchsorted(best, asked, side="right")
         return np.where(asked < best[0], 0.0, 1.0 - rank / _RANKS)
+
+
+# --- components of a checkpoint ---------------------------------------------------------------
+
+
+def served(card: Card) -> tuple[PartName, ...]:
+    """Return the parts of a policy that the checkpoint of ``card`` can be.
+
+    Raises:
+        CheckpointError: it asks for an encoder that this Bireme does not have.
+    """
+    parts = card.parts
+    if parts.sizer is not None:
+        encoder = encoders.size_encoder(parts.sizer.encoder)
+        if isinstance(encoder, ChoiceEncoder):
+            return PARTS
+    return tuple(parts.by_name())
+
+
+def orderer_of(checkpoint: Checkpoint) -> Orderer:
+    """Make an orderer; raises CheckpointError if ``checkpoint`` has none."""
+    if checkpoint.orderer is None and _chooses(checkpoint):
+        return ChosenOrderer(checkpoint)
+    return LearnedOrderer(checkpoint)
+
+
+def placer_of(checkpoint: Checkpoint) -> Placer:
+    """Make a placer; raises CheckpointError if ``checkpoint`` has none."""
+    if checkpoint.placer is None and _chooses(checkpoint):
+        return ChosenPlacer(checkpoint)
+    return LearnedPlacer(checkpoint)
+
+
+def sizer_of(checkpoint: Checkpoint) -> Sizer:
+    """Make a sizer; raises CheckpointError if ``checkpoint`` has none."""
+    return LearnedSizer(checkpoint)
+
+
+def _chooses(checkpoint: Checkpoint) -> bool:
+    return checkpoint.sizer is not None and checkpoint.sizer.is_chooser

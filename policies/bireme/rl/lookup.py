@@ -43,10 +43,10 @@ SETTINGS_SOURCE: Final = PolicySource()
 
 
 def load_named(name: str, directory: str = "", sha256: str | None = None) -> Checkpoint:
-    """The checkpoint called ``name``: ``directory/name`` if there is such a folder, else a shipped.
+    """Load checkpoint ``name``: from ``directory/name`` if that exists, else a shipped one.
 
     Raises:
-        CheckpointError: there is none of that name, it is not the one with ``sha256``, or it
+        CheckpointError: no checkpoint has that name, it is not the one with ``sha256``, or it
             cannot be used.
     """
     return load(named_folder(name, directory), sha256)
@@ -58,10 +58,10 @@ def policy_of(
     make_policy: Callable[[SchedulingSettings], Policy],
     directory: str = "",
 ) -> tuple[Policy, PolicySource]:
-    """What ``source`` names over ``settings``, and ``source`` with the sha256 of its checkpoint.
+    """Make the policy of ``source``; also return ``source`` with its checkpoint's sha256.
 
-    A part that it leaves out is that of its checkpoint, looked for as :func:`load` does, if it has
-    one, else as in ``settings``; ``make_policy`` is :func:`bireme.registry.make_policy`.
+    A part that ``source`` leaves out is that of its checkpoint, found as by :func:`load_named`, if
+    it has one, else as in ``settings``. ``make_policy`` is :func:`bireme.registry.make_policy`.
 
     Raises:
         CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
@@ -93,7 +93,7 @@ def policy_of(
 
 
 def named_folder(name: str, directory: str = "") -> Path:
-    """Where the checkpoint lies. Raises CheckpointError: nowhere."""
+    """Return the folder of checkpoint ``name``; raises CheckpointError if there is none."""
     own = _folders(Path(directory)) if directory else {}
     ours = _folders(FOLDER) if FOLDER.exists() else {}
     found = own.get(name) or ours.get(name)
@@ -108,7 +108,7 @@ def named_folder(name: str, directory: str = "") -> Path:
 
 
 def _folders(directory: Path) -> dict[str, Path]:
-    """Folders below ``directory``: a name is looked up in them, never made into a path."""
+    """Return folders below ``directory`` by name: names are looked up, never made into paths."""
     try:
         return {path.name: path for path in directory.iterdir() if path.is_dir()}
     except OSError as error:

@@ -1,8 +1,7 @@
-"""What an encoder is: how a network is shown the facts that a decision may depend on.
+"""Protocols of encoders, which turn gangs and nodes into the arrays that a network reads.
 
-A network sees arrays, a policy sees gangs and nodes; an encoder turns the one into the other. It is
-named and versioned (``das-machines/1``), because weights mean nothing without it: a change of what
-it computes is a new version, and old checkpoints keep the old one.
+An encoder has a name and a version (``das-machines/1``), because weights mean nothing without it: a
+change of what it computes is a new version, and old checkpoints keep the old one.
 
 Every array is float32. Its shape is that of ``inputs``: a number where the size is fixed, a name
 where it varies; axes of one name have one size in a call. Encoders are pure and loop over no nodes.
@@ -28,17 +27,17 @@ MOVES = "moves"
 
 
 class OrderEncoder(Protocol):
-    """Shows a network gangs to be ordered.
+    """Encodes gangs to be ordered.
 
     It may set ``keeps_equal_gangs_in_order = True``, with the meaning that
-    :class:`~bireme.core.policy.Orderer` gives it: what it shows of a gang depends on nobody else
-    and, of kin, never puts the later one first.
+    :class:`~bireme.core.policy.Orderer` gives it: the rows of a gang then depend on no other gang,
+    and of equal gangs the later one never scores higher.
     """
 
     inputs: Mapping[str, Shape]
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Mapping[str, Array]:
-        """Arrays by name of ``inputs``; axis ``gangs`` is that of ``gangs``, which is not empty.
+        """Return arrays by name of ``inputs``, with a row per gang; ``gangs`` is not empty.
 
         ``gangs`` are sorted by uid and hold waiting and running ones.
         """
@@ -46,14 +45,14 @@ class OrderEncoder(Protocol):
 
 
 class PlaceEncoder(Protocol):
-    """Shows a network the nodes that one task may go to."""
+    """Encodes the nodes that one task may go to."""
 
     inputs: Mapping[str, Shape]
 
     def encode(
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
     ) -> Mapping[str, Array]:
-        """Arrays by name of ``inputs``; axis ``nodes`` is that of all nodes of ``capacity``.
+        """Return arrays by name of ``inputs``, with a row per node of ``capacity``.
 
         ``peers`` are node rows that members of the same gang have taken, by role, int64, shape
         (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
@@ -64,9 +63,9 @@ class PlaceEncoder(Protocol):
 
 @runtime_checkable
 class SizeEncoder(Protocol):
-    """Sizes gangs by asking a network, as often as it has moves to make.
+    """Sizes gangs by asking a network once or several times.
 
-    What a move is, and what is done with its logit, is the encoder's own.
+    The encoder defines what a move is, and what its logit means.
     """
 
     inputs: Mapping[str, Shape]
@@ -74,18 +73,18 @@ class SizeEncoder(Protocol):
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """As :meth:`bireme.core.policy.Sizer.sizes`, of at least one gang and one node."""
+        """Size as :meth:`bireme.core.policy.Sizer.sizes`; at least one gang and one node."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Who is started, with how many replicas, and where.
+    """Gangs to start, with their sizes and node pools.
 
     Attributes:
-        order: Uids of waiting gangs, first to start first; those left out come after them.
-        sizes: Replicas by uid and task name, of any gang; those left out go by the general rule.
-        pools: The nodes that a gang should be on, by uid, bool, shape (nodes,).
+        order: Uids of waiting gangs, first to start first; all others come after them.
+        sizes: Replicas by uid and task name; gangs left out go by the general rule.
+        pools: Nodes that a gang should be on, by uid, bool, shape (nodes,).
     """
 
     order: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ class ChoiceEncoder(Protocol):
     inputs: Mapping[str, Shape]
 
     def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """What to do with ``gangs``, which wait, sorted by arrival and uid; there are nodes.
+        """Choose among ``gangs``, which wait, sorted by arrival and uid; at least one node.
 
         Running gangs are those of ``snapshot``.
         """

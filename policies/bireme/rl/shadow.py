@@ -1,10 +1,9 @@
-"""How far a policy that only watches is from the one that decides, on one and the same snapshot.
+"""Comparison of a shadow policy's decision with the active one's on the same snapshot.
 
-*Agreement* is the share of starts in common; that of sizes speaks of elastic gangs. *Regret* is
-what the deciding policy's order costs more than the other's: the difference of the mean job
-completion times that :mod:`bireme.heuristics.search_orderers` forecasts for the waiting gangs, by
-their estimates. It is positive where the watching policy would have been better. Stops, places and
-sizes are not in it.
+* *Agreement* is the share of starts in common; size agreement that of equal sizes of elastic gangs.
+* *Regret* compares the two orders: the difference of the mean job completion times that
+  :mod:`bireme.heuristics.search_orderers` forecasts for the waiting gangs by their estimates. It is
+  positive where the shadow's order is better. Stops, places and sizes are not in it.
 """
 
 from collections.abc import Sequence
@@ -18,18 +17,18 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.search_orderers import costs, problem_of
 
 WINDOW: Final = 256
-"""So many gangs from the front of each order are forecast."""
+"""Gangs from the front of each order that are forecast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One decision beside another.
+    """Measures of how a shadow's decision differs from the active one.
 
     Attributes:
-        agreement: Gangs that both start, over gangs that any of them starts; 1 where none does.
-        same_sizes: Of the elastic gangs that both start or any of both resizes, the share that
-            have the same size then; None of none.
-        regret_seconds: How much longer gangs would take on average than under the other.
+        agreement: Gangs that both start over gangs that either starts; 1 if none does.
+        same_sizes: Share of equal sizes among elastic gangs that both start or either resizes;
+            None if there are none.
+        regret_seconds: Mean completion time in the active order, less that in the shadow's.
     """
 
     agreement: float
@@ -38,7 +37,7 @@ class Difference:
 
 
 def compare(active: Decision, shadow: Decision, snapshot: ClusterSnapshot) -> Difference:
-    """How far ``shadow`` is from ``active``; both were decided on ``snapshot``."""
+    """Compare ``shadow`` with ``active``; both were decided on ``snapshot``."""
     mine, other = _starts(active), _starts(shadow)
     return Difference(
         agreement=len(mine & other) / len(mine | other) if mine | other else 1.0,
@@ -52,7 +51,7 @@ def _starts(decision: Decision) -> set[str]:
 
 
 def _same_sizes(active: Decision, shadow: Decision) -> float | None:
-    """Gangs that one of them alone starts are left out: they have no size in the other."""
+    """Leave out gangs that only one decision starts: they have no size in the other."""
     mine, other = _sizes(active), _sizes(shadow)
     before = {each.gang.uid: each.running.sizes for d in (active, shadow) for each in d.resized}
     pairs = [(mine.get(u, before.get(u)), other.get(u, before.get(u))) for u in {*mine, *other}]
@@ -61,7 +60,7 @@ def _same_sizes(active: Decision, shadow: Decision) -> float | None:
 
 
 def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
-    """Replicas by task of the elastic gangs that it starts or resizes, by uid."""
+    """Return replicas by uid and task of the elastic gangs that are started or resized."""
     given: list[Admit | Resize] = [*decision.admitted, *decision.resized]
     return {
         action.gang.uid: {task.task: int(task.counts.sum()) for task in action.placement.tasks}
@@ -71,7 +70,7 @@ def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
 
 
 def _order(decision: Decision) -> list[str]:
-    """Waiting gangs as they were decided on, but for those that no order helps."""
+    """Return waiting gangs in the order of the decision, without those that no order helps."""
     return [
         action.gang.uid
         for action in decision.actions
@@ -80,7 +79,7 @@ def _order(decision: Decision) -> list[str]:
 
 
 def _regret(active: Sequence[str], shadow: Sequence[str], snapshot: ClusterSnapshot) -> float:
-    """The difference of forecast mean completion times, in seconds; 0 of the same order."""
+    """Return the difference of forecast mean completion times in seconds; 0 for equal orders."""
     common = set(active) & set(shadow)
     front = {*active[:WINDOW], *shadow[:WINDOW]} & common
     waiting = sorted(

@@ -94,7 +94,7 @@ MODELS: dict[str, tuple[onnx.ModelProto | bytes, dict[str, Any], str]] = {
         "1 of 1 weights of 'LeakyRelu'",
     ),
     "branch": (branching(), {}, "operator If has a graph inside"),
-    "chance": (small(node("RandomNormalLike", "facts")), {}, "RandomNormalLike draws by chance"),
+    "chance": (small(node("RandomNormalLike", "facts")), {}, "RandomNormalLike is random"),
     "foreign operator": (
         small(node("Gelu", "facts", domain="com.microsoft")),
         {},

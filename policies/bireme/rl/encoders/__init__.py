@@ -1,6 +1,6 @@
-"""Encoders by name and version, loaded only when a checkpoint asks for one.
+"""Encoders by name and version; a module is imported when a checkpoint asks for it.
 
-A checkpoint cannot name code of its own: what it may ask for is in these tables.
+A checkpoint cannot name code of its own, only encoders of these tables.
 """
 
 from collections.abc import Mapping
@@ -27,17 +27,17 @@ SIZE_ENCODERS: Final[Mapping[str, str]] = {
 
 
 def order_encoder(name: str) -> OrderEncoder:
-    """The encoder of gangs called ``name``. Raises CheckpointError: there is none."""
+    """Make the encoder of gangs ``name``; raises CheckpointError if there is none."""
     return cast(OrderEncoder, _make("gangs", ORDER_ENCODERS, name))
 
 
 def place_encoder(name: str) -> PlaceEncoder:
-    """The encoder of nodes called ``name``. Raises CheckpointError: there is none."""
+    """Make the encoder of nodes ``name``; raises CheckpointError if there is none."""
     return cast(PlaceEncoder, _make("nodes", PLACE_ENCODERS, name))
 
 
 def size_encoder(name: str) -> SizeEncoder | ChoiceEncoder:
-    """The encoder of moves called ``name``. Raises CheckpointError: there is none."""
+    """Make the encoder of moves ``name``; raises CheckpointError if there is none."""
     return cast(SizeEncoder | ChoiceEncoder, _make("moves", SIZE_ENCODERS, name))
 
 

@@ -1,12 +1,11 @@
-"""What A2cScheduler's scorer sees of a queue: ``a2c-jobs/1``.
+"""Encoders of A2cScheduler: ``a2c-jobs/1`` for the scorer, ``a2c-image/1`` for the paper's CNN.
 
-Training and serving share the two formulas below. Amounts are shares of what the whole cluster
-has, in two resources; times are in steps of DeepRM's world, where the middle job runs two. A real
-cluster has more of both: its two resources are those that the gangs ask most of, and a step is
-half the middle estimate of the gangs. So neither the size of the cluster nor that of its time
-scale matters, nor the order in which the gangs are listed.
-
-A gang without an estimate counts as one of the middle.
+Both see a cluster in the units of DeepRM's world, in which they are trained. Amounts are shares of
+the whole cluster in the two resources that the gangs ask most of. Times are in steps of half the
+median estimate, because the median job of that world runs two steps; a gang without an estimate
+counts as the median. So neither size nor time scale of a cluster matters, nor the order in which
+the gangs are listed. Training shares the formulas (``job_features``, ``context_features``,
+``paint``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 
 HORIZON_STEPS: Final = (1, 2, 4, 8)
-"""How far ahead the scorer sees what running gangs will have freed."""
+"""Steps ahead at which the scorer sees what running gangs will have freed."""
 
 RESOURCES: Final = 2
 JOB_FEATURES: Final = 9
@@ -29,16 +28,19 @@ CONTEXT_FEATURES: Final = RESOURCES * (1 + len(HORIZON_STEPS)) + 1
 
 _MIDDLE_STEPS: Final = 2.0
 _UNKNOWN_SECONDS: Final = 3600.0
-"""The middle run time where nobody knows any."""
+"""The median run time where no gang has an estimate."""
 
 _LONG_STEPS: Final = 15.0
 _MANY_JOBS: Final = 50.0
 
 
+# --- the scorer's features --------------------------------------------------------------------
+
+
 def job_features(
     demands: FloatArray, free: FloatArray, durations: FloatArray, waits: FloatArray
 ) -> NDArray[np.float32]:
-    """One row per job, shape (..., jobs, JOB_FEATURES).
+    """Return features of jobs, shape (..., jobs, JOB_FEATURES).
 
     Args:
         demands: Shares of the whole, shape (..., jobs, 2).
@@ -61,12 +63,12 @@ def job_features(
 def context_features(
     free: FloatArray, later: FloatArray, waiting: IntArray | int
 ) -> NDArray[np.float32]:
-    """What is the same for all jobs, shape (..., CONTEXT_FEATURES).
+    """Return the features that all jobs share, shape (..., CONTEXT_FEATURES).
 
     Args:
         free: Shares that are free, shape (..., 2).
-        later: Those that will be, if nobody starts, after HORIZON_STEPS, shape (..., steps, 2).
-        waiting: How many jobs wait, shape (...).
+        later: Shares that will be free after HORIZON_STEPS if no job starts, (..., steps, 2).
+        waiting: Number of jobs that wait, shape (...).
     """
     many = _squashed(np.asarray(waiting, dtype=np.float64), _MANY_JOBS)
     flat = later.reshape(*later.shape[:-2], -1)
@@ -74,19 +76,19 @@ def context_features(
 
 
 def _squashed(values: FloatArray, one: float) -> FloatArray:
-    """The logarithm of 1 + ``values``, 1 where they are ``one``."""
+    """Return the logarithm of 1 + ``values``, scaled to be 1 at ``one``."""
     return np.asarray(np.log1p(values) / np.log1p(one))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """Gangs and their cluster in the measures of DeepRM's world.
+    """Gangs and their cluster in the units of DeepRM's world.
 
     Attributes:
         demands: Shares of the whole in two resources, shape (gangs, 2).
         durations, waits: Steps, shape (gangs,).
         free: Shares that are free now, shape (2,).
-        later: Those that will be, if nobody starts, shape (horizon, 2).
+        later: Shares that will be free if no gang starts, shape (horizon, 2).
     """
 
     demands: FloatArray
@@ -97,7 +99,7 @@ class Scaled:
 
 
 def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[int]) -> Scaled:
-    """At least one gang; ``later`` after so many steps each of ``horizon``."""
+    """Scale at least one gang; ``later`` is for the steps of ``horizon``."""
     seconds = _run_seconds(gangs)
     step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS
     total = snapshot.nodes.allocatable.sum(axis=0)
@@ -116,7 +118,7 @@ def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[i
 
 
 class A2cJobs:
-    """Gangs of a real cluster as jobs of DeepRM's world."""
+    """``a2c-jobs/1``: a row of features per gang, and the context."""
 
     inputs: Mapping[str, tuple[int | str, ...]] = {
         "jobs": ("gangs", JOB_FEATURES),
@@ -126,7 +128,7 @@ class A2cJobs:
     def encode(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
     ) -> dict[str, NDArray[np.float32]]:
-        """``gangs``, at least one, as float32 arrays of the shapes of ``inputs``."""
+        """Encode at least one gang."""
         seen = scaled(gangs, snapshot, HORIZON_STEPS)
         return {
             "jobs": job_features(seen.demands, seen.free, seen.durations, seen.waits),
@@ -135,7 +137,7 @@ class A2cJobs:
 
 
 def _run_seconds(gangs: Sequence[Gang]) -> FloatArray:
-    """How long each runs, above 0: by its estimate, or like the middle one that has one."""
+    """Return run times above 0: estimates, or their median for a gang without one."""
     known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
     middle = float(np.median(known)) if known else _UNKNOWN_SECONDS
     seconds = [middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs]
@@ -143,7 +145,7 @@ def _run_seconds(gangs: Sequence[Gang]) -> FloatArray:
 
 
 def _freed(snapshot: ClusterSnapshot, seconds: FloatArray) -> IntArray:
-    """What running gangs will have freed ``seconds`` on, shape (times, resources)."""
+    """Return what running gangs will have freed in ``seconds``, shape (times, resources)."""
     table = snapshot.running_table
     ends = table.expected_ends(snapshot.now, snapshot.now)[table.owner]
     has_ended = ends <= snapshot.now + seconds[:, None]
@@ -151,20 +153,19 @@ def _freed(snapshot: ClusterSnapshot, seconds: FloatArray) -> IntArray:
 
 
 def _shares(amounts: IntArray, total: IntArray) -> FloatArray:
-    """``amounts``, shape (..., resources), as parts of ``total``, 0 to 1; 0 where there is none."""
+    """Return ``amounts``, shape (..., resources), over ``total``, in [0, 1]; 0 for total 0."""
     shares = np.divide(amounts, total, out=np.zeros(amounts.shape), where=total > 0)
     return np.clip(shares, 0.0, 1.0)
 
 
-# The image that A2cScheduler's paper shows its networks, of a real cluster: ``a2c-image/1``.
+# --- the image of the paper -------------------------------------------------------------------
 #
-# Beside each other lie, for each of two resources, the slots that running gangs hold in the coming
-# steps and what each job of the queue asks, as a block of its duration and demand; then a cell for
-# each job behind the queue, and how long ago one came last (Liang et al., PAKDD 2020, figure 2; Mao
-# et al., HotNets 2016, figure 2). An image has a queue of ten, so gangs are shown by tens, in order
-# of arrival: of every gang the image that it is in, and its slot there.
-#
-# Demands are rounded up to tenths of the cluster: on a large one all small gangs look alike.
+# Liang et al., PAKDD 2020, figure 2, and Mao et al., HotNets 2016, figure 2.
+# Columns are, for each of two resources, the slots that running gangs hold in the coming steps, and
+# a block of duration by demand for each job of the queue; then a cell for each job behind the queue
+# and the time since the last arrival. The queue has ten slots, so gangs are shown in tens, by
+# arrival: each gang has the image of its ten and its slot there. Demands are rounded up to tenths
+# of the cluster, so on a large cluster all small gangs look alike.
 
 SLOTS: Final = 10
 """Of each resource."""
@@ -174,21 +175,21 @@ BACKLOG_SLOTS: Final = 60
 
 
 def columns(queue_slots: int) -> int:
-    """Columns of the image: 124 with a queue of 5, 224 with one of 10, as in DeepRM."""
+    """Return the columns of an image: 124 for a queue of 5, 224 for 10, as in DeepRM."""
     return RESOURCES * SLOTS * (1 + queue_slots) + BACKLOG_SLOTS // IMAGE_HORIZON_STEPS + 1
 
 
 def paint(
     held: IntArray, durations: IntArray, demands: IntArray, behind: IntArray, since: FloatArray
 ) -> NDArray[np.float32]:
-    """Images, shape (images, 1, HORIZON_STEPS, columns).
+    """Return images, shape (images, 1, IMAGE_HORIZON_STEPS, columns).
 
     Args:
-        held: Slots held in each coming step, shape (images, HORIZON_STEPS, resources).
+        held: Slots held in each coming step, shape (images, IMAGE_HORIZON_STEPS, resources).
         durations: Steps, of each job of the queue, 0 where there is none, shape (images, queue).
         demands: Slots, shape (images, queue, resources).
-        behind: How many jobs wait behind the queue, shape (images,).
-        since: Steps since a job came last, shape (images,).
+        behind: Number of jobs behind the queue, shape (images,).
+        since: Steps since the last arrival, shape (images,).
     """
     parts: list[NDArray[np.generic]] = []
     for resource in range(RESOURCES):
@@ -202,14 +203,14 @@ def paint(
 
 
 def _blocks(durations: IntArray, demands: IntArray) -> BoolArray:
-    """A block per job, its duration down and its demand across."""
+    """Return a block per job, its duration down and its demand across."""
     down = np.arange(IMAGE_HORIZON_STEPS)[:, None, None] < durations[:, None, :, None]
     across = np.arange(SLOTS) < demands[:, None, :, None]
     return np.asarray((down & across).reshape(len(durations), IMAGE_HORIZON_STEPS, -1))
 
 
 class A2cImages:
-    """Gangs of a real cluster, each with the image of the ten it came with."""
+    """``a2c-image/1``: for each gang the image of its ten, and its slot there."""
 
     inputs: Mapping[str, tuple[int | str, ...]] = {
         "image": ("gangs", 1, IMAGE_HORIZON_STEPS, columns(QUEUE_SLOTS)),
@@ -219,7 +220,7 @@ class A2cImages:
     def encode(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
     ) -> dict[str, NDArray[np.float32]]:
-        """``gangs``, at least one: the image of each, and a one for its slot there."""
+        """Encode at least one gang."""
         seen = scaled(gangs, snapshot, range(IMAGE_HORIZON_STEPS))
         order = np.argsort([gang.arrived for gang in gangs], kind="stable")
         images = -(-len(gangs) // QUEUE_SLOTS)
@@ -244,5 +245,5 @@ class A2cImages:
 
 
 def _whole(values: FloatArray) -> IntArray:
-    """``values`` rounded up, but for what is off in their last bits."""
+    """Round ``values`` up, with a tolerance for rounding errors."""
     return np.ceil(values - 1e-9).astype(np.int64)

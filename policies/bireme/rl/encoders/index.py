@@ -1,7 +1,7 @@
-"""What a learned index sees of each gang, and of it alone: ``index-gangs/1``.
+"""Encoder of the learned index: ``index-gangs/1``.
 
-The claim to stop others is to be read from it, so nothing here depends on waiting, on who else is
-there, or on the clock but through the service a gang has had. Times and sizes are logarithms to
+The index is also the preemption priority, so a gang's features depend on that gang alone, not on
+its wait, and on the clock only through the service it has had. Times and sizes are logarithms to
 base 2: run times spread over five powers of ten, and only their order of magnitude can be known.
 """
 
@@ -17,7 +17,7 @@ from bireme.onnx.sessions import Array, Shape
 from bireme.rl.protocols import GANGS
 
 ATTAINED, WHOLE, IS_KNOWN, DEVICES = range(4)
-"""Columns: seconds it has run, seconds it should run in all, whether that is known, devices."""
+"""Columns: seconds it has run, estimated seconds in all, whether there is an estimate, devices."""
 FEATURES: Final = 4
 
 
@@ -28,10 +28,10 @@ class IndexGangs:
     keeps_equal_gangs_in_order = True
 
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
-        """Logarithms of at least 1; of an unknown run time 0.
+        """Encode gangs; an unknown run time is 0.
 
-        An estimate is for a start: earlier ones count on top, so that being stopped makes no gang
-        look shorter.
+        An estimate is for one start. Service of earlier starts is added, so that being stopped
+        makes no gang look shorter.
         """
         running = snapshot.running_by_uid
         rows = []
