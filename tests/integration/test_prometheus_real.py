@@ -59,7 +59,7 @@ async def test_what_comes_from_prometheus_can_be_forecast(url: str) -> None:
     history = PoolHistory(START, values, np.full(HOURS, np.nan), notes)
     found = forecast_pool(history, NOW + 60, NightlySettings(0.9, 0, 100), (Persistence(),))
     assert [hour.p50 for hour in found.hours] == list(3 * DEMAND[:48])
-    assert "10 missing hours filled with the week before" in found.said
+    assert "10 missing hours filled with the week before" in found.message
 
 
 @pytest.mark.parametrize(
