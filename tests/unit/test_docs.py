@@ -49,5 +49,5 @@ def snippets() -> Iterator[Any]:
 
 @pytest.mark.parametrize("manifest", list(snippets()))
 def test_an_object_that_a_page_shows_is_valid(manifest: dict[str, Any]) -> None:
-    (kind,) = (kind for kind in KINDS if kind.model.__name__ == manifest["kind"])
+    (kind,) = (kind for kind in KINDS if kind.name == manifest["kind"])
     assert kind.model.model_validate(manifest)

@@ -17,14 +17,14 @@ from bireme.cli.arguments import STANDARD_OUTPUT, naming, write_text
 from bireme.cli.conversion import ROLES, ConversionError, Json, Note, Notes
 from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
-from bireme.kube.api.queues import Queue
+from bireme.kube.api.queues import QueueResource
 from bireme.kube.api.training_job import Role, TrainingJob
 from bireme.tables import aligned
 
 _MODELS: Final[Mapping[str, type[ApiModel]]] = {
     "TrainingJob": TrainingJob,
     "PodGroup": PodGroup,
-    "Queue": Queue,
+    "Queue": QueueResource,
 }
 _REFUSED: Final = {
     "CronJob": "use a CronJob of Kubernetes that creates a TrainingJob",

@@ -26,7 +26,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from bireme.kube import names
-from bireme.kube.api import NodePoolScaler, PodGroup, Queue, SchedulingPolicy, TrainingJob
+from bireme.kube.api import NodePoolScaler, PodGroup, QueueResource, SchedulingPolicy, TrainingJob
 from bireme.kube.api.base import Resource
 
 Schema = dict[str, Any]
@@ -65,14 +65,19 @@ class ServedKind:
     columns: tuple[Column, ...]
 
     @property
+    def name(self) -> str:
+        """The kind as manifests name it, such as ``TrainingJob``."""
+        return str(self.model.model_fields["kind"].default)
+
+    @property
     def plural(self) -> str:
         """The plural name in API paths."""
-        return names.PLURALS[self.model.__name__]
+        return names.PLURALS[self.name]
 
     @property
     def short_name(self) -> str:
         """The short name for kubectl."""
-        return names.SHORT_NAMES[self.model.__name__]
+        return names.SHORT_NAMES[self.name]
 
 
 KINDS: Final = (
@@ -108,7 +113,7 @@ KINDS: Final = (
         ),
     ),
     ServedKind(
-        Queue,
+        QueueResource,
         "Cluster",
         (
             Column("STATE", "string", ".spec.state"),
@@ -292,7 +297,7 @@ def definition(kind: ServedKind) -> Schema:
     source["properties"] = {**source["properties"], "metadata": {"type": "object"}}
     for name in ("apiVersion", "kind"):  # the API server checks these two itself
         source["properties"][name] = {"type": "string", "maxLength": 253}
-    singular = kind.model.__name__
+    singular = kind.name
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import names
 from bireme.kube.api import (
-    Queue,
+    QueueResource,
     TrainingJobSpec,
     TrainingJobStatus,
 )
@@ -24,7 +24,7 @@ from bireme.kube.api.queues import LabelSelector
 from bireme.kube.crd import KINDS
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
-MODELS: dict[str, type[Resource]] = {kind.model.__name__: kind.model for kind in KINDS}
+MODELS: dict[str, type[Resource]] = {kind.name: kind.model for kind in KINDS}
 INDICES = st.sets(st.integers(0, 9_999), max_size=300)
 
 
@@ -122,7 +122,7 @@ def test_an_uncountable_request_is_refused_with_the_name_of_the_resource(value: 
 
 def test_a_resource_name_with_a_control_character_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"'cpu\\n' is no resource name"):
-        Queue.model_validate({"spec": {"limit": {"cpu\n": 1}}})
+        QueueResource.model_validate({"spec": {"limit": {"cpu\n": 1}}})
 
 
 def test_a_task_is_as_small_and_as_large_as_it_may_get() -> None:

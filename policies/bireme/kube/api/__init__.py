@@ -13,7 +13,7 @@ from bireme.kube.api.node_pool_scaler import (
     NodePoolScalerStatus,
 )
 from bireme.kube.api.pod_group import PodGroup, PodGroupSpec, PodGroupStatus
-from bireme.kube.api.queues import Queue, QueueSpec, QueueStatus
+from bireme.kube.api.queues import QueueResource, QueueSpec, QueueStatus
 from bireme.kube.api.scheduling_policy import (
     SchedulingPolicy,
     SchedulingPolicySpec,
@@ -29,7 +29,7 @@ __all__ = [
     "PodGroup",
     "PodGroupSpec",
     "PodGroupStatus",
-    "Queue",
+    "QueueResource",
     "QueueSpec",
     "QueueStatus",
     "SchedulingPolicy",

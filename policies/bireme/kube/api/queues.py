@@ -136,7 +136,7 @@ _QUEUE_RULES: Final = checked_by(
 )
 
 
-class Queue(Resource):
+class QueueResource(Resource):
     """Where jobs wait."""
 
     model_config = ConfigDict(json_schema_extra=_QUEUE_RULES)
