@@ -14,7 +14,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import ScoreQuestion
 from bireme.onnx.cards import Parts
 from bireme.registry import make_policy
-from bireme.replay.reader import Moment, open_record
+from bireme.replay.reader import RecordedCycle, open_record
 from bireme.replay.writer import outline_of
 from bireme.rl import lookup
 from bireme.rl.checkpoint import LOGITS
@@ -107,9 +107,9 @@ def places(tenant: Tenant, name: str, workers: int = 1) -> dict[str, str]:
     return nodes_of(tenant.pods(name))
 
 
-def started(records: Path, name: str) -> Moment:
+def started(records: Path, name: str) -> RecordedCycle:
     """The recorded cycle that started the job."""
-    for moment in open_record([records]).moments():
+    for moment in open_record([records]).cycles():
         uids = {gang.uid for gang in moment.snapshot.waiting if gang.name == name}
         if uids & moment.outline.starts.keys():
             return moment
@@ -224,7 +224,7 @@ def test_a_shadow_is_compared_in_metrics_and_status(tenant: Tenant, stack: Birem
     assert (found["agreement"], found["regret"]) == (1.0, 0.0)
 
 
-def best_nodes(moment: Moment, checkpoint: Path) -> set[str]:
+def best_nodes(moment: RecordedCycle, checkpoint: Path) -> set[str]:
     """Where the library would have one replica of the job that started then, most of all."""
     snapshot = moment.snapshot
     (gang,) = (gang for gang in snapshot.waiting if gang.uid in moment.outline.starts)

@@ -117,7 +117,7 @@ async def test_a_checkpoint_resizes_a_running_job_as_the_library_predicts(
         await until(lambda: (metric(term, "resizes_total", reason="Shrunk") or 0) == 1)
     assert status(api, "elastic")["attempt"] == 0
     record = open_record([records])
-    first = next(m for m in record.moments() if m.source.checkpoint == "smallest")
+    first = next(m for m in record.cycles() if m.source.checkpoint == "smallest")
     policy, _ = policy_of(first.source, record.settings, make_policy, str(trained))
     (predicted,) = run_cycle(first.snapshot, policy).resized
     assert predicted.placement.tasks[0].counts.tolist() == [2]

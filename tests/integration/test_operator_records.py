@@ -73,7 +73,7 @@ async def test_end_of_a_gang_is_recorded_though_nobody_waits(api: FakeApi, tmp_p
 
 def is_empty(folder: Path) -> bool:
     """Whether nobody waited or ran in the cycle that was recorded last."""
-    *_, moment = open_record([folder]).moments()
+    *_, moment = open_record([folder]).cycles()
     return not (moment.snapshot.waiting or moment.snapshot.running)
 
 

@@ -50,7 +50,7 @@ def record(folder: Path, *snapshots: ClusterSnapshot, **options: object) -> list
 
 def snapshots_in(folder: Path) -> list[ClusterSnapshot]:
     """What the record in ``folder`` shows."""
-    return [moment.snapshot for moment in open_record([folder]).moments()]
+    return [moment.snapshot for moment in open_record([folder]).cycles()]
 
 
 @dataclass

@@ -17,12 +17,12 @@ from bireme.cli.arguments import STANDARD_OUTPUT, check_target, naming, write_te
 from bireme.cli.experiment import as_set, contenders
 from bireme.cli.simulate import policy_names
 from bireme.core.settings import SchedulingSettings
-from bireme.replay.decisions import Tally
+from bireme.replay.decisions import DecisionComparison
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
-from bireme.replay.sources import Sources
-from bireme.replay.waits import Contender, simulated
-from bireme.replay.workload import Observer
+from bireme.replay.sources import RecordedPolicies
+from bireme.replay.waits import ReplayPolicy, simulated
+from bireme.replay.workload import WorkloadBuilder
 from bireme.simulator.reports.terminal import ProgressLine
 
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     policies |= contenders(options.policy, record.settings)
     progress = ProgressLine(sys.stderr, time.monotonic)
     try:
-        sources = Sources(policies[recorded][0], record.settings, options.checkpoints)
+        sources = RecordedPolicies(policies[recorded][0], record.settings, options.checkpoints)
         found = replay(record, recorded, policies, sources, progress)
     finally:
         progress.clear()
@@ -90,27 +90,27 @@ def policy_name(settings: SchedulingSettings) -> str:
 def replay(
     record: Record,
     recorded: str,
-    policies: Mapping[str, Contender],
-    sources: Sources,
+    policies: Mapping[str, ReplayPolicy],
+    sources: RecordedPolicies,
     progress: ProgressLine,
 ) -> Replay:
     """Everything about ``record`` under ``policies``; ``recorded`` is the one its settings name.
 
-    Its tally is that of the policies which decided, whether of the settings or not.
+    Its comparison is that of the policies which decided, whether of the settings or not.
     """
-    tallies = {name: Tally(policy) for name, (policy, _) in policies.items()}
-    observer, lost = Observer(), 0
+    comparisons = {name: DecisionComparison(policy) for name, (policy, _) in policies.items()}
+    builder, lost = WorkloadBuilder(), 0
     with naming("RECORD"):
-        for moment in record.moments():
-            then = sources.policy(moment.source)
-            for name, tally in tallies.items():
+        for cycle in record.cycles():
+            then = sources.policy(cycle.source)
+            for name, comparison in comparisons.items():
                 if name != recorded:
-                    tally.judge(moment, record.place)
+                    comparison.compare(cycle, record.place)
                 elif then is not None:
-                    tally.judge(moment, record.place, then)
-            observer.see(moment.snapshot)
-            lost += moment.lost
+                    comparison.compare(cycle, record.place, then)
+            builder.observe(cycle.snapshot)
+            lost += cycle.lost
             progress.show(record.place, record.files_read, len(record.files))
-    workload = observer.workload()
+    workload = builder.workload()
     waits = simulated(workload, policies, progress.show)
-    return Replay(record, recorded, tallies, lost, workload, waits, sources)
+    return Replay(record, recorded, comparisons, lost, workload, waits, sources)

@@ -1,8 +1,8 @@
-"""Decision by decision: what policies make of the very snapshots that were recorded.
+"""Decisions of policies on the recorded snapshots, compared with the recorded decisions.
 
-Each cycle stands alone: whatever a policy would have decided otherwise, the next snapshot is the
-recorded one again. The policy of the record must decide as recorded, in every cycle; where it does
-not, it depends on something that no snapshot holds.
+Each cycle stands alone: whatever a policy decides, the next snapshot is the recorded one again. The
+policy of the record must decide as recorded in every cycle; where it does not, it depends on
+something that no snapshot holds.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Final
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.replay.reader import Moment
+from bireme.replay.reader import RecordedCycle
 from bireme.replay.record import Outline
 from bireme.replay.writer import outline_of
 
@@ -32,7 +32,7 @@ _MOST_EXAMPLES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A cycle that differs: when (POSIX seconds), where it is written, and how, gangs by name."""
+    """A cycle that differs: its time (POSIX seconds), file and line, and gangs by kind."""
 
     now: float
     place: str
@@ -40,11 +40,11 @@ class Example:
 
 
 @dataclass(slots=True)
-class Tally:
-    """One policy against the record.
+class DecisionComparison:
+    """One policy compared with the record.
 
     Attributes:
-        cycles: Decided again.
+        cycles: How many were decided again.
         same: Of those, how many as recorded, in everything.
         counts: Over all cycles, by kind of :data:`KINDS`.
         examples: The first cycles that differ in one of those kinds.
@@ -56,16 +56,16 @@ class Tally:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     examples: list[Example] = field(default_factory=list)
 
-    def judge(self, moment: Moment, place: str, policy: Policy | None = None) -> None:
-        """Decide once more on ``moment``, which is written at ``place``; by ``policy`` if given."""
-        snapshot = moment.snapshot
+    def compare(self, cycle: RecordedCycle, place: str, policy: Policy | None = None) -> None:
+        """Decide again on ``cycle`` of ``place`` (file and line); by ``policy`` if given."""
+        snapshot = cycle.snapshot
         decision = run_cycle(snapshot, policy or self.policy, explain=False)
         mine = outline_of(decision, snapshot.nodes)
         self.cycles += 1
-        if mine == moment.outline:
+        if mine == cycle.outline:
             self.same += 1
             return
-        found = differences(moment.outline, mine)
+        found = differences(cycle.outline, mine)
         for kind, uids in found.items():
             self.counts[kind] += len(uids)
         if len(self.examples) < _MOST_EXAMPLES and any(found.values()):
@@ -86,7 +86,7 @@ class Tally:
 
 
 def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
-    """Gangs (uids) with which ``other`` does something else, by kind of :data:`KINDS`."""
+    """Return the uids of gangs that ``other`` treats differently, by kind of :data:`KINDS`."""
     both = recorded.starts.keys() & other.starts.keys()
     stops, recorded_stops = set(other.stops.items()), set(recorded.stops.items())
     resized = recorded.resizes.keys() | other.resizes.keys()

@@ -1,7 +1,11 @@
-"""Records from a disk: one file or several that follow each other, plain or gzipped.
+"""Reader of records: from files on a disk back to snapshots and decisions.
 
-What the files claim is checked before the first cycle is read: format, version, that none is
-missing between them. A torn last line is what a killed operator leaves behind: it is counted.
+1. :func:`open_record` checks the headers of all files, plain or gzipped, before the first cycle is
+   read: format, version, that no file is missing between them.
+2. :meth:`Record.cycles` reads them line by line. A killed operator leaves a torn last line behind;
+   it is counted.
+3. :class:`Decoder` applies each line's changes and makes the snapshot that the operator had.
+
 Every message names file and line.
 """
 
@@ -27,18 +31,16 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed, SpeedLaw
-from bireme.replay.record import FORMAT, VERSION, Header, Held, Line, Outline, RecordError
+from bireme.replay.record import FORMAT, VERSION, Header, Line, Outline, RecordedGang, RecordError
 from bireme.replay.writer import carried_over, number_of, record_files
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
-
-# From lines back to the very snapshots and decisions that were recorded.
 
 _V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """One recorded cycle: what was seen and decided, by whom, and how many before it were lost."""
+class RecordedCycle:
+    """One cycle: its snapshot and decision, who decided, and how many before it were lost."""
 
     snapshot: ClusterSnapshot
     outline: Outline
@@ -47,7 +49,7 @@ class Moment:
 
 
 class Decoder:
-    """Reads the lines below one header, in their order."""
+    """Decodes the lines below one header, in their order."""
 
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
@@ -58,15 +60,15 @@ class Decoder:
         self._queues: dict[str, Queue] = {}
         self._usage: dict[str, dict[str, int]] = {}
         self._waiting: dict[str, Gang] = {}
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, RecordedGang] = {}
         self._running: dict[str, RunningGang] = {}
         self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
         self._parse = msgspec.json.Decoder(Line, dec_hook=_law).decode
 
-    def decode(self, text: bytes) -> Moment:
-        """The cycle of the next line. Raises RecordError when it cannot be one."""
+    def decode(self, text: bytes) -> RecordedCycle:
+        """Return the cycle of the next line; RecordError when it cannot be one."""
         try:
             line = self._parse(text)
         except msgspec.DecodeError as error:
@@ -75,11 +77,11 @@ class Decoder:
         if line.line != self._line:
             raise RecordError(f"it was line {line.line} when it was written; lines are missing")
         try:
-            return self._moment(line)
+            return self._cycle(line)
         except (KeyError, OverflowError, ValueError, SnapshotError) as error:
             raise RecordError(f"it contradicts the lines before it: {error!r}") from error
 
-    def _moment(self, line: Line) -> Moment:
+    def _cycle(self, line: Line) -> RecordedCycle:
         before, used = self._nodes, self._used
         _apply(self._facts, line.nodes)
         if line.nodes:
@@ -101,7 +103,7 @@ class Decoder:
         if line.source is not msgspec.UNSET:
             self._source = line.source
         outline = self._outline(line.outline)
-        return Moment(self._snapshot(line.now), outline, line.lost, self._source)
+        return RecordedCycle(self._snapshot(line.now), outline, line.lost, self._source)
 
     def _snapshot(self, now: float) -> ClusterSnapshot:
         return ClusterSnapshot(
@@ -116,10 +118,10 @@ class Decoder:
             growable=tuple(self._growable.values()),
         )
 
-    def _outline(self, told: Outline) -> Outline:
-        decided = (uid for uid in self._waiting if uid not in told.starts)
-        self._holds = {uid: told.holds.get(uid) or self._holds[uid] for uid in decided}
-        return msgspec.structs.replace(told, holds=self._holds)
+    def _outline(self, written: Outline) -> Outline:
+        decided = (uid for uid in self._waiting if uid not in written.starts)
+        self._holds = {uid: written.holds.get(uid) or self._holds[uid] for uid in decided}
+        return msgspec.structs.replace(written, holds=self._holds)
 
 
 def _law(kind: type, given: object) -> object:
@@ -135,7 +137,7 @@ def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:
             known[key] = value
 
 
-def _running(held: Held, nodes: NodeTable) -> RunningGang:
+def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:
     return RunningGang(
         gang=held.gang,
         placement=placement_at(held.places, nodes),
@@ -151,7 +153,7 @@ _REMEDY: Final = "name the files that an operator wrote to its record directory"
 
 
 class _Claim(msgspec.Struct):
-    """What any header says, whatever its version."""
+    """The fields of a header of any version."""
 
     format: str = ""
     version: int = 0
@@ -163,7 +165,7 @@ class Record:
 
     Attributes:
         torn: Last lines that were cut off, as far as the files were read.
-        place: File and line of the moment read last.
+        place: File and line of the cycle read last.
         files_read: How many files were read to their end.
     """
 
@@ -187,8 +189,8 @@ class Record:
         """Of Bireme, by which it was written."""
         return tuple(dict.fromkeys(header.bireme for _, header in self.files))
 
-    def moments(self) -> Iterator[Moment]:
-        """Every recorded cycle in turn. Raises RecordError where a line cannot be one."""
+    def cycles(self) -> Iterator[RecordedCycle]:
+        """Yield every recorded cycle in turn. Raises RecordError where a line cannot be one."""
         for path, header in self.files:
             decoder = Decoder(header.settings)
             with _opened(path) as text:
@@ -197,18 +199,18 @@ class Record:
                         continue
                     self.place = f"{path} line {number}"
                     try:
-                        moment = decoder.decode(line)
+                        cycle = decoder.decode(line)
                     except RecordError as error:
                         if line.endswith(b"\n"):
                             raise RecordError(f"{self.place}: {error}; {_REMEDY}") from error
                         self.torn += 1
                     else:
-                        yield moment
+                        yield cycle
             self.files_read += 1
 
 
 def open_record(paths: Sequence[Path]) -> Record:
-    """The record in ``paths``: files, or folders that hold them, in any order.
+    """Open the record in ``paths``: files, or folders that hold them, in any order.
 
     Raises RecordError when one is no record, they have other settings, or one is missing.
     """
@@ -248,7 +250,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> Header | None:
-    """The claims of its first line; None where an operator was killed before it was whole."""
+    """Return the header; None where an operator was killed before the line was whole."""
     with _opened(path) as text:
         _, line = next(_lines(path, text), (1, b""))
     if not line.endswith(b"\n"):

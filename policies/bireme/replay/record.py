@@ -1,8 +1,10 @@
-"""What the lines of a record say: JSON objects, one to a line, in UTF-8.
+"""The format of a record: JSON objects, one to a line, in UTF-8.
 
-The first line of every file is a :class:`Header`, each one below a :class:`Line`: a moment, what
-has changed since the line before, and what was decided. The first line below the header tells
-everything, so that every file reads alone. Gangs go by uid and nodes by name, never by row.
+The first line of every file is a :class:`Header`, each one below a :class:`Line`: one cycle, what
+has changed since the line before, and what was decided. The first line below the header states
+everything, so that every file can be read alone. Gangs go by uid and nodes by name, never by row.
+
+The operator imports this module to record; it imports nothing of the simulator.
 """
 
 from typing import Final, TypeAlias
@@ -24,12 +26,12 @@ Places: TypeAlias = dict[str, dict[str, int]]
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Whose record this is.
+    """Where a file comes from.
 
     Attributes:
         bireme: The version that wrote it.
-        run: The operator's term of leadership; another one began with nothing in memory.
-        number: Of the file: each one's is higher by 1 than that of the file before it.
+        run: The operator's term of leadership; each starts with an empty memory.
+        number: Of the file, 1 higher than that of the file before it.
         settings: What every decision depends on besides the cluster; they name the policy.
     """
 
@@ -41,7 +43,7 @@ class Header(msgspec.Struct, frozen=True):
     settings: SchedulingSettings
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     """A gang that holds places (:class:`bireme.core.running.RunningGang`).
 
     Attributes:
@@ -58,7 +60,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A decision in names.
+    """A decision with gangs by uid and nodes by name.
 
     Attributes:
         starts, resizes: The places by gang.
@@ -66,8 +68,8 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
         holds: The reason by gang that is left waiting.
         fallback: Why the policy's own order was not used; empty when it was.
         growth: The nodes to ask for by gang and pool; 0 where those that come are enough.
-        digest: Of everything in the decision, also what is not spelled out here (the order, the
-            places kept for blocked gangs): equal decisions have equal ones.
+        digest: Hash of the whole decision, with what is not listed here (the order, the places
+            kept for blocked gangs): equal decisions have equal digests.
     """
 
     digest: str
@@ -80,14 +82,14 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One cycle. What is left out is as in the line before; None is said of what is gone.
+    """One cycle. What is left out is as in the line before; None stands for what is gone.
 
     Attributes:
         line: Its number in the file, the header's being 1.
         now: POSIX seconds.
         outline: The decision; of ``holds`` only those that are new or have another reason.
         lost: Cycles before it that could not be recorded.
-        source: Whose policy decided; that of the settings before anything is said.
+        source: Whose policy decided; that of the settings until a line names one.
         used: By node, in the order of the resources the nodes offer (standard ones first). A node
             that is new uses nothing, and all do when other resources are offered than before.
         waiting, running: By gang.
@@ -104,14 +106,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: dict[str, Queue | None] = {}
     queue_usage: dict[str, dict[str, int] | None] = {}
     waiting: dict[str, Gang | None] = {}
-    running: dict[str, Held | None] = {}
+    running: dict[str, RecordedGang | None] = {}
     growable: dict[str, GrowablePool | None] = {}
-
-
-# Exceptions of records.
-#
-# BiremeError
-# └── RecordError    a record cannot be written or read; the text names file, line and remedy
 
 
 class RecordError(BiremeError, ValueError):

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from bireme.replay.decisions import KINDS, Tally
+from bireme.replay.decisions import KINDS, DecisionComparison
 from bireme.replay.reader import Record
-from bireme.replay.sources import Sources
-from bireme.replay.waits import Change, Waits
+from bireme.replay.sources import RecordedPolicies
+from bireme.replay.waits import Change, WaitComparison
 from bireme.replay.workload import Workload
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports import terminal
@@ -36,7 +36,7 @@ class Replay:
 
     Attributes:
         recorded: The name of the policy of the record.
-        tallies: Every policy against the record, its own first.
+        comparisons: Every policy against the record, its own first.
         lost: Cycles that could not be recorded.
         waits: None when no gang of the record can be counted.
         sources: Whose policies decided.
@@ -44,16 +44,16 @@ class Replay:
 
     record: Record
     recorded: str
-    tallies: Mapping[str, Tally]
+    comparisons: Mapping[str, DecisionComparison]
     lost: int
     workload: Workload
-    waits: Waits | None
-    sources: Sources
+    waits: WaitComparison | None
+    sources: RecordedPolicies
 
     @property
-    def own(self) -> Tally:
+    def own(self) -> DecisionComparison:
         """The policies that decided against their own record."""
-        return self.tallies[self.recorded]
+        return self.comparisons[self.recorded]
 
     def to_json(self, command: str) -> dict[str, object]:
         """``record``, ``decisions`` and ``waits``, as docs/replay.md describes them."""
@@ -72,7 +72,9 @@ class Replay:
                 "gangs": len(trace.jobs),
                 "treatments": dict(trace.treatments),
             },
-            "decisions": {name: tally.to_json() for name, tally in self.tallies.items()},
+            "decisions": {
+                name: comparison.to_json() for name, comparison in self.comparisons.items()
+            },
             "waits": None if waits is None else _waits_json(waits),
         }
 
@@ -129,19 +131,23 @@ class Replay:
             )
 
     def _decisions(self) -> Iterator[str]:
-        others = {name: tally for name, tally in self.tallies.items() if name != self.recorded}
+        others = {
+            name: comparison
+            for name, comparison in self.comparisons.items()
+            if name != self.recorded
+        }
         if not others:
             return
         yield ""
         yield "Cycle by cycle, on what was recorded:"
         header = ["policy", "as recorded", *(kind.replace("_", " ") for kind in KINDS)]
         rows = [
-            [name, f"{tally.same:,}", *(f"{tally.counts[kind]:,}" for kind in KINDS)]
-            for name, tally in others.items()
+            [name, f"{comparison.same:,}", *(f"{comparison.counts[kind]:,}" for kind in KINDS)]
+            for name, comparison in others.items()
         ]
         yield from aligned([header, *rows])
-        for name, tally in others.items():
-            yield from _examples(name, tally)
+        for name, comparison in others.items():
+            yield from _examples(name, comparison)
 
     def _waits(self) -> Iterator[str]:
         waits, workload = self.waits, self.workload
@@ -159,8 +165,8 @@ class Replay:
             yield from _changed(name, changes)
 
 
-def _examples(name: str, tally: Tally) -> Iterator[str]:
-    for one in tally.examples[:2]:
+def _examples(name: str, comparison: DecisionComparison) -> Iterator[str]:
+    for one in comparison.examples[:2]:
         when = datetime.fromtimestamp(one.now, UTC).isoformat(sep=" ", timespec="seconds")
         kinds = "; ".join(f"{k.replace('_', ' ')}: {_few(gangs)}" for k, gangs in one.gangs.items())
         yield f"  {name}, {when}, {one.place}: {kinds}"
@@ -171,9 +177,11 @@ def _few(names: Iterable[str]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def _actual(waits: Waits) -> str:
-    told = waits.actual
-    mean, p50, p99 = (terminal.duration(value or 0.0) for value in (told.mean, told.p50, told.p99))
+def _actual(waits: WaitComparison) -> str:
+    actual = waits.actual
+    mean, p50, p99 = (
+        terminal.duration(value or 0.0) for value in (actual.mean, actual.p50, actual.p99)
+    )
     gangs = terminal.plural(waits.actual_gangs, "gang")
     return f"As it was: wait mean {mean}, p50 {p50}, p99 {p99} over the {gangs} that started."
 
@@ -195,7 +203,7 @@ def _wait(seconds: float | None) -> str:
     return "never starts" if seconds is None else terminal.duration(seconds)
 
 
-def _waits_json(waits: Waits) -> dict[str, object]:
+def _waits_json(waits: WaitComparison) -> dict[str, object]:
     return {
         "runs": [run.to_json() for line in waits.comparison.results for run in line.runs],
         "comparison": waits.comparison.to_json(),

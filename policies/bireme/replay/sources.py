@@ -1,7 +1,7 @@
-"""Whose policies decided a record, and the same ones again to be asked once more.
+"""The policies that decided a record, made again so that they can decide once more.
 
-Settings name one; SchedulingPolicies took its place for as long as they stood. A learned one can
-only be asked again where its very checkpoint is at hand.
+The settings name one; SchedulingPolicies take its place for as long as they exist. A learned policy
+can only be made again where its checkpoint is at hand.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from bireme.registry import make_policy
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, policy_of
 
 
-class Sources:
+class RecordedPolicies:
     """Policies by :class:`~bireme.rl.lookup.PolicySource`.
 
     ``own`` is that of ``settings``; checkpoints are looked for below ``directory``, then among
@@ -21,7 +21,7 @@ class Sources:
 
     Attributes:
         cycles: How many each of them decided.
-        faults: Why some cannot be asked again.
+        faults: Why some cannot be made again.
     """
 
     def __init__(self, own: Policy, settings: SchedulingSettings, directory: str = "") -> None:
@@ -32,7 +32,7 @@ class Sources:
         self._policies = {SETTINGS_SOURCE: own}
 
     def policy(self, source: PolicySource) -> Policy | None:
-        """What decided one more cycle; None where it cannot be asked again."""
+        """Count a cycle of ``source``; return its policy, None where it cannot be made again."""
         self.cycles[source] += 1
         if source not in self._policies and source not in self.faults:
             self._make(source)

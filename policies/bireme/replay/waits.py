@@ -1,6 +1,6 @@
-"""Whose waits would have changed: the workload of a record under its own policy and under others.
+"""Waits of a recorded workload under its own policy and under others, by simulation.
 
-Gangs that ran when the record begins are simulated, but not counted: nobody saw their waits.
+Gangs that ran when the record begins are simulated, but not counted: their waits are not recorded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ from bireme.simulator.metrics import SimulationMetrics, Statistics, measure
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 
-Contender = tuple[Policy, SchedulingSettings]
+ReplayPolicy = tuple[Policy, SchedulingSettings]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A gang that waits for another time; seconds, None for a gang that does not start at all."""
+    """A gang whose wait differs; seconds, None where it does not start at all."""
 
     gang: str
     recorded_seconds: float | None
@@ -30,14 +30,14 @@ class Change:
 
     @property
     def size(self) -> float:
-        """How much it changes; infinite for a gang that starts under one policy alone."""
+        """Size of the difference; infinite for a gang that starts under one policy alone."""
         if self.recorded_seconds is None or self.other_seconds is None:
             return float("inf")
         return abs(self.other_seconds - self.recorded_seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitComparison:
     """All policies on the workload of a record.
 
     Attributes:
@@ -56,15 +56,15 @@ class Waits:
 
 def simulated(
     workload: Workload,
-    contenders: Mapping[str, Contender],
+    policies: Mapping[str, ReplayPolicy],
     on_progress: Callable[[str, int, int], None],
-) -> Waits | None:
-    """``workload`` under ``contenders``, that of the record first; None when no gang is counted."""
+) -> WaitComparison | None:
+    """Simulate ``workload`` under each policy, that of the record first; None without gangs."""
     if not workload.counted:
         return None
     metrics: list[SimulationMetrics] = []
     waits: dict[str, dict[str, float | None]] = {}
-    for name, (policy, settings) in contenders.items():
+    for name, (policy, settings) in policies.items():
         outcome = simulate(
             workload.trace,
             workload.trace.nodes,
@@ -78,7 +78,7 @@ def simulated(
         metrics.append(replace(measure(counted), preemptions=preemptions))
         waits[name] = _waits(counted)
     first, *others = waits
-    return Waits(
+    return WaitComparison(
         compare(metrics),
         {name: _changes(waits[first], waits[name], workload.names) for name in others},
         Statistics.of(np.array(list(workload.waits.values()), dtype=float)),

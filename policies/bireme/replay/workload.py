@@ -1,7 +1,8 @@
-"""A record as a workload: what was submitted when, what ran already, on which nodes.
+"""A record as a workload for the simulator: what was submitted when, what ran, on which nodes.
 
-Nobody knows how long a gang would have run that was cut off by the end of the record, so it is
-said how each is counted (``TREATMENTS``).
+:class:`WorkloadBuilder` observes the recorded snapshots in turn; :class:`GangHistory` and
+:class:`NodeHistory` hold what is known of gangs and nodes. How long a gang would have run that was
+cut off by the end of the record is not known; ``TREATMENTS`` say how each is counted.
 """
 
 import statistics
@@ -22,19 +23,16 @@ from bireme.replay.writer import places_of
 from bireme.simulator.physics.model import NodeChange, Physics
 from bireme.simulator.workload import RunningAtStart, Trace, TraceJob, job_of
 
-# One gang through a record: when it came, how long it ran, what became of it.
-#
-# Its run time is all the time it was seen to hold places: from a start until the first cycle in
-# which
-# it is gone or leaving. A gang that may have more or fewer replicas is taken to get done what its
-# replicas do together: its run time is that at the size it asks for. A restart loses nothing.
-
 _SHORTEST_SECONDS = 0.001
 
 
 @dataclass(slots=True)
-class GangSeen:
-    """A gang of a record; times are POSIX seconds.
+class GangHistory:
+    """One gang through a record; times are POSIX seconds.
+
+    Its run time is all the time it was seen to hold places: from a start until the first cycle in
+    which it is gone or leaving. An elastic gang's is scaled to the size it asks for. A restart
+    loses nothing.
 
     Attributes:
         gang: As it waited when it was last seen before its first start; as it ran, for one that
@@ -53,7 +51,7 @@ class GangSeen:
     found: tuple[Mapping[str, Mapping[str, int]], str] | None = None
 
     @classmethod
-    def found_running(cls, running: RunningGang, nodes: NodeTable, now: float) -> "GangSeen":
+    def found_running(cls, running: RunningGang, nodes: NodeTable, now: float) -> "GangHistory":
         """One that runs ``now``, when the record begins."""
         gang = running.gang
         if not is_flexible(gang):
@@ -69,23 +67,23 @@ class GangSeen:
         return f"{self.gang.namespace}/{self.gang.name}"
 
     def seen_waiting(self, gang: Gang) -> None:
-        """It waits, now as ``gang``; a passing fault is not taken over."""
+        """Note that it waits, now as ``gang``; a passing fault is not taken over."""
         if self.started is None and (gang.fault is None or self.gang.fault is not None):
             self.gang = gang
 
     def works(self, running: RunningGang, seconds: float) -> None:
-        """It held the places of ``running`` for so long."""
+        """Add ``seconds`` in which it held the places of ``running``."""
         asked = self.gang.replicas
         share = sum(running.sizes.values()) / asked if is_flexible(self.gang) and asked else 1.0
         self.ran_seconds += seconds * share
 
     def expected_seconds(self, began: float) -> float:
-        """What its estimate says of the part of its run after ``began``; 0 when nobody knows."""
+        """Return the estimate of its run after ``began``; 0 without one."""
         before = 0.0 if self.found is None or self.started is None else began - self.started
         return max(0.0, (self.gang.estimated_seconds or 0.0) - before)
 
     def job(self, seconds: float, began: float) -> TraceJob:
-        """The job of a trace that starts at ``began``, for which it runs ``seconds``."""
+        """Return it as a job that runs ``seconds``, in a trace that starts at ``began``."""
         gang = replace(self.gang, arrived=min(self.gang.arrived, self.came) - began)
         seconds = max(seconds, _SHORTEST_SECONDS)
         job = job_of(gang, self.came - began, seconds)
@@ -108,11 +106,6 @@ def is_flexible(gang: Gang) -> bool:
     )
 
 
-# The nodes of a record, as a simulation needs them: what others use, when nodes come and go.
-#
-# What pods outside all gangs use of a node when it is first seen, they use of it to the end. A node
-# that is not ready for less than ``PATIENCE_SECONDS`` stays up, as it does for the operator.
-
 PATIENCE_SECONDS: Final = 40.0
 """The operator's default for how long a node that is not ready may still hold its gangs."""
 
@@ -128,16 +121,20 @@ class RecordedNodes(Physics):
         return list(self.changes)
 
 
-class NodesSeen:
-    """All nodes of a record; times in seconds after its start."""
+class NodeHistory:
+    """All nodes of a record; times in seconds after its start.
+
+    What pods outside all gangs use of a node when it is first seen, they use of it to the end. A
+    node that is not ready for less than ``PATIENCE_SECONDS`` stays up, as it does for the operator.
+    """
 
     def __init__(self) -> None:
         self._table: NodeTable | None = None
         self._nodes: dict[str, Node] = {}
         self._states: dict[str, list[tuple[float, bool]]] = {}
 
-    def see(self, at: float, snapshot: ClusterSnapshot) -> None:
-        """What ``snapshot`` shows at ``at``."""
+    def observe(self, at: float, snapshot: ClusterSnapshot) -> None:
+        """Take in the nodes of ``snapshot``, seen at ``at``."""
         table = snapshot.nodes
         if table is self._table:
             return
@@ -201,7 +198,7 @@ TREATMENTS: Final = (FOUND, BEFORE, RUNNING, WAITING, WITHDRAWN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What to simulate.
+    """The workload of a record.
 
     Attributes:
         trace: Its jobs go by uid.
@@ -223,34 +220,34 @@ class Workload:
         return frozenset(job.name for job in self.trace.jobs if job.name not in found)
 
 
-class Observer:
-    """Watches a record go by, moment by moment, and tells what workload it was."""
+class WorkloadBuilder:
+    """Builds the workload from the snapshots of a record, in their order."""
 
     def __init__(self) -> None:
         self._began = self._now = 0.0
-        self._gangs: dict[str, GangSeen] = {}
+        self._gangs: dict[str, GangHistory] = {}
         self._running: frozenset[str] = frozenset()
         self._waiting: frozenset[str] = frozenset()
         self._last: ClusterSnapshot | None = None
         self._queues: dict[str, Queue] = {}
-        self._nodes = NodesSeen()
+        self._nodes = NodeHistory()
 
-    def see(self, snapshot: ClusterSnapshot) -> None:
-        """The next moment."""
+    def observe(self, snapshot: ClusterSnapshot) -> None:
+        """Take in the next snapshot."""
         now = snapshot.now
         if self._last is None:
             self._began = self._now = now
-        self._nodes.see(now - self._began, snapshot)
+        self._nodes.observe(now - self._began, snapshot)
         self._queues |= snapshot.queues
-        self._see_running(snapshot)
+        self._observe_running(snapshot)
         for gang in snapshot.waiting:
             if gang.uid not in self._gangs:
-                self._gangs[gang.uid] = GangSeen(gang, min(max(gang.arrived, self._now), now))
+                self._gangs[gang.uid] = GangHistory(gang, min(max(gang.arrived, self._now), now))
             self._gangs[gang.uid].seen_waiting(gang)
         self._waiting = frozenset(gang.uid for gang in snapshot.waiting)
         self._now, self._last = now, snapshot
 
-    def _see_running(self, snapshot: ClusterSnapshot) -> None:
+    def _observe_running(self, snapshot: ClusterSnapshot) -> None:
         if self._last is not None:
             for running in self._last.running:
                 if running.gang.uid in self._running:
@@ -262,18 +259,18 @@ class Observer:
             uid = running.gang.uid
             known = self._gangs.get(uid)
             if known is None and self._last is None:
-                self._gangs[uid] = GangSeen.found_running(running, snapshot.nodes, snapshot.now)
+                self._gangs[uid] = GangHistory.found_running(running, snapshot.nodes, snapshot.now)
                 continue
             started = min(max(running.started, self._now), snapshot.now)
             if known is None:
-                known = self._gangs[uid] = GangSeen(running.gang, started)
+                known = self._gangs[uid] = GangHistory(running.gang, started)
             if known.started is None:
                 known.started = started
             if uid not in before:
                 known.works(running, snapshot.now - started)
 
     def workload(self) -> Workload:
-        """Everything seen, as jobs of a trace that starts with the record."""
+        """Return everything observed as jobs of a trace that starts with the record."""
         counts = dict.fromkeys(TREATMENTS, 0)
         usual = self._usual_seconds()
         jobs = []
@@ -304,7 +301,7 @@ class Observer:
             self._now - self._began,
         )
 
-    def _wait(self, gang: GangSeen) -> float | None:
+    def _wait(self, gang: GangHistory) -> float | None:
         """How long it did wait, as far as it was seen; None when it is not counted."""
         if gang.started is None or gang.found is not None:
             return None
@@ -321,7 +318,7 @@ class Observer:
         return statistics.median(ended) if ended else None
 
     def _seconds(
-        self, uid: str, gang: GangSeen, usual: float | None, counts: dict[str, int]
+        self, uid: str, gang: GangHistory, usual: float | None, counts: dict[str, int]
     ) -> float | None:
         """How long it runs; None when it is left out."""
         expected = gang.expected_seconds(self._began)

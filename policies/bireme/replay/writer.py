@@ -1,8 +1,13 @@
-"""Records on a disk: numbered files of bounded size, the oldest deleted, never above the bound.
+"""Writer of records: numbered files of bounded size, the oldest deleted, never above the bound.
 
-A line is one write, so that a process that is killed leaves at most one torn line, the last of its
-file. Whatever goes wrong ends the file after its last whole line; the next write begins another,
-which tells everything again.
+1. :func:`outline_of` puts a decision into names, so that it outlives the node rows it was made in.
+2. :class:`Encoder` turns cycles into lines, each with what has changed since the one before. A
+   cluster of thousands of nodes and gangs is looked at many times a minute, and hardly anything
+   changes from one look to the next. Snapshots share what did not change (the node table, tasks,
+   labels), so that comparing is mostly a matter of identity.
+3. :class:`RecordWriter` writes the lines. A line is one write, so that a process that is killed
+   leaves at most one torn line, the last of its file. An error ends the file after its last whole
+   line; the next write begins another, which states everything again.
 """
 
 import math
@@ -28,14 +33,23 @@ from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
-from bireme.replay.record import FORMAT, VERSION, Header, Held, Line, Outline, Places, RecordError
+from bireme.replay.record import (
+    FORMAT,
+    VERSION,
+    Header,
+    Line,
+    Outline,
+    Places,
+    RecordedGang,
+    RecordError,
+)
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
-# Decisions in names, so that they outlive the node rows they were made in, and can be compared.
+# --- 1. Decisions in names ----------------------------------------------------------------------
 
 
 def outline_of(decision: Decision, nodes: NodeTable) -> Outline:
-    """``decision``, which was made over the rows of ``nodes``."""
+    """Return ``decision``, which was made over the rows of ``nodes``, in names."""
     starts = {a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted}
     resizes = {a.gang.uid: places_of(a.placement, nodes) for a in decision.resized}
     return Outline(
@@ -57,7 +71,7 @@ def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
 
 
 def places_of(placement: Placement, nodes: NodeTable) -> Places:
-    """``placement`` by task and node name."""
+    """Return ``placement`` by task and node name."""
     names = nodes.names
     return {
         task.task: {
@@ -69,15 +83,15 @@ def places_of(placement: Placement, nodes: NodeTable) -> Places:
 
 
 def _digest(decision: Decision, nodes: NodeTable) -> str:
-    told = [list(_told(action, nodes)) for action in decision.actions]
+    actions = [list(_facts(action, nodes)) for action in decision.actions]
     growth = _growth_of(decision)
     # Without growth the digest is what it was before there were pools that grow.
-    text = msgspec.json.encode([told, decision.fallback, *([growth] if growth else [])])
+    text = msgspec.json.encode([actions, decision.fallback, *([growth] if growth else [])])
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _told(action: Action, nodes: NodeTable) -> Iterator[object]:
-    """Everything about ``action`` but its words."""
+def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
+    """Yield everything about ``action`` but its message."""
     yield action.gang.uid
     yield action.reason
     match action:
@@ -97,20 +111,16 @@ def _told(action: Action, nodes: NodeTable) -> Iterator[object]:
             yield action.beneficiary.uid
 
 
-# From cycles to lines, each with what has changed since the one before.
-#
-# A cluster of thousands of nodes and gangs is looked at many times a minute, and hardly anything of
-# it changes from one look to the next. Snapshots share what did not change (the node table, tasks,
-# labels), so that comparing is mostly a matter of identity.
+# --- 2. Cycles to lines -------------------------------------------------------------------------
 
 
 def encode_header(header: Header) -> bytes:
-    """``header`` as the first line of a file."""
+    """Return ``header`` as the first line of a file."""
     return msgspec.json.encode(header) + b"\n"
 
 
 class Encoder:
-    """The lines below one header; the first tells everything."""
+    """Encodes the lines below one header; the first states everything."""
 
     def __init__(self) -> None:
         self._line = 1
@@ -119,7 +129,7 @@ class Encoder:
         self._queues: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._waiting: dict[str, Gang] = {}
-        self._running: dict[str, Held] = {}
+        self._running: dict[str, RecordedGang] = {}
         self._growable: dict[str, GrowablePool] = {}
         self._holds: dict[str, str] = {}
         self._source = SETTINGS_SOURCE
@@ -131,7 +141,7 @@ class Encoder:
         lost: int = 0,
         source: PolicySource = SETTINGS_SOURCE,
     ) -> bytes | None:
-        """A line for this cycle; None when nothing has changed, nor was anything done.
+        """Return a line for this cycle; None when nothing has changed and nothing was done.
 
         ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
         for a gang that no record can hold: two of one uid, or a law that no report leads to.
@@ -159,7 +169,7 @@ class Encoder:
         )
         self._queues, self._usage = dict(snapshot.queues), dict(snapshot.queue_usage)
         self._waiting, self._running = waiting, running
-        if self._line > 1 and _is_dull(line):
+        if self._line > 1 and _is_unchanged(line):
             return None
         self._line += 1
         self._source = source
@@ -185,7 +195,7 @@ class Encoder:
 
 
 def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
-    """What ``nodes`` used in the line before, shape (nodes, resources).
+    """Return what ``nodes`` used in the line before, shape (nodes, resources).
 
     A node that was not there used nothing; so do all when ``nodes`` offer other resources.
     """
@@ -211,7 +221,7 @@ def _check(*gangs: Gang) -> None:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What is new or another in ``now``; None for what is gone."""
+    """Return what is new or different in ``now``, and None for what is gone."""
     return _new(before, now) | {key: None for key in before if key not in now}
 
 
@@ -219,14 +229,14 @@ def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in now.items() if before.get(key) != value}
 
 
-def _is_dull(line: Line) -> bool:
+def _is_unchanged(line: Line) -> bool:
     done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
     return not any((*seen, line.waiting, line.running, line.growable, *acts))
 
 
-def _held(running: RunningGang, nodes: NodeTable) -> Held:
-    return Held(
+def _held(running: RunningGang, nodes: NodeTable) -> RecordedGang:
+    return RecordedGang(
         gang=running.gang,
         places=places_of(running.placement, nodes),
         started=running.started,
@@ -236,6 +246,8 @@ def _held(running: RunningGang, nodes: NodeTable) -> Held:
     )
 
 
+# --- 3. Lines to files --------------------------------------------------------------------------
+
 _NAME: Final = re.compile(r"record-(\d{8})\.jsonl")
 
 
@@ -243,7 +255,7 @@ class RecordWriter:
     """Writes one operator's term into ``folder``, beside the files of terms before it.
 
     All of them together hold at most ``most_files * file_bytes`` bytes. ``lost`` counts cycles
-    that could not be recorded since the last line; the next line tells it.
+    that could not be recorded since the last line; the next line states it.
     """
 
     def __init__(
@@ -271,7 +283,7 @@ class RecordWriter:
         decision: Decision,
         source: PolicySource = SETTINGS_SOURCE,
     ) -> bool:
-        """Record one cycle, which ``source`` decided; whether it had anything to say.
+        """Record one cycle, which ``source`` decided; return whether a line was written.
 
         Raises OSError when the disk is full or the folder cannot be used, and RecordError for
         what no record can hold or a line longer than a file may be.
@@ -295,7 +307,7 @@ class RecordWriter:
         return True
 
     def _begin(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
-        """Another file, whose first line tells everything."""
+        """Begin another file, whose first line states everything."""
         self._encoder = Encoder()
         line = self._encoder.encode(snapshot, decision, self.lost, source) or b""
         number = max(map(number_of, record_files(self._folder)), default=0) + 1
@@ -304,7 +316,7 @@ class RecordWriter:
         )
         if len(header) + len(line) > self._file_bytes:
             raise RecordError(
-                f"record_file_bytes is {self._file_bytes}, and telling this cluster once takes "
+                f"record_file_bytes is {self._file_bytes}, and stating this cluster once takes "
                 f"{len(header) + len(line)}; raise it"
             )
         self._make_room()
@@ -339,12 +351,12 @@ class RecordWriter:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The files of a record in ``folder``, oldest first; raises OSError where it cannot be read."""
+    """Return the record files in ``folder``, oldest first; OSError where it cannot be read."""
     return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=number_of)
 
 
 def number_of(path: Path) -> int:
-    """The number in the name of a record's file; 0 where there is none."""
+    """Return the number in the name of a record's file; 0 where there is none."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 

@@ -37,7 +37,7 @@ async def test_offered_cycles_are_on_disk_when_it_is_closed(tmp_path: Path) -> N
     for _ in range(3):
         recording.offer(next(seen), Decision())
     await recording.close()
-    assert [m.snapshot.now for m in open_record([tmp_path]).moments()] == [1.0, 2.0, 3.0]
+    assert [m.snapshot.now for m in open_record([tmp_path]).cycles()] == [1.0, 2.0, 3.0]
     assert (cycles(metrics, "written"), cycles(metrics, "lost")) == (3, 0)
 
 
@@ -53,7 +53,7 @@ async def test_folder_that_comes_later_is_written_to_after_a_pause(tmp_path: Pat
     clock.advance(31.0)
     recording.offer(next(seen), Decision())
     await recording.close()
-    (moment,) = open_record([folder]).moments()
+    (moment,) = open_record([folder]).cycles()
     assert (moment.snapshot.now, moment.lost) == (3.0, 2)
 
 
@@ -83,7 +83,7 @@ async def test_disk_that_does_not_keep_up_loses_cycles_and_says_how_many(tmp_pat
     await settled(lambda: cycles(metrics, "written") == 30 - lost)
     recording.offer(next(seen), Decision())
     await recording.close()
-    assert sum(m.lost for m in open_record([tmp_path]).moments()) == lost
+    assert sum(m.lost for m in open_record([tmp_path]).cycles()) == lost
 
 
 async def test_without_a_writer_nothing_is_kept() -> None:

@@ -57,7 +57,7 @@ def test_every_file_reads_alone(tmp_path: Path) -> None:
     record(tmp_path, *moments(9), file_bytes=SMALL, most_files=9)
     files = record_files(tmp_path)
     assert len(files) > 1
-    alone = [told(m.snapshot) for path in files for m in open_record([path]).moments()]
+    alone = [told(m.snapshot) for path in files for m in open_record([path]).cycles()]
     assert alone == [told(one) for one in moments(9)]
 
 
@@ -115,7 +115,7 @@ def test_full_disk_leaves_whole_lines_and_recording_goes_on_when_there_is_room(
     writer.lost += 1
     assert write(writer, after)
     writer.close()
-    *_, last = open_record([tmp_path]).moments()
+    *_, last = open_record([tmp_path]).cycles()
     assert told(last.snapshot) == told(after)
     assert last.lost == 1
 
@@ -129,7 +129,7 @@ def test_torn_last_line_is_left_out_and_counted(tmp_path: Path) -> None:
     (path,) = record_files(tmp_path)
     torn(path, path.stat().st_size - 7)
     found = open_record([path])
-    assert [told(m.snapshot) for m in found.moments()] == [told(one) for one in moments(2)]
+    assert [told(m.snapshot) for m in found.cycles()] == [told(one) for one in moments(2)]
     assert found.torn == 1
 
 
@@ -139,7 +139,7 @@ def test_file_that_was_never_begun_is_left_out_and_counted(tmp_path: Path) -> No
     (tmp_path / "record-00000002.jsonl").touch()
     record(tmp_path, *moments(1, 1), run="next")
     found = open_record([tmp_path])
-    assert len(list(found.moments())) == 2
+    assert len(list(found.cycles())) == 2
     assert (found.torn, len(found.files)) == (1, 2)
 
 
@@ -148,14 +148,14 @@ def test_gzipped_file_is_read_as_the_plain_one(tmp_path: Path) -> None:
     (path,) = record_files(tmp_path)
     packed = tmp_path / "packed.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    plain, unpacked = (list(open_record([one]).moments()) for one in (path, packed))
+    plain, unpacked = (list(open_record([one]).cycles()) for one in (path, packed))
     assert [told(m.snapshot) for m in plain] == [told(m.snapshot) for m in unpacked]
 
 
 def refusal(*paths: Path) -> str:
     """What is said about a record of ``paths``."""
     with pytest.raises(RecordError) as caught:
-        list(open_record(paths).moments())
+        list(open_record(paths).cycles())
     return str(caught.value)
 
 

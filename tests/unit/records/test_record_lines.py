@@ -18,7 +18,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
-from bireme.replay.reader import Decoder, Moment
+from bireme.replay.reader import Decoder, RecordedCycle
 from bireme.replay.record import RecordError
 from bireme.replay.writer import Encoder, outline_of
 from bireme.simulator.physics.laws import ConstantSpeed
@@ -53,14 +53,14 @@ def decided(snapshot: ClusterSnapshot) -> Decision:
     return run_cycle(snapshot, POLICY, explain=False)
 
 
-def pairs(*snapshots: ClusterSnapshot) -> list[tuple[ClusterSnapshot, Moment]]:
+def pairs(*snapshots: ClusterSnapshot) -> list[tuple[ClusterSnapshot, RecordedCycle]]:
     """Those of ``snapshots`` that have something to say, with what a reader hears of them."""
     encoder, decoder = Encoder(), Decoder(snapshots[0].settings)
     lines = [(one, encoder.encode(one, decided(one))) for one in snapshots]
     return [(one, decoder.decode(line)) for one, line in lines if line is not None]
 
 
-def through(*snapshots: ClusterSnapshot) -> list[Moment]:
+def through(*snapshots: ClusterSnapshot) -> list[RecordedCycle]:
     """What a reader hears of a record of ``snapshots``."""
     return [moment for _, moment in pairs(*snapshots)]
 

@@ -35,7 +35,7 @@ def test_every_cycle_is_read_with_the_policy_that_decided_it(tmp_path: Path) -> 
     for at, source in enumerate(sources):
         writer.write(seen(at), Decision(), source)
     writer.close()
-    assert [moment.source for moment in open_record([tmp_path]).moments()] == sources
+    assert [moment.source for moment in open_record([tmp_path]).cycles()] == sources
 
 
 def test_a_policy_is_only_told_where_it_changes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
-from bireme.replay.decisions import KINDS, Tally, differences
+from bireme.replay.decisions import KINDS, DecisionComparison, differences
 from bireme.replay.reader import open_record
 from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
@@ -21,15 +21,15 @@ from tests.support.workloads import KINDS as SHAPES
 PLAIN = SchedulingSettings()
 
 
-def against(folder: Path, settings: SchedulingSettings) -> Tally:
+def against(folder: Path, settings: SchedulingSettings) -> DecisionComparison:
     """The policy of ``settings`` against the record in ``folder``."""
-    tally, found = Tally(make_policy(settings)), open_record([folder])
-    for moment in found.moments():
-        tally.judge(moment, found.place)
+    tally, found = DecisionComparison(make_policy(settings)), open_record([folder])
+    for moment in found.cycles():
+        tally.compare(moment, found.place)
     return tally
 
 
-def changed(tally: Tally) -> dict[str, int]:
+def changed(tally: DecisionComparison) -> dict[str, int]:
     return {kind: count for kind, count in tally.counts.items() if count}
 
 

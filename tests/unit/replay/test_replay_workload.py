@@ -14,7 +14,7 @@ from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay import workload as treatments
-from bireme.replay.workload import Observer, Workload
+from bireme.replay.workload import Workload, WorkloadBuilder
 from bireme.simulator.physics.model import NodeChange
 from bireme.simulator.workload import TraceJob
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
@@ -45,10 +45,10 @@ def at(
 
 
 def seen(*moments: ClusterSnapshot) -> Workload:
-    observer = Observer()
+    builder = WorkloadBuilder()
     for moment in moments:
-        observer.see(moment)
-    return observer.workload()
+        builder.observe(moment)
+    return builder.workload()
 
 
 def job_of(found: Workload, name: str = "job") -> TraceJob:

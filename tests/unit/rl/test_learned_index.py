@@ -97,7 +97,7 @@ def test_it_decides_on_the_records_of_another_policy(
     world.writer.close()
     decisions = [
         run_cycle(moment.snapshot, make_policy(INDEX), explain=False)
-        for moment in open_record([folder]).moments()
+        for moment in open_record([folder]).cycles()
     ]
     assert any(decision.admitted for decision in decisions)
     assert not any(decision.fallback for decision in decisions)
