@@ -19,8 +19,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator.http_server import Endpoint
-from bireme_operator.leader import LeaderTerm
+from bireme_operator.http_server import HealthEndpoint
+from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import Certificate, ProgressEndpoint
@@ -52,7 +52,7 @@ class Operator:
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
         self._clients: list[ApiClient] = []
-        self._endpoint = Endpoint(self._metrics.registry, self.unhealthy, self.unready)
+        self._endpoint = HealthEndpoint(self._metrics.registry, self.unhealthy, self.unready)
         self._progress = ProgressEndpoint(self._desk, self._metrics)
 
     def registry(self) -> kopf.OperatorRegistry:
@@ -150,13 +150,15 @@ class Operator:
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
         self._term = LeaderTerm(
-            self._clients[1],
-            self._settings,
-            self._scheduling,
-            self._metrics,
-            epoch,
-            self._identity,
-            self._lease.fence,
+            TermContext(
+                self._clients[1],
+                self._settings,
+                self._scheduling,
+                self._metrics,
+                epoch,
+                self._identity,
+                self._lease.fence,
+            )
         )
         _log.info("leading", epoch=epoch, identity=self._identity)
         self._tasks.append(asyncio.create_task(self._lead(self._term)))
@@ -191,7 +193,7 @@ class Operator:
 
     def _cycle_age(self) -> float:
         """Seconds since the last cycle ended; 0 where none is due."""
-        return 0.0 if self._term is None else time.monotonic() - self._term.loop.finished_at
+        return 0.0 if self._term is None else time.monotonic() - self._term.loop.pacing.finished_at
 
     def unready(self) -> str:
         """Why this process is not ready; a standby is ready, a leader once it has decided."""

@@ -1,4 +1,4 @@
-"""An aiohttp application behind a door: what the operator's two endpoints listen with."""
+"""The operator's HTTP servers: a bounded server, and /healthz, /readyz and /metrics on one."""
 
 import ssl
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from bireme.connections import ConnectionLimiter
 
 
 class HttpServer:
-    """Serves one application, from :meth:`start` to :meth:`stop`."""
+    """Serves one aiohttp application, with a bound on the connections that are open."""
 
     def __init__(self) -> None:
         self._runner: web.AppRunner | None = None
-        self._door: ConnectionLimiter | None = None
+        self._limiter: ConnectionLimiter | None = None
 
     async def start(
         self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -28,22 +28,19 @@ class HttpServer:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101  # setup made it
-        self._door = ConnectionLimiter(self._runner.server, tls)
-        return self._door.open(host, port)
+        self._limiter = ConnectionLimiter(self._runner.server, tls)
+        return self._limiter.open(host, port)
 
     async def stop(self) -> None:
-        """Accept nobody any more and end what is open; nothing where it never started."""
-        if self._door is not None:
-            await self._door.close()
+        """Accept no more connections and end those that are open, if it was started."""
+        if self._limiter is not None:
+            await self._limiter.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
 
-# /healthz, /readyz and /metrics of the operator.
-
-
-class Endpoint:
-    """A small HTTP server; ``healthy`` and ``ready`` return what is wrong, or nothing."""
+class HealthEndpoint:
+    """/healthz, /readyz and /metrics; ``healthy`` and ``ready`` return what is wrong, or ""."""
 
     def __init__(
         self, registry: CollectorRegistry, healthy: Callable[[], str], ready: Callable[[], str]

@@ -1,16 +1,21 @@
-"""One term of a leading operator: everything it keeps in memory lives and dies with the term.
+"""One leader term: the composition root of the operator, and the life of what it builds.
 
-A new leader starts from nothing but the API server: its caches are listed afresh after the lease
-was won, so they hold every write of the leader before it.
+Everything that a leader keeps in memory lives and dies with its term. A new leader starts from
+nothing but the API server: its caches are listed afresh after the lease was won, so they hold every
+write of the leader before it.
+
+:class:`LeaderTerm` builds every part in the order of dependence, top to bottom. Parts that must
+wake the loop are given ``dirty.set`` or :meth:`ClusterState.requeue`, which exist before the loop.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
-from bireme.core.gangs import Key
+from bireme.core.eta import StartRanges
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
@@ -20,42 +25,40 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
 from bireme.registry import make_policy
 from bireme.rl import lookup
-from bireme_operator.actuator import Actuator, AdmissionRejected, AdmissionRejections, BackOffs
+from bireme_operator.actuator import Actuator
+from bireme_operator.admission import JobAdmission
+from bireme_operator.cluster_reports import (
+    ClusterReports,
+    PolicyReports,
+    PoolReports,
+    QueueReports,
+    ReportContext,
+)
+from bireme_operator.cycles import CycleRunner
 from bireme_operator.events import Events
-from bireme_operator.jobs import Jobs
-from bireme_operator.loop import ReconcileErrors, SchedulingLoop
-from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
-from bireme_operator.node_pools import Pools
-from bireme_operator.object_status import PolicyReports, PoolReports, QueueReports, Reporting
+from bireme_operator.executor import DecisionExecutor
+from bireme_operator.jobs import JobReconciler
+from bireme_operator.loop import Pacing, SchedulingLoop
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.node_pools import ManagedPools
+from bireme_operator.pod_groups import ExternalPodGroups
 from bireme_operator.policies import LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
+from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, ReconcileErrors
 from bireme_operator.recording import Recording
+from bireme_operator.rejections import AdmissionRejections
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
-from bireme_operator.status import Reports
+from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
-from bireme_operator.writes import Writes
-
-# From a SchedulingPolicy to a policy that can decide. Reads files; run it in a thread.
-
-
-def decider_of(facts: PolicyFacts, settings: SchedulingSettings, directory: str) -> LoadedPolicy:
-    """The policy of ``facts``; ``settings`` name what it leaves out.
-
-    Raises:
-        SettingError: it names what does not exist.
-        CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
-    """
-    policy, source = lookup.policy_of(
-        lookup.PolicySource(**facts.names), settings, make_policy, directory
-    )
-    return LoadedPolicy(policy, facts.uid, source)
-
+from bireme_operator.workqueue import BackOffs, WorkQueue
+from bireme_operator.writes import PrioritySemaphore, Writes
 
 _log = structlog.get_logger(__name__)
 _FIRST_LOAD_SECONDS = 5.0
-"""A new leader waits so long for its policy, lest the settings stop somebody before it is there."""
+"""How long a new leader waits for its policy: before it is there, the settings would decide, and
+might preempt gangs that the policy would not."""
 
 
 def wall_clock() -> float:
@@ -63,138 +66,196 @@ def wall_clock() -> float:
     return time.time()  # noqa: TID251  # the one place where the operator asks for the time
 
 
-def _access(settings: OperatorSettings) -> ProgressAccess | None:
-    """Where pods report; None where there is no endpoint."""
-    if not settings.progress_url:
-        return None
-    return ProgressAccess(settings.progress_url, settings.progress_ca_config_map)
+@dataclass(frozen=True, slots=True)
+class TermContext:
+    """What a term is given: the process around it, and its place in the order of leaders.
+
+    Attributes:
+        client: Writes through it pass the fence.
+        epoch: Counts leaders and stamps every plan.
+        identity: Names the process.
+        fence: Raises NotLeader in a process that does not hold the lease.
+        clock: Monotonic seconds.
+        now: POSIX seconds.
+    """
+
+    client: ApiClient
+    settings: OperatorSettings
+    scheduling: SchedulingSettings
+    metrics: OperatorMetrics
+    epoch: int
+    identity: str
+    fence: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = wall_clock
 
 
 class LeaderTerm:
-    """One period of leadership. ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
+    """One period of leadership."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        settings: OperatorSettings,
-        scheduling: SchedulingSettings,
-        metrics: OperatorMetrics,
-        epoch: int,
-        identity: str,
-        fence: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = wall_clock,
-    ) -> None:
-        self._clock, self._now = clock, now
-        self.state = ClusterState(scheduling)
-        scalers = NodePoolScalers(self._changed)
-        self.watches = Watches(client, self.state, scalers, clock)
-        writes = Writes(client, settings.write_concurrency)
-        events = Events(writes, identity, now)
-        self._refusals = AdmissionRejections(clock)
-        self._actuator = Actuator(
-            self.state, self.watches, writes, epoch, BackOffs(clock), self._changed, self._refused
+    def __init__(self, given: TermContext) -> None:
+        settings, metrics = given.settings, given.metrics
+        client, clock, now = given.client, given.clock, given.now
+        self.metrics = metrics
+        dirty = asyncio.Event()
+
+        # 1. What is known: caches that the watches fill.
+        self.policies = Policies(
+            make_policy(given.scheduling), _policy_loader(given), metrics.policies, dirty.set
         )
-        self._actuator.progress = _access(settings)
-        self.progress = self._make_desk(client, settings)
-        self._reports = self._make_reports(writes, events, settings)
-        self._resizes = Resizes(self._actuator, self._reports, events, metrics, now)
-        self._jobs = self._make_jobs(events, settings, metrics)
-        self._preemptions = Preemptions(self._actuator, self._jobs, metrics, clock, now)
-        self._policies = self._make_policies(settings, scheduling, metrics.policies)
-        self._shadows = Shadows(self._policies, metrics.policies, clock)
-        reporting = Reporting(writes, events, settings.status_refresh_seconds, clock, now)
-        self._queue_reports = QueueReports(self.state, metrics.gangs, reporting)
-        self._policy_reports = PolicyReports(self._policies, metrics.policies, reporting)
-        nodes, targets = self.watches.nodes.objects, ScaleTargets(client)
-        self._pools = Pools(scalers, nodes, self._actuator, targets, metrics, clock, self._changed)
-        self._pool_reports = PoolReports(self._pools, metrics.pools, reporting)
-        name = f"{identity}/{epoch}"
-        self._recording = Recording.begin(name, settings, scheduling, metrics, clock)
-        self.loop = self._make_loop(settings, metrics, fence)
-        self.state.on_change = self._changed
+        self.state = ClusterState(given.scheduling, dirty.set, self.policies.known)
+        scalers = NodePoolScalers(dirty.set)
+        self.watches = Watches(client, self.state, scalers, clock)
 
-    def _make_desk(self, client: ApiClient, settings: OperatorSettings) -> ProgressService:
-        tokens, pause = Tokens(client, self._clock), settings.progress_write_seconds
-        return ProgressService(self.state, tokens, pause, self._clock, self._now)
-
-    def _make_reports(self, writes: Writes, events: Events, settings: OperatorSettings) -> Reports:
-        return Reports(
+        # 2. How to act: writes, events, statuses, work on gangs.
+        self.slots = PrioritySemaphore(settings.write_concurrency)
+        writes = Writes(client, self.slots)
+        events = Events(writes, given.identity, now)
+        self.reports = StatusWriter(
             writes,
             self.watches,
             events,
-            self._clock,
+            clock,
             settings.status_refresh_seconds,
             settings.refresh_writes_per_second,
-            self._actuator.wake,
+            self.state.requeue,
         )
+        self.rejections = AdmissionRejections(clock)
+        self.work = WorkQueue(self.state, self.slots, self.rejections, BackOffs(clock))
+        actuator = Actuator(self.state, self.watches, writes, _progress_access(settings))
 
-    def _make_jobs(
-        self, events: Events, settings: OperatorSettings, metrics: OperatorMetrics
-    ) -> Jobs:
-        return Jobs(
-            self._actuator,
-            self._resizes,
-            self._reports,
-            self.progress,
-            events,
-            metrics,
-            settings,
-            self._clock,
-            self._refused,
+        # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
+        tokens = Tokens(client, clock)
+        self.progress = ProgressService(
+            self.state, tokens, settings.progress_write_seconds, clock, now
         )
-
-    def _make_policies(
-        self, settings: OperatorSettings, scheduling: SchedulingSettings, metrics: PolicyMetrics
-    ) -> Policies:
-        def load(facts: PolicyFacts) -> LoadedPolicy:
-            return decider_of(facts, scheduling, settings.checkpoint_directory)
-
-        known = self.state.policies
-        made = Policies(known, make_policy(scheduling), load, metrics, self._changed)
-        known.on_change = made.look
-        return made
-
-    def _make_loop(
-        self,
-        settings: OperatorSettings,
-        metrics: OperatorMetrics,
-        fence: Callable[[], None],
-    ) -> SchedulingLoop:
-        reconcile_errors = ReconcileErrors(self._actuator, self._reports, metrics)
-        self.state.on_failure = reconcile_errors.note
-        return SchedulingLoop(
+        admission = JobAdmission(
             state=self.state,
-            policies=self._policies,
-            shadows=self._shadows,
-            policy_reports=self._policy_reports,
-            pools=self._pools,
-            pool_reports=self._pool_reports,
-            reconcile_errors=reconcile_errors,
-            actuator=self._actuator,
-            reports=self._reports,
-            jobs=self._jobs,
-            preemptions=self._preemptions,
-            resizes=self._resizes,
-            queue_reports=self._queue_reports,
-            recording=self._recording,
-            metrics=metrics,
+            work=self.work,
+            actuator=actuator,
+            rejections=self.rejections,
             settings=settings,
-            refusals=self._refusals,
-            fence=fence,
-            now=self._now,
-            clock=self._clock,
+            epoch=given.epoch,
+        )
+        resizes = Resizes(
+            state=self.state,
+            watches=self.watches,
+            writes=writes,
+            work=self.work,
+            actuator=actuator,
+            reports=self.reports,
+            events=events,
+            metrics=metrics,
+            now=now,
+        )
+        jobs = JobReconciler(
+            state=self.state,
+            watches=self.watches,
+            writes=writes,
+            work=self.work,
+            actuator=actuator,
+            admission=admission,
+            resizes=resizes,
+            reports=self.reports,
+            progress=self.progress,
+            events=events,
+            metrics=metrics.gangs,
+            clock=clock,
+        )
+        pod_groups = ExternalPodGroups(
+            state=self.state,
+            watches=self.watches,
+            writes=writes,
+            work=self.work,
+            actuator=actuator,
+            clock=clock,
+        )
+        self.preemptions = Preemptions(
+            state=self.state,
+            writes=writes,
+            work=self.work,
+            jobs=jobs,
+            metrics=metrics,
+            clock=clock,
+            now=now,
+            on_answer=dirty.set,
+        )
+        errors = ReconcileErrors(self.state, self.work, self.reports, metrics)
+        gangs = GangReconciler(
+            state=self.state,
+            work=self.work,
+            actuator=actuator,
+            rejections=self.rejections,
+            jobs=jobs,
+            pod_groups=pod_groups,
+            reports=self.reports,
+            errors=errors,
+            health=NodeHealth(self.state, clock, settings.node_lost_seconds),
+            ages=MonotonicAge(clock),
+            bind_timeout_seconds=settings.bind_timeout_seconds,
         )
 
-    def _changed(self) -> None:
-        self.loop.dirty.set()
+        # 4. Decisions: cycles, and what carries them out.
+        shadows = Shadows(self.policies, metrics.policies, clock)
+        name = f"{given.identity}/{given.epoch}"
+        recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
+        cycles = CycleRunner(self.policies, shadows, recording, metrics, given.fence)
+        self.executor = DecisionExecutor(
+            state=self.state,
+            work=self.work,
+            admission=admission,
+            pod_groups=pod_groups,
+            preemptions=self.preemptions,
+            resizes=resizes,
+            reports=self.reports,
+            start_ranges=StartRanges(),
+            errors=errors,
+            metrics=metrics.gangs,
+            now=now,
+        )
 
-    def _refused(self, key: Key, refused: AdmissionRejected) -> None:
-        job = self.state.jobs.get(key)
-        _log.info("gang refused", gang=key, reason=refused.reason.value, error=str(refused))
-        if job is not None:
-            self._refusals.add(job, refused)
-            self._changed()
+        # 5. Node pools, and what administrators look at.
+        self.pools = ManagedPools(
+            scalers,
+            self.watches.nodes.objects,
+            self.state,
+            self.work,
+            ScaleTargets(client),
+            metrics.pools,
+            clock,
+            dirty.set,
+        )
+        context = ReportContext(writes, events, settings.status_refresh_seconds, clock, now)
+        cluster_reports = ClusterReports(
+            self.state,
+            QueueReports(self.state, metrics.gangs, context),
+            PolicyReports(self.policies, metrics.policies, context),
+            PoolReports(self.pools, metrics.pools, context),
+            metrics.gangs,
+        )
+
+        # 6. The loop.
+        self.loop = SchedulingLoop(
+            fence=given.fence,
+            now=now,
+            pacing=Pacing(dirty, settings, metrics, clock),
+            gangs=gangs,
+            cycles=cycles,
+            executor=self.executor,
+            pools=self.pools,
+            reports=cluster_reports,
+        )
+        self._closing = (
+            self.preemptions,
+            self.work,
+            admission,
+            self.reports,
+            self.policies,
+            shadows,
+            cluster_reports,
+            self.pools,
+            recording,
+        )
 
     async def run(self) -> None:
         """Mirror, then decide, until cancelled; any failure inside ends it with that failure."""
@@ -208,20 +269,31 @@ class LeaderTerm:
                     jobs=len(self.state.jobs),
                     pods=len(self.state.members),
                 )
-                await self._policies.first(_FIRST_LOAD_SECONDS)
+                await self.policies.first_loaded(_FIRST_LOAD_SECONDS)
                 group.create_task(self.loop.run())
         finally:
-            for part in (
-                self._preemptions,
-                self._actuator,
-                self._jobs,
-                self._reports,
-                self._queue_reports,
-                self._policies,
-                self._shadows,
-                self._policy_reports,
-                self._pools,
-                self._pool_reports,
-                self._recording,
-            ):
+            for part in self._closing:
                 await part.close()
+
+
+def _policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
+    """Return what makes a policy of a SchedulingPolicy; it reads files, so run it in a thread.
+
+    What the SchedulingPolicy leaves out, the settings name. The function raises SettingError where
+    it names what does not exist, and CheckpointError where its checkpoint cannot be used.
+    """
+    scheduling, directory = given.scheduling, given.settings.checkpoint_directory
+
+    def load(facts: PolicyFacts) -> LoadedPolicy:
+        named = lookup.PolicySource(**facts.names)
+        policy, source = lookup.policy_of(named, scheduling, make_policy, directory)
+        return LoadedPolicy(policy, facts.uid, source)
+
+    return load
+
+
+def _progress_access(settings: OperatorSettings) -> ProgressAccess | None:
+    """Return where pods report; None where there is no endpoint."""
+    if not settings.progress_url:
+        return None
+    return ProgressAccess(settings.progress_url, settings.progress_ca_config_map)

@@ -1,9 +1,10 @@
-"""What happens to a TrainingJob after its admission, as a pure judgement over facts.
+"""The life cycle of a TrainingJob after its admission: pure functions over facts.
 
-Two questions, asked again whenever something changed. :func:`transition`: is it time for another
-phase? The answer is recorded by one conditional status write. :func:`chore`: what remains to be
-done for the recorded phase (create what is missing, delete what is in the way, clear the plan)?
-Every chore follows from recorded state alone, so a crash between any two writes loses nothing.
+Three questions, asked again whenever something changed. :func:`transition`: is it time for another
+phase? The answer is recorded by one conditional status write. :func:`pending_action`: what remains
+to be done for the recorded phase (create what is missing, delete what is in the way, clear the
+plan)? :func:`lost`: which replicas does a running elastic gang go on without? Every answer follows
+from recorded state alone, so a crash between any two writes loses nothing.
 """
 
 from collections import Counter
@@ -22,13 +23,14 @@ from bireme.kube.training_jobs import JobFacts
 
 ACTIVE = ("Starting", "Running")
 EVICTING_SECONDS = 300.0
-"""For so long after a preemption pods are evicted. A gang that lost some of them runs no more, so
-those are deleted then that a budget keeps, which has shrunk since it was asked."""
+"""How long after a preemption pods are evicted rather than deleted. After that the rest are deleted
+even where a budget keeps them, which has shrunk since it was read: a gang without some of its pods
+does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a judgement may depend on besides the job itself. ``now`` is POSIX seconds."""
+    """What a verdict may depend on besides the job itself. ``now`` is POSIX seconds."""
 
     now: float
     bind_timeout_seconds: float
@@ -37,7 +39,7 @@ class Situation:
     unusable_node: Callable[[str], str]
     """Why a planned, unbound replica cannot get onto its node; empty when it can."""
     seconds_since: Callable[[Key, float], float]
-    """Of a gang and a time written for it (POSIX seconds): how long ago, clocks set back or not."""
+    """The age of a time written for a gang (POSIX seconds), whether clocks were set back or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Transition:
 
 
 def transition(job: JobFacts, view: GangView | None, at: Situation) -> Transition | None:
-    """The next phase of ``job``, or None to stay."""
+    """Return the change to the next phase of ``job``, or None to stay."""
     if job.is_leaving or job.is_finished or job.spec is None:
         return None
     if job.is_suspended:
@@ -108,7 +110,7 @@ def _deadline(job: JobFacts, at: Situation) -> Transition | None:
 
 
 def _failed(job: JobFacts, view: GangView) -> Transition | None:
-    # A pod that somebody deletes ends as Failed too; it was not the job that failed.
+    # A pod that is deleted ends as Failed too; it was not the job that failed.
     failed = [
         (m, pod)
         for m, pod in view.members
@@ -192,7 +194,7 @@ class PendingAction:
         return bool(self.delete_pods or self.create or self.clear_plan or self.delete_job)
 
 
-def chore(
+def pending_action(
     job: JobFacts,
     group: GroupFacts | None,
     view: GangView | None,
@@ -200,7 +202,7 @@ def chore(
     now: float,
     lost_node: Callable[[str], str],
 ) -> PendingAction:
-    """What remains to be done for ``job`` in its recorded phase.
+    """Return what remains to be done for ``job`` in its recorded phase.
 
     A pod that is ending already is left to end, except on a lost node, where nothing would ever
     confirm it: there it is deleted again, and the actuator grants it no grace.
@@ -255,30 +257,28 @@ def _after_the_end(
     return PendingAction(delete_pods=gone, clear_plan=has_plan and is_over, delete_job=expired)
 
 
-# Running elastic gangs that lose replicas: which are missed, and which are only given up.
+# --- elastic gangs -----------------------------------------------------------------------
 #
-# A pure judgement over facts. As long as the first replica of the plan (where the others meet) and
-# as many as the job may start with go on, one that is lost or fails is no reason to start again:
-# the
-# plan goes on without it, and the core may grow the gang later. A planned replica that is merely
-# not
-# there yet is created, and given up when it does not get onto its node in time.
+# As long as the first replica of the plan (where the others meet) and as many as the job may start
+# with go on, one that is lost or fails is no reason to start again: the plan goes on without it,
+# and the core may grow the gang later. A planned replica that is merely not there yet is created,
+# and given up when it does not get onto its node in time.
 #
 # A failure of the training itself reaches the first replica too. Another one may fail alone: its
-# node is bad, or it was added while the training ended and found nobody to join.
+# node is bad, or it was added while the training ended and found none to join.
 
 
 def is_resizable(job: JobFacts) -> bool:
-    """Whether the size of the gang may change as things stand with the job."""
+    """Whether the size of the gang may change now."""
     is_stopping = job.is_leaving or job.is_suspended
     is_elastic = job.spec is not None and job.spec.is_elastic
     return is_elastic and job.phase == "Running" and not is_stopping
 
 
 def going_on(job: JobFacts, view: GangView, at: Situation) -> GangView:
-    """``view`` with those replicas alone that go on or have ended, if they can do without others.
+    """Return ``view`` with only the replicas that go on or have ended, if these are enough.
 
-    Of any other gang, the whole ``view``: it is judged by every replica.
+    Return the whole ``view`` of any other gang: it is judged by every replica.
     """
     if not is_resizable(job) or view.plan.attempt != job.attempt:
         return view
@@ -300,7 +300,7 @@ def _goes_on(pod: PodFacts | None, at: Situation) -> bool:
 
 
 def lost(job: JobFacts, view: GangView, at: Situation) -> dict[Member, str]:
-    """Replicas that ``job`` goes on without, and why; none where it cannot."""
+    """Return the replicas that ``job`` goes on without, and why; none where it cannot."""
     enough = going_on(job, view, at)
     if enough is view:
         return {}
@@ -311,7 +311,7 @@ def lost(job: JobFacts, view: GangView, at: Situation) -> dict[Member, str]:
 
 
 def _verdict(member: Member, pod: PodFacts | None, at: Situation, waited_seconds: float) -> str:
-    """Why a replica that does not go on is given up; empty while it may still come."""
+    """Return why a replica that does not go on is given up; empty while it may still come."""
     if pod is not None and pod.node:
         return at.lost_node(pod.node) or pod.failure or "it was deleted"
     if pod is not None and pod.is_leaving:

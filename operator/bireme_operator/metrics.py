@@ -15,11 +15,12 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import FINISHED, JobFacts
 from bireme_operator.lifecycle import Transition
 
-# Makes the metrics of one registry, all of which are called ``bireme_...``.
-
 
 class MetricMaker:
-    """``meaning`` is what /metrics and docs/metrics.md say of each."""
+    """Makes metrics in one registry, all called ``bireme_...``.
+
+    ``meaning`` is their text in /metrics and docs/metrics.md.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,8 +1,12 @@
-"""All node pools: which may grow in a decision, and what becomes of their floors after it.
+"""Node pools: which of them a decision may grow, and what each is asked for after it.
 
-A decision sees what its gangs may ask for (``ClusterSnapshot.growable``) and no room on nodes that
-are about to go. After it, each pool's floor is worked out and its target told; see
-:mod:`bireme_operator.node_pools`. Nothing here waits for anybody.
+A decision sees the nodes that its gangs may ask for (``ClusterSnapshot.growable``) and no room on
+nodes that are about to go. After it, each pool's floor is worked out by
+:func:`bireme.core.node_floor.floor`, for which the facts are gathered here, and submitted to its
+target (:mod:`bireme_operator.scale_requests`). Nothing here waits for an answer.
+
+Nodes go only while nothing is coming and no replica waits to be bound in the pool, because the
+autoscaler that removes them chooses which, and a node with only a plan looks empty to it.
 """
 
 from collections import Counter
@@ -37,23 +41,21 @@ from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, template_of
 from bireme.kube.scale import ScaleFault, ScaleTargets
-from bireme_operator.actuator import Actuator
-from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.scale_requests import Order, Target
-
-# The nodes of one pool, worked out once per table of nodes: which they are, what one more is.
+from bireme_operator.metrics import PoolMetrics
+from bireme_operator.scale_requests import ScaleOrder, ScaleRequester
+from bireme_operator.workqueue import WorkQueue
 
 Born = Callable[[str], str | None]
-"""When the node of a name was created, as the API server writes times."""
+"""Gives the time at which the node of a name was created, as the API server writes times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PoolNodes:
-    """One pool's part of a table.
+class PoolInventory:
+    """The nodes of one pool, worked out once per table of nodes.
 
     Attributes:
         mask: Which nodes it has, shape (nodes,).
-        template: What one more would offer; None where nobody knows.
+        template: What one more would offer; None where that is not known.
         unfinished: When its nodes were created that are not ready, or ready and not yet what one
             more would be: some taints go and some resources come later. POSIX seconds.
     """
@@ -64,8 +66,10 @@ class PoolNodes:
     unfinished: tuple[float, ...]
 
     @classmethod
-    def of(cls, name: str, spec: NodePoolScalerSpec, table: NodeTable, born: Born) -> "PoolNodes":
-        """The nodes of ``table`` that ``spec`` selects."""
+    def of(
+        cls, name: str, spec: NodePoolScalerSpec, table: NodeTable, born: Born
+    ) -> "PoolInventory":
+        """Return the nodes of ``table`` that ``spec`` selects."""
         mask = in_pool(spec.node_selector.match_labels, table)
         all_nodes = [table.nodes[row] for row in np.flatnonzero(mask)]
         ready = [node for node in all_nodes if node.is_ready]
@@ -90,7 +94,7 @@ class PoolNodes:
 
 
 def _finished(node: Node) -> tuple[int, int]:
-    """How far a node has come: while it starts it has taints to lose and resources to get."""
+    """Rank a node by how far it has come: it starts with taints to lose and resources to get."""
     return -len(node.taints), sum(amount > 0 for amount in node.allocatable.values())
 
 
@@ -100,20 +104,18 @@ def _offers_what(template: Node, node: Node) -> bool:
     return has_all and set(node.taints) <= set(template.taints)
 
 
-# What a node pool was asked for in the hour that runs, and in those over but not written yet.
-#
-# The mean of an hour weighs every value by how long it held. An hour of which less than half was
-# seen, because an operator began or ended in it, says nothing and stays a gap.
-
 _LONGEST_SECONDS: Final = 120.0
-"""After a longer time without a look, nobody knows what was between."""
+"""After a longer time without an observation, the demand in between is not known."""
 _MOST_HOURS: Final = 48
 """Hours kept while they cannot be written."""
 
 
 @dataclass(slots=True)
 class HourlyDemand:
-    """Gathers one pool's hours. All times are POSIX seconds.
+    """Mean demand on one pool and jobs finished, by hour. All times are POSIX seconds.
+
+    The mean of an hour weighs every value by how long it held. An hour of which less than half was
+    seen, because an operator began or ended in it, is left out and stays a gap.
 
     Attributes:
         over: Hours to be written, by when they began: mean demand in nodes, jobs finished.
@@ -127,8 +129,8 @@ class HourlyDemand:
     _seconds: float = 0.0
     _finished: int = 0
 
-    def look(self, now: float, demand: float, finished: int) -> None:
-        """``demand`` holds from now on, and so many jobs have finished since the last look."""
+    def observe(self, now: float, demand: float, finished: int) -> None:
+        """``demand`` holds from now on, and so many jobs have finished since the last call."""
         known_until = now if 0 <= now - self._seen_at <= _LONGEST_SECONDS else self._seen_at
         end = self._begin + HOUR
         self._add(min(known_until, end) - self._seen_at)
@@ -155,12 +157,6 @@ class HourlyDemand:
         self._finished = 0
 
 
-# One node pool: what is seen of it, what was decided about it, and what its target is asked for.
-#
-# The decision is :func:`bireme.core.node_floor.floor`; here the facts for it are gathered. Nodes go
-# only while nothing is coming and no replica waits to be bound in the pool, because whoever removes
-# them chooses which, and a node with a plan alone looks empty to him.
-
 _LEAVING_SECONDS: Final = 60.0
 """How long plans keep off nodes that may go, while they have not gone."""
 
@@ -169,22 +165,22 @@ _LEAVING_SECONDS: Final = 60.0
 class _Leaving:
     """Nodes are given up: ``order`` is for so many fewer that ``nodes`` stay.
 
-    Whoever removes them may do so until ``until``, even where more are asked for again before.
+    The autoscaler may remove them until ``until``, even where more are asked for again before.
     """
 
-    order: Order
+    order: ScaleOrder
     nodes: int
     until: float
     is_written: bool = False
 
 
 @dataclass(slots=True)
-class Pool:
-    """What the operator remembers of one NodePoolScaler with a valid spec. Times are POSIX seconds.
+class ManagedPool:
+    """One node pool with a valid NodePoolScaler: nodes, demand, decision. Times are POSIX seconds.
 
     Attributes:
-        target: What is asked for nodes; None where nothing is to be.
-        fault: Why there is no target although there should be.
+        requester: Asks the target for nodes; None where nothing is to be asked for.
+        fault: Why there is no requester although there should be.
         decided: The latest decision; None before the first.
         needed: Nodes that must stay, as of then.
         littered: Nodes that would go, were there not pods on them that have ended.
@@ -193,10 +189,10 @@ class Pool:
 
     facts: PoolFacts
     spec: NodePoolScalerSpec
-    nodes: PoolNodes
-    target: Target | None = None
+    nodes: PoolInventory
+    requester: ScaleRequester | None = None
     fault: ScaleFault | None = None
-    meter: HourlyDemand = field(default_factory=HourlyDemand)
+    hourly: HourlyDemand = field(default_factory=HourlyDemand)
     decided: FloorDecision | None = None
     needed: int = 0
     littered: int = 0
@@ -212,7 +208,7 @@ class Pool:
     @property
     def replicas(self) -> int | None:
         """What the target asks for; None where it cannot be asked for anything."""
-        return None if self.target is None else self.target.replicas
+        return None if self.requester is None else self.requester.replicas
 
     @property
     def scaled(self) -> ScaledPool:
@@ -252,11 +248,11 @@ class Pool:
 
     def is_shrinking(self, now: float) -> bool:
         """Whether nodes were given up that may be there still: any of those that are empty."""
-        leaving, target = self._leaving, self.target
-        if leaving is None or target is None:
+        leaving, requester = self._leaving, self.requester
+        if leaving is None or requester is None:
             return False
         self._count_written(now)
-        is_under_way = leaving.is_written or target.is_busy
+        is_under_way = leaving.is_written or requester.is_busy
         if not is_under_way or self.nodes.count <= leaving.nodes or now >= leaving.until:
             self._leaving = None
         return self._leaving is not None
@@ -304,14 +300,14 @@ class Pool:
 
     def _ask(self, decided: FloorDecision, leaving: Sequence[str], now: float) -> None:
         replicas = self.replicas
-        if self.target is None:
+        if self.requester is None:
             return
         if replicas is None or decided.replicas == replicas:
-            self.target.offer(None)
+            self.requester.submit(None)
             return
         is_fewer = decided.replicas < replicas
-        order = Order(decided.replicas, decided.step, tuple(leaving) if is_fewer else ())
-        is_begun = self.target.offer(order)
+        order = ScaleOrder(decided.replicas, decided.step, tuple(leaving) if is_fewer else ())
+        is_begun = self.requester.submit(order)
         if is_begun and is_fewer:
             stay = self.nodes.count - (replicas - decided.replicas)
             self._leaving = _Leaving(order, stay, now + _LEAVING_SECONDS)
@@ -332,11 +328,11 @@ class Pool:
         self._empty_since = {name: self._empty_since.get(name, now) for name in names}
 
     def _bare(self, ended: Collection[str], now: float) -> dict[str, float]:
-        """Empty nodes without ended pods, and since when they are empty.
+        """Return empty nodes without ended pods, and since when they are empty.
 
-        Whoever removes nodes may see no difference between pods that have ended and that run.
+        An autoscaler may see no difference between pods that have ended and that run.
         """
-        occupied = self.target.occupied if self.target is not None else ()
+        occupied = self.requester.occupied if self.requester is not None else ()
         lying = {name for name in self._empty_since if name in ended or name in occupied}
         cool = self.spec.scale_in.cool_down_seconds
         self.littered = sum(now - self._empty_since[name] >= cool for name in lying)
@@ -344,13 +340,13 @@ class Pool:
 
     def _count_written(self, now: float) -> None:
         """Take note of orders that were carried out: what a forecast raised, which nodes go."""
-        if self.target is None:
+        if self.requester is None:
             return
-        if self._leaving is not None and self._leaving.order in self.target.written:
+        if self._leaving is not None and self._leaving.order in self.requester.written:
             self._leaving.is_written = True
-        for order in self.target.written:
+        for order in self.requester.written:
             self._raised = with_step(self._raised, order.step, now)
-        self.target.written.clear()
+        self.requester.written.clear()
 
     @property
     def forecast_made(self) -> float | None:
@@ -377,18 +373,15 @@ class Pool:
         return {"0.5": hours[0].p50, upper: hours[0].upper} if hours else {}
 
 
-# How many gangs came to their end, by the node pool they ran in: the task rate of a pool.
-
-
 class CompletionCounter:
-    """Follows running gangs from look to look. A gang that waits again has not finished."""
+    """Counts gangs that finished, by the pool they ran in. One that waits again has not."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._running: dict[str, tuple[Key, str]] = {}
 
-    def look(self, snapshot: ClusterSnapshot, pools: Mapping[str, BoolArray]) -> Counter[str]:
-        """Gangs that finished since the last look, by pool; ``pools`` are masks over the nodes."""
+    def observe(self, snapshot: ClusterSnapshot, pools: Mapping[str, BoolArray]) -> Counter[str]:
+        """Count gangs that finished since the last call; ``pools`` are masks over the nodes."""
         known, self._running = self._running, {}
         for running in snapshot.running:
             gang = running.gang
@@ -404,7 +397,7 @@ class CompletionCounter:
         )
 
     def _is_finished(self, key: Key, uid: str) -> bool:
-        """Whether a gang that runs no longer is done; pods of others just go when they are."""
+        """Whether a gang that runs no longer has finished; a PodGroup without a plan has."""
         job = self._state.jobs.get(key)
         if job is not None and job.uid == uid:
             return job.is_finished
@@ -413,7 +406,7 @@ class CompletionCounter:
 
 
 def _pool_of(running: RunningGang, pools: Mapping[str, BoolArray]) -> str:
-    """The pool of its first replica; empty for none."""
+    """Return the pool of its first replica; empty for none."""
     rows = [row for task in running.placement.tasks for row in task.rows[:1]]
     return next((name for name, mask in pools.items() if rows and mask[rows[0]]), "")
 
@@ -422,36 +415,42 @@ _MEASURE_SECONDS: Final = 1.0
 """Demand is measured no more often."""
 
 
-class Pools:
-    """Every NodePoolScaler that can be read; ``watched`` are the nodes as they came off the wire.
+class ManagedPools:
+    """Every NodePoolScaler that can be read, and the pool it manages.
 
-    ``clock`` gives monotonic seconds.
+    Args:
+        scalers: The objects as they are watched.
+        nodes: The nodes as they came off the wire.
+        targets: Reads and writes the scale of targets.
+        clock: Monotonic seconds.
+        on_change: Called when a target has answered with news.
     """
 
     def __init__(
         self,
         scalers: NodePoolScalers,
-        watched: Mapping[Key, wire.V1Node],
-        actuator: Actuator,
+        nodes: Mapping[Key, wire.V1Node],
+        state: ClusterState,
+        work: WorkQueue,
         targets: ScaleTargets,
-        metrics: OperatorMetrics,
+        metrics: PoolMetrics,
         clock: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
         self.scalers = scalers
-        self.known: dict[str, Pool] = {}
-        self._watched = watched
-        self._actuator = actuator
-        self._state = actuator.state
+        self.known: dict[str, ManagedPool] = {}
+        self._nodes = nodes
+        self._state = state
+        self._work = work
         self._targets = targets
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
-        self._finishes = CompletionCounter(actuator.state)
+        self._completions = CompletionCounter(state)
         self._measured_at = float("-inf")
 
-    def as_known(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """``snapshot`` with the pools that gangs may grow, and nodes about to go counted full."""
+    def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Return ``snapshot`` with pools that gangs may grow; nodes about to go count as full."""
         self._refresh(snapshot)
         pools, now = self.known.values(), snapshot.now
         growable = tuple(each for pool in pools if (each := pool.growable(now)) is not None)
@@ -465,7 +464,7 @@ class Pools:
             used[empty] = snapshot.nodes.allocatable[empty]
         return replace(snapshot, growable=growable, used=used)
 
-    def look(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+    def observe(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Work out every floor, for the cluster as it is in ``snapshot`` after ``decision``."""
         if not self.known:
             return
@@ -480,36 +479,40 @@ class Pools:
     async def close(self) -> None:
         """Stop all requests under way."""
         for pool in self.known.values():
-            if pool.target is not None:
-                await pool.target.close()
+            if pool.requester is not None:
+                await pool.requester.close()
 
     def _refresh(self, snapshot: ClusterSnapshot) -> None:
-        """One pool for every scaler that can be read, with what is remembered of it."""
+        """Keep one pool for every scaler that can be read, with what is remembered of it."""
         before, self.known = self.known, {}
         for name, facts in sorted(self.scalers.known.items()):
             if facts.spec is not None:
                 pool = self._pool(before.get(name), facts, facts.spec, snapshot.nodes)
                 self.known[name] = pool
         for name, pool in before.items():
-            if self.known.get(name) is not pool and pool.target is not None:
-                pool.target.stop()
+            if self.known.get(name) is not pool and pool.requester is not None:
+                pool.requester.stop()
 
     def _pool(
-        self, known: Pool | None, facts: PoolFacts, spec: NodePoolScalerSpec, table: NodeTable
-    ) -> Pool:
+        self,
+        known: ManagedPool | None,
+        facts: PoolFacts,
+        spec: NodePoolScalerSpec,
+        table: NodeTable,
+    ) -> ManagedPool:
         if known is not None and known.facts.uid != facts.uid:
             known = None  # another object of the same name
         is_edited = known is None or known.facts.generation != facts.generation
         if known is None or is_edited or known.nodes.table is not table:
-            nodes = PoolNodes.of(facts.name, spec, table, self._born)
-            known = known or Pool(facts, spec, nodes)
+            nodes = PoolInventory.of(facts.name, spec, table, self._born)
+            known = known or ManagedPool(facts, spec, nodes)
             known.nodes = nodes
         known.facts, known.spec = facts, spec
         self._aim(known, is_edited)
         return known
 
-    def _aim(self, pool: Pool, is_edited: bool) -> None:
-        """Give ``pool`` its target, unless an older scaler has it; an edit begins anew."""
+    def _aim(self, pool: ManagedPool, is_edited: bool) -> None:
+        """Give ``pool`` its requester, unless an older scaler has the target; an edit resets it."""
         facts, target = pool.facts, pool.spec.scale_target_ref
         first = self.scalers.first_of_target(facts) if facts.applies_to is not None else None
         pool.fault = None
@@ -517,40 +520,40 @@ class Pools:
             words = f"NodePoolScaler {first.name} is older and scales it; delete one of them"
             pool.fault = ScaleFault(Reason.TARGET_SHARED, words)
         may_scale = first is not None and first.uid == facts.uid and target is not None
-        if pool.target is not None and (is_edited or not may_scale):
-            pool.target.stop()
-            pool.target = None
-        if pool.target is None and may_scale and target is not None:
-            pool.target = Target(
+        if pool.requester is not None and (is_edited or not may_scale):
+            pool.requester.stop()
+            pool.requester = None
+        if pool.requester is None and may_scale and target is not None:
+            pool.requester = ScaleRequester(
                 facts.name, target, self._targets, self._metrics, self._clock, self._on_change
             )
 
     def _born(self, node: str) -> str | None:
-        known = self._watched.get(("", node))
+        known = self._nodes.get(("", node))
         return known.metadata.creation_timestamp if known is not None else None
 
     def _measure(self, snapshot: ClusterSnapshot) -> None:
-        """Demand and finished jobs, into the hours and the metrics."""
+        """Measure demand and count finished jobs, into the hours and the metrics."""
         if self._clock() - self._measured_at < _MEASURE_SECONDS:
             return
         self._measured_at = self._clock()
         demand = pool_demand(snapshot, [pool.scaled for pool in self.known.values()])
         masks = {name: pool.nodes.mask for name, pool in self.known.items()}
-        finished = self._finishes.look(snapshot, masks)
+        finished = self._completions.observe(snapshot, masks)
         for name, pool in self.known.items():
             pool.demand = demand[name]
-            pool.meter.look(snapshot.now, pool.demand, finished[name])
+            pool.hourly.observe(snapshot.now, pool.demand, finished[name])
 
     def _planned(self, table: NodeTable, decision: Decision) -> BoolArray:
-        """Nodes for which a plan is made or waits for its pods to be bound; shape (nodes,)."""
+        """Return nodes for which a plan is made or waits for its pods; bool, shape (nodes,)."""
         planned = np.zeros(len(table), dtype=np.bool_)
         if all(pool.spec.scale_in.policy == "Never" for pool in self.known.values()):
-            return planned  # nobody asks
+            return planned  # not needed
         views = [view for key in self._state.groups if (view := self._state.view(key)) is not None]
         unbound = [(view, {node for node, _ in view.usage()}) for view in views]
-        promised = self._actuator.promises().values()
+        assumed = self._work.assumed_plans().values()
         is_anywhere = any(nodes and view.plan.mode == "Score" for view, nodes in unbound)
-        if is_anywhere or promised or decision.admitted or decision.resized:
+        if is_anywhere or assumed or decision.admitted or decision.resized:
             return ~planned
         rows = [table.row[name] for _, nodes in unbound for name in nodes if name in table.row]
         planned[rows] = True

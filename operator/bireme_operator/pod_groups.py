@@ -1,15 +1,15 @@
-"""Gangs whose pods other controllers made: planned through their PodGroup, released by patch.
+"""External pod groups: gangs whose pods another controller made, a Job or a StatefulSet say.
 
-Bireme neither creates nor restarts these pods; a Job or StatefulSet does. It gives the whole gang
-its places, lifts the gate of exactly the planned pods (test uid, add the pin, remove the gate, in
-one patch), and takes a gang back that does not get onto its nodes by deleting the pods that hang,
-so that their controller makes gated ones again. So it does with all that is left of a gang that
-lost members, where those that replace them found no room for as long.
+Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
+exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). A gang
+that does not get onto its nodes in time is rolled back: its pods that hang are deleted, and their
+controller makes gated ones again. The same happens to the rest of a gang that lost members, when
+its new pods have found no room for as long.
 """
 
 import asyncio
 from collections.abc import Callable, Container
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bireme.core.decision import Admit, Hold
@@ -17,6 +17,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.kube import names, plans, wire
 from bireme.kube.allocations import AssumedPlan, GangView
+from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned, with_condition
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed
@@ -24,13 +25,16 @@ from bireme.kube.pods import PodFacts, pin_terms
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.lifecycle import Situation
+from bireme_operator.watches import Watches
+from bireme_operator.workqueue import WorkQueue
+from bireme_operator.writes import Writes
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
 
 def release(pod: wire.V1Pod, node: str, plan: PlanFacts) -> Operations:
-    """The JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
+    """Return the JSON patch that pins a gated pod to ``node`` and removes Bireme's gate.
 
     The pod has the label of its group; it gets that of the queue it was admitted in beside it.
 
@@ -85,29 +89,30 @@ def _as_manifest(term: wire.V1NodeSelectorTerm) -> dict[str, Any]:
     }
 
 
+@dataclass(kw_only=True, slots=True)
 class ExternalPodGroups:
-    """Admission, release and bookkeeping of PodGroups that users made."""
+    """Admits, releases and reconciles PodGroups that users made; ``clock`` is monotonic seconds."""
 
-    def __init__(self, actuator: Actuator, clock: Callable[[], float]) -> None:
-        self._actuator = actuator
-        self._clock = clock
-        self._broken: dict[str, float] = {}
-        self._state = actuator.state
-        self._writes = actuator.writes
+    state: ClusterState
+    watches: Watches
+    writes: Writes
+    work: WorkQueue
+    actuator: Actuator
+    clock: Callable[[], float]
+    _broken_since: dict[str, float] = field(default_factory=dict)
 
     def admit(self, group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> None:
         """Write the plan, extended by the pods already placed, and release the gang."""
         if group.plan is not None:
-            alive = {p.uid for p in self._state.members_of(group.key) if not p.is_terminal}
+            alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
             plan = plans.merged(group.plan, plan, alive)
-        said = planned_status(group, admit, plan, now)
-        promise = AssumedPlan(admit.gang.queue, "", plan)
-        self._actuator.start(group.key, self._admit(group, plan, said), promise)
+        wanted = planned_status(group, admit, plan, now)
+        assumed = AssumedPlan(admit.gang.queue, "", plan)
+        self.work.start(group.key, self._admit(group, plan, wanted), assumed)
 
-    async def _admit(self, group: GroupFacts, plan: PlanFacts, said: dict[str, Any]) -> None:
-        written = await self._writes.write_group_status(group.key, group.resource_version, said)
-        watches = self._actuator.watches
-        await watches.wait_past(watches.groups, written)
+    async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:
+        written = await self.writes.write_group_status(group.key, group.resource_version, wanted)
+        await self.watches.wait_past(self.watches.groups, written)
         await self._release(group.key, plan)
 
     async def _release(self, key: Key, plan: PlanFacts) -> None:
@@ -116,38 +121,37 @@ class ExternalPodGroups:
             pod = self._gated_pod(key, member.uid)
             if pod is not None:
                 pod_key = (key[0], pod.metadata.name)
-                patches.append(self._writes.patch_pod(pod_key, release(pod, member.node, plan)))
+                patches.append(self.writes.patch_pod(pod_key, release(pod, member.node, plan)))
         newest = max(await asyncio.gather(*patches), default=0)
-        watches = self._actuator.watches
-        await watches.wait_past(watches.members, newest)
+        await self.watches.wait_past(self.watches.members, newest)
 
     def _gated_pod(self, key: Key, uid: str) -> wire.V1Pod | None:
-        for facts in self._state.members_of(key):
+        for facts in self.state.members_of(key):
             if facts.uid == uid:
-                return self._state.gated.get(facts.key)
+                return self.state.gated.get(facts.key)
         return None
 
-    def tend(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
-        """Start whatever the planned gang needs now; False when it needs nothing."""
+    def reconcile(self, group: GroupFacts, view: GangView, at: Situation) -> bool:
+        """Start what the planned gang needs now; return False when it needs nothing."""
         stuck = self._stuck(group, view, at)
         why = stuck or self._incomplete(group, view, at)
         if why is not None:
             kept = tuple(m for m, pod in view.members if stuck and pod is not None and pod.node)
-            self._actuator.start(group.key, self._take_back(group, view, kept, why, at.now))
+            self.work.start(group.key, self._roll_back(group, view, kept, why, at.now))
             return True
         if any(pod is not None and pod.is_gated for _, pod in view.members):
-            self._actuator.start(group.key, self._release(group.key, view.plan))
+            self.work.start(group.key, self._release(group.key, view.plan))
             return True
-        said = progress_status(group, view, at.now, joins=self._joins(group, view))
-        if status.urgency(group.status, said) >= status.Urgency.EVENT or (
+        wanted = progress_status(group, view, at.now, joins=self._joins(group, view))
+        if status.urgency(group.status, wanted) >= status.Urgency.EVENT or (
             view.members == () and group.plan is not None
         ):
-            self._actuator.start(group.key, self._say(group, said))
+            self.work.start(group.key, self._write(group, wanted))
             return True
         return False
 
     def _joins(self, group: GroupFacts, view: GangView) -> bool:
-        """Whether pods without a place wait to join, of a group that says so."""
+        """Whether pods without a place wait to join, as the status of the group has it."""
         if group.status.get("reason") == Reason.GANG_BOUND.value:
             return False
         return bool(self._newcomers(group, view))
@@ -156,23 +160,23 @@ class ExternalPodGroups:
         """Pods without a place that wait for one."""
         return [
             pod
-            for pod in self._state.members_of(group.key)
-            if pod.key in self._state.gated and not pod.is_leaving
+            for pod in self.state.members_of(group.key)
+            if pod.key in self.state.gated and not pod.is_leaving
             if pod.uid not in view.plan.member_by_uid
         ]
 
     def _incomplete(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
-        """Why the rest of a gang that lost members must go, so that it starts again whole.
+        """Return why the rest of a gang that lost members must go, so that it starts again whole.
 
-        Only once others wait in place of the lost ones: who makes none goes on with fewer.
+        Only once others wait in place of the lost ones: without them the gang goes on with fewer.
         """
-        newcomers, pods = self._newcomers(group, view), self._state.members_of(group.key)
+        newcomers, pods = self._newcomers(group, view), self.state.members_of(group.key)
         there = Placed.of(view.plan, pods, newcomers).count
         needed = group.spec.min_member if group.spec is not None else 1
         if not newcomers or there >= needed:
-            self._broken.pop(group.uid, None)
+            self._broken_since.pop(group.uid, None)
             return None
-        waited = self._clock() - self._broken.setdefault(group.uid, self._clock())
+        waited = self.clock() - self._broken_since.setdefault(group.uid, self.clock())
         if waited <= at.bind_timeout_seconds:
             return None
         return (
@@ -182,10 +186,12 @@ class ExternalPodGroups:
 
     def forget(self, uids: Container[str]) -> None:
         """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
-        self._broken = {uid: since for uid, since in self._broken.items() if uid in uids}
+        self._broken_since = {
+            uid: since for uid, since in self._broken_since.items() if uid in uids
+        }
 
     def _stuck(self, group: GroupFacts, view: GangView, at: Situation) -> str | None:
-        """Why the gang must be planned again; None while it may still get onto its nodes."""
+        """Return why the gang must be planned again; None while it may still get onto its nodes."""
         for member in view.unbound:
             if why := at.lost_node(member.node) or at.unusable_node(member.node):
                 return f"node {member.node}: {why}"
@@ -197,40 +203,39 @@ class ExternalPodGroups:
             )
         return None
 
-    async def _take_back(
+    async def _roll_back(
         self, group: GroupFacts, view: GangView, kept: tuple[Member, ...], why: str, now: float
     ) -> None:
         gone = [p for m, p in view.members if p is not None and m not in kept and not p.is_gated]
-        await self._actuator.delete_pods(p for p in gone if not p.is_terminal)
-        said: dict[str, Any] = {"conditions": group.status.get("conditions") or []}
+        await self.actuator.delete_pods(p for p in gone if not p.is_terminal)
+        wanted: dict[str, Any] = {"conditions": group.status.get("conditions") or []}
         if kept:
-            said["plan"] = plans.to_manifest(replace(view.plan, members=kept))
-        said |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
-        said["message"] = cleaned(why)
-        with_condition(said, "Admitted", False, said["reason"], said["message"], now)
-        _runs_no_more(said, now)
-        await self._say(group, said)
+            wanted["plan"] = plans.to_manifest(replace(view.plan, members=kept))
+        wanted |= {"phase": "Interrupted", "reason": Reason.GANG_NOT_BOUND_IN_TIME.value}
+        wanted["message"] = cleaned(why)
+        with_condition(wanted, "Admitted", False, wanted["reason"], wanted["message"], now)
+        _set_not_running(wanted, now)
+        await self._write(group, wanted)
 
-    async def _say(self, group: GroupFacts, said: dict[str, Any]) -> None:
-        written = await self._writes.write_group_status(
-            group.key, group.resource_version, said, report=True
+    async def _write(self, group: GroupFacts, wanted: dict[str, Any]) -> None:
+        written = await self.writes.write_group_status(
+            group.key, group.resource_version, wanted, report=True
         )
-        watches = self._actuator.watches
-        await watches.wait_past(watches.groups, written)
+        await self.watches.wait_past(self.watches.groups, written)
 
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:
     """A PodGroup's status at the moment its plan is written."""
     message = cleaned(admit.message)
-    said: dict[str, Any] = {
+    wanted: dict[str, Any] = {
         "phase": "Inqueue",
         "reason": Reason.ADMITTED.value,
         "message": message,
         "conditions": group.status.get("conditions") or [],
         "plan": plans.to_manifest(plan),
     }
-    with_condition(said, "Admitted", True, Reason.ADMITTED, message, now)
-    return said
+    with_condition(wanted, "Admitted", True, Reason.ADMITTED, message, now)
+    return wanted
 
 
 def progress_status(
@@ -238,43 +243,43 @@ def progress_status(
 ) -> dict[str, Any]:
     """A planned PodGroup's status as its pods come and go; ``joins``: others wait to join them."""
     alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
-    said = dict(group.status)
+    wanted = dict(group.status)
     if not alive:
         for stale in ("plan", "queuePosition"):
-            said.pop(stale, None)
-        said |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
-        said["message"] = "all members have ended"
-        _runs_no_more(said, now)
-        return said
+            wanted.pop(stale, None)
+        wanted |= {"phase": "Completed", "reason": Reason.SUCCEEDED.value}
+        wanted["message"] = "all members have ended"
+        _set_not_running(wanted, now)
+        return wanted
     needed = group.spec.min_member if group.spec is not None else 1
     bound = sum(bool(pod.node) for pod in alive)
-    is_told = said.get("phase") == "Running" and (
-        joins or said.get("reason") == Reason.GANG_BOUND.value
+    is_reported = wanted.get("phase") == "Running" and (
+        joins or wanted.get("reason") == Reason.GANG_BOUND.value
     )
-    if not is_told and bound >= min(needed, len(view.members)):
-        said.pop("queuePosition", None)
+    if not is_reported and bound >= min(needed, len(view.members)):
+        wanted.pop("queuePosition", None)
         message = f"{bound} members are on their nodes"
-        said |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
-        with_condition(said, "Running", True, Reason.GANG_BOUND, message, now)
-    return said
+        wanted |= {"phase": "Running", "reason": Reason.GANG_BOUND.value, "message": message}
+        with_condition(wanted, "Running", True, Reason.GANG_BOUND, message, now)
+    return wanted
 
 
-def _runs_no_more(said: dict[str, Any], now: float) -> None:
+def _set_not_running(wanted: dict[str, Any], now: float) -> None:
     """Sets the condition Running back, if there is one."""
-    if any(condition["type"] == "Running" for condition in said.get("conditions") or ()):
-        with_condition(said, "Running", False, said["reason"], said["message"], now)
+    if any(condition["type"] == "Running" for condition in wanted.get("conditions") or ()):
+        with_condition(wanted, "Running", False, wanted["reason"], wanted["message"], now)
 
 
 def waiting_status(group: GroupFacts, hold: Hold, now: float) -> dict[str, Any]:
     """The status of a PodGroup that waits, or whose newest pods wait to join those that run."""
-    said = {k: v for k, v in group.status.items() if k != "queuePosition"}
-    said["reason"] = hold.reason.value
+    wanted = {k: v for k, v in group.status.items() if k != "queuePosition"}
+    wanted["reason"] = hold.reason.value
     if hold.position is not None:
-        said["queuePosition"] = hold.position
+        wanted["queuePosition"] = hold.position
     if group.plan is not None:
-        said["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
-        return said
-    said["phase"] = "Interrupted" if said.get("phase") == "Interrupted" else "Pending"
-    message = said["message"] = cleaned(hold.message)
-    with_condition(said, "Admitted", False, hold.reason, message, now)
-    return said
+        wanted["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
+        return wanted
+    wanted["phase"] = "Interrupted" if wanted.get("phase") == "Interrupted" else "Pending"
+    message = wanted["message"] = cleaned(hold.message)
+    with_condition(wanted, "Admitted", False, hold.reason, message, now)
+    return wanted

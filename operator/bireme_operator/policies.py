@@ -1,8 +1,8 @@
-"""Which policy decides: that of the SchedulingPolicy that counts, or that of the settings.
+"""Which policy decides: that of the active SchedulingPolicy, or that of the settings.
 
-Another policy is loaded beside the loop and takes over between two cycles. What cannot be loaded
-takes over nothing: what decided before goes on, and nobody waits. Policies of stage Shadow are
-loaded likewise and never decide.
+Another policy is loaded beside the loop and takes over between two cycles. One that cannot be
+loaded takes over nothing: the policy before goes on deciding, and no gang waits. Policies of stage
+Shadow are loaded likewise, decide on what the active policy saw, and are only compared with it.
 """
 
 import asyncio
@@ -26,45 +26,46 @@ from bireme.rl.shadow import Difference
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
 
-# How a policy has done since it was loaded, in a few numbers.
-
 GOOD_CYCLES: Final = 20
 """A policy that was overruled counts as degraded until so many of its cycles went well."""
-LATELY: Final = 200
-"""Comparisons that agreement and regret speak of."""
+_WINDOW: Final = 200
+"""Comparisons that agreement and regret are the mean of."""
+_REST: Final = 9.0
+"""After t seconds of thought shadows rest ``_REST * t``: a tenth of a core is theirs."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ShadowStats:
-    """How near a shadow is to the policy that decides.
+    """How close a shadow is to the policy that decides.
 
     Attributes:
         cycles: Compared, since it was loaded.
     """
 
     cycles: int = 0
-    _lately: deque[Difference] = field(default_factory=lambda: deque(maxlen=LATELY))
-    _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
+    _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
 
     def add(self, found: Difference) -> None:
-        """One more cycle in which either of them started a gang."""
+        """Count a cycle in which either of them started a gang."""
         self.cycles += 1
-        self._lately.append(found)
+        self._latest.append(found)
 
     def add_sizes(self, found: Difference) -> None:
-        """One more cycle; it counts where both gave elastic gangs a size."""
+        """Count a cycle in which both gave elastic gangs a size; ignore any other."""
         if found.same_sizes is not None:
             self._sizes.append(found.same_sizes)
 
     @property
     def agreement(self) -> float:
         """The share of starts in common, from 0 to 1; the mean over the latest cycles."""
-        return fmean(each.agreement for each in self._lately)
+        return fmean(each.agreement for each in self._latest)
 
     @property
     def regret_seconds(self) -> float:
         """The mean likewise; positive where the shadow would have done better."""
-        return fmean(each.regret_seconds for each in self._lately)
+        return fmean(each.regret_seconds for each in self._latest)
 
     @property
     def size_agreement(self) -> float | None:
@@ -74,7 +75,7 @@ class ShadowStats:
 
 @dataclass(slots=True)
 class PolicyStats:
-    """A policy's cycles.
+    """How a policy has done since it was loaded.
 
     Attributes:
         decisions: Cycles in which it started, stopped or resized a gang, or would have.
@@ -87,10 +88,10 @@ class PolicyStats:
     fallbacks: int = 0
     why: str = ""
     good_cycles: int = 0
-    likeness: ShadowStats = field(default_factory=ShadowStats)
+    shadow: ShadowStats = field(default_factory=ShadowStats)
 
     def add(self, decision: Decision) -> None:
-        """One more cycle."""
+        """Count a cycle."""
         if decision.admitted or decision.preempted or decision.resized:
             self.decisions += 1
         if decision.fallback:
@@ -105,60 +106,63 @@ class PolicyStats:
         return self.fallbacks > 0 and self.good_cycles < GOOD_CYCLES
 
 
-_log = structlog.get_logger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy ready to decide, and whose it is.
+    """A policy ready to decide, and where it comes from.
 
     Attributes:
         uid: Of the SchedulingPolicy; empty for the policy of the settings.
-        source: Whose it is, for records.
-        tally: How it has done.
+        source: The SchedulingPolicy, as records name it.
+        stats: How it has done.
     """
 
     policy: Policy
     uid: str = ""
     source: PolicySource = SETTINGS_SOURCE
-    tally: PolicyStats = field(default_factory=PolicyStats, compare=False)
+    stats: PolicyStats = field(default_factory=PolicyStats, compare=False)
 
     @property
     def name(self) -> str:
-        """That of the SchedulingPolicy; empty for the policy of the settings."""
+        """The name of the SchedulingPolicy; empty for the policy of the settings."""
         return self.source.name
 
 
 class Policies:
-    """Who decides and who watches.
+    """The policy that decides and those that are compared with it.
 
-    ``load`` is called in a thread and may raise anything; ``on_change`` follows every swap.
+    Args:
+        settings: Decides where no SchedulingPolicy is active.
+        load: Called in a thread; may raise anything.
+        on_change: Called after every swap.
+
+    Attributes:
+        known: The SchedulingPolicies, to be fed by a watch.
+        deciding: What decides now.
     """
 
     def __init__(
         self,
-        known: SchedulingPolicies,
         settings: Policy,
         load: Callable[[PolicyFacts], LoadedPolicy],
         metrics: PolicyMetrics,
         on_change: Callable[[], None],
     ) -> None:
-        self.known = known
+        self.known = SchedulingPolicies(self._observe)
         self._settings = LoadedPolicy(settings)
         self.deciding = self._settings
         self._loads = PolicyLoads(load, self._loaded)
         self._metrics = metrics
         self._on_change = on_change
-        self._news = asyncio.Event()
+        self._loaded_one = asyncio.Event()
 
-    def look(self) -> None:
-        """The SchedulingPolicies have changed."""
+    def _observe(self) -> None:
+        """Load what the SchedulingPolicies ask for now."""
         active = self.known.active
         self._loads.want(([active] if active is not None else []) + self.known.shadows)
         self._choose()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
-        """What came of loading it; None while it is under way, or where it is not to be."""
+        """Return what came of loading it; None while it is loading, or not to be loaded."""
         return self._loads.outcome(policy)
 
     @property
@@ -168,33 +172,33 @@ class Policies:
         return [each.value for each in found if each is not None and each.value is not None]
 
     def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
-        """What decides or is compared in its name, be it of an earlier spec."""
+        """Return what decides or is compared in its name, be it of an earlier spec."""
         if self.deciding.uid == policy.uid:
             return self.deciding
         outcome = self._loads.outcome(policy)
         return outcome.value if outcome is not None else None
 
-    async def first(self, limit_seconds: float) -> None:
-        """Return once the policy that counts is loaded or refused, or after the time."""
+    async def first_loaded(self, limit_seconds: float) -> None:
+        """Return once the active policy is loaded or has failed to load, or after the time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_seconds):
                 while (active := self.known.active) and self.outcome(active) is None:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._loaded_one.clear()
+                    await self._loaded_one.wait()
 
     async def close(self) -> None:
         """Load nothing more."""
         await self._loads.close()
 
     def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
-        self._news.set()
+        self._loaded_one.set()
         self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         self._choose()
 
     def _choose(self) -> None:
-        """What was loaded last for the policy that counts; without such a policy, the settings."""
+        """Let the active policy decide as it was loaded last; without one, the settings."""
         active, chosen = self.known.active, self.deciding
         if active is None:
             chosen = self._settings
@@ -206,17 +210,12 @@ class Policies:
             self._on_change()
 
 
-# Shadows decide on what the active policy saw, after it has decided, and are only compared.
-#
-# They run in a thread, in time that is left over: while they think, and for several times as long
-# afterwards, further cycles are skipped and counted.
-
-_REST: Final = 9.0
-"""After t seconds of thought shadows rest ``_REST * t``: a tenth of a core is theirs."""
-
-
 class Shadows:
-    """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds."""
+    """Compares the shadows of ``policies``; ``clock`` gives monotonic seconds.
+
+    They run in a thread, in time that is left over: while they think, and for several times as
+    long afterwards, further cycles are skipped and counted.
+    """
 
     def __init__(
         self, policies: Policies, metrics: PolicyMetrics, clock: Callable[[], float]
@@ -227,7 +226,7 @@ class Shadows:
         self._tasks = Tasks()
         self._rest_until = float("-inf")
 
-    def offer(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
+    def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Have the shadows decide on ``snapshot`` too, unless they still think or rest."""
         if not self._policies.shadows:
             return
@@ -251,10 +250,10 @@ class Shadows:
                 _log.exception("shadow not compared", policy=decider.name)
                 self._metrics.shadow_cycles.labels("failed").inc()
                 continue
-            decider.tally.add(theirs)
-            if decision.admitted or theirs.admitted:  # else nobody could start anything
-                decider.tally.likeness.add(found)
-            decider.tally.likeness.add_sizes(found)
+            decider.stats.add(theirs)
+            if decision.admitted or theirs.admitted:  # else no gang could start
+                decider.stats.shadow.add(found)
+            decider.stats.shadow.add_sizes(found)
             self._metrics.shadow_cycles.labels("compared").inc()
         self._rest_until = self._clock() + _REST * (self._clock() - began)
 

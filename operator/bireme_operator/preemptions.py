@@ -1,13 +1,13 @@
-"""Preemption carried out: gangs stop for another one, all of them or none, and each one whole.
+"""Carries preemptions out: all victims of one preemptor stop, or none, and each gang whole.
 
-Nothing is touched before the PodDisruptionBudgets have been asked about all gangs that are to make
-room for one beneficiary. Then one status write per gang records it, and its life cycle does the
-rest. A gang that a budget protects is kept from the core's choice for a minute. All of this is
-memory: a new leader decides and asks again.
+Nothing is touched before the PodDisruptionBudgets of all victims of one preemptor have been read.
+Then one status write per gang records the preemption, and its life cycle does the rest. A gang that
+a budget protects may not be chosen again for a minute. All of this is memory: a new leader decides
+and reads again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
@@ -18,17 +18,19 @@ from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import disruption_budgets
 from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator.actuator import Actuator
-from bireme_operator.jobs import Jobs
+from bireme_operator.jobs import JobReconciler
 from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.workqueue import WorkQueue
+from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PROTECTED_SECONDS = 60.0
 _UNKNOWN_SECONDS = 5.0
-"""For so long a gang is left alone when the API server did not say whether it is protected."""
+"""How long a gang is left alone after the API server gave no answer about its budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +39,26 @@ class _Victim:
     message: str
 
 
+@dataclass(kw_only=True, slots=True)
 class Preemptions:
     """Stops running gangs for others; ``clock`` is monotonic seconds, ``now`` POSIX ones."""
 
-    def __init__(
-        self,
-        actuator: Actuator,
-        jobs: Jobs,
-        metrics: OperatorMetrics,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        self._actuator = actuator
-        self._state = actuator.state
-        self._jobs = jobs
-        self._metrics = metrics
-        self._clock = clock
-        self._now = now
-        self._stopping: set[str] = set()
-        self._protected: dict[str, float] = {}
-        self._tasks = Tasks()
+    state: ClusterState
+    writes: Writes
+    work: WorkQueue
+    jobs: JobReconciler
+    metrics: OperatorMetrics
+    clock: Callable[[], float]
+    now: Callable[[], float]
+    on_answer: Callable[[], None]
+    """Called when the API server has answered for the victims of one preemptor."""
+    _stopping: set[str] = field(default_factory=set)
+    _protected: dict[str, float] = field(default_factory=dict)
+    _tasks: Tasks = field(default_factory=Tasks)
 
-    def as_known(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """``snapshot`` with what only this module knows: who is being stopped, who must not be."""
-        now = self._clock()
+    def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Return ``snapshot`` with gangs that are being stopped, and those that must not be."""
+        now = self.clock()
         self._protected = {uid: end for uid, end in self._protected.items() if now < end}
         if not (self._stopping or self._protected):
             return snapshot
@@ -75,11 +73,11 @@ class Preemptions:
         return running
 
     def carry_out(self, decision: Decision, jobs: Mapping[Key, JobFacts]) -> None:
-        """Begin to stop those whom ``decision``, made of ``jobs``, stops."""
-        by_beneficiary: dict[str, list[Preempt]] = {}
+        """Begin to stop the victims of ``decision``, which was made on ``jobs``."""
+        by_preemptor: dict[str, list[Preempt]] = {}
         for preempt in decision.preempted:
-            by_beneficiary.setdefault(preempt.beneficiary.uid, []).append(preempt)
-        for preempts in by_beneficiary.values():
+            by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
+        for preempts in by_preemptor.values():
             victims = [
                 _Victim(jobs[key], preempt.message)
                 for preempt in preempts
@@ -87,7 +85,7 @@ class Preemptions:
             ]
             is_whole = len(victims) == len(preempts) and self._are_ready(victims)
             if is_whole and self._still_waits(preempts[0].beneficiary):
-                self._start(victims)
+                self._begin(victims)
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
         return all(
@@ -96,35 +94,35 @@ class Preemptions:
         )
 
     def _unchanged(self, job: JobFacts) -> JobFacts | None:
-        """The job as it is now, if it still holds the places it held and nothing is under way."""
-        current = self._state.jobs.get(job.key)
+        """Return the job as it is now, if it holds the same places and nothing is under way."""
+        current = self.state.jobs.get(job.key)
         if current is None or (current.uid, current.attempt) != (job.uid, job.attempt):
             return None
         if current.is_leaving or current.is_finished or current.is_suspended:
             return None
-        return current if self._jobs.is_free(current) else None
+        return current if self.jobs.is_free(current) else None
 
     def _still_waits(self, gang: Gang) -> bool:
-        key, state = gang.key, self._state
+        key, state = gang.key, self.state
         known = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
         if known is None or known.uid != gang.uid or known.is_leaving:
             return False
-        return self._actuator.is_free(key)  # or it has only kept its turn
+        return self.work.is_free(key)  # else it only kept its place in the order
 
-    def _start(self, victims: Sequence[_Victim]) -> None:
+    def _begin(self, victims: Sequence[_Victim]) -> None:
         self._stopping |= {victim.job.uid for victim in victims}
-        self._tasks.start(self._ask(victims))
+        self._tasks.start(self._stop_all(victims))
 
-    async def _ask(self, victims: Sequence[_Victim]) -> None:
-        """Stop ``victims`` if every budget allows it and nothing has happened to any meanwhile."""
+    async def _stop_all(self, victims: Sequence[_Victim]) -> None:
+        """Stop ``victims`` if every budget allows it and none has changed meanwhile."""
         stopped = False
         try:
-            protected = await self._judge(victims)
+            protected = await self._protected_by_budgets(victims)
             current = [job for v in victims if (job := self._unchanged(v.job)) is not None]
             stopped = not protected and len(current) == len(victims)
             if stopped:
                 for job, victim in zip(current, victims, strict=True):
-                    self._actuator.start(job.key, self._stop(job, victim.message))
+                    self.work.start(job.key, self._stop(job, victim.message))
         except NotLeader:
             pass  # the process is about to end
         except (ApiError, msgspec.DecodeError) as error:
@@ -133,37 +131,39 @@ class Preemptions:
         finally:
             if not stopped:
                 self._stopping -= {victim.job.uid for victim in victims}
-            self._actuator.on_done()
+            self.on_answer()
 
-    async def _judge(self, victims: Sequence[_Victim]) -> list[_Victim]:
-        """Those of ``victims`` that a budget protects; they are left alone for a while."""
+    async def _protected_by_budgets(self, victims: Sequence[_Victim]) -> list[_Victim]:
+        """Return those of ``victims`` that a budget protects; they are left alone for a while."""
         spaces = sorted({victim.job.key[0] for victim in victims})
-        writes, read = self._actuator.writes, disruption_budgets.read
-        budgets = {space: read(await writes.list_budgets(space)) for space in spaces}
+        budgets = {
+            space: disruption_budgets.read(await self.writes.list_budgets(space))
+            for space in spaces
+        }
         going: dict[str, list[PodFacts]] = {space: [] for space in spaces}
         protected = []
         for victim in victims:
             key = victim.job.key
-            pods = self._actuator.pods_of(victim.job)
+            pods = self.state.pods_of(victim.job)
             why = disruption_budgets.refusal(budgets[key[0]], pods, going[key[0]])
             going[key[0]] += pods
             if why:
                 _log.info("gang is protected", gang=key, why=why)
-                self._metrics.protected.inc()
+                self.metrics.protected.inc()
                 protected.append(victim)
         self._leave_alone(protected, _PROTECTED_SECONDS)
         return protected
 
     def _leave_alone(self, victims: Iterable[_Victim], seconds: float) -> None:
-        end = self._clock() + seconds
+        end = self.clock() + seconds
         self._protected.update((victim.job.uid, end) for victim in victims)
 
     async def _stop(self, job: JobFacts, message: str) -> None:
         try:
-            await self._jobs.preempt(job, message, self._now())
+            await self.jobs.preempt(job, message, self.now())
         finally:
             self._stopping.discard(job.uid)
 
     async def close(self) -> None:
-        """Stop all questions under way."""
+        """Stop all requests under way."""
         await self._tasks.close()

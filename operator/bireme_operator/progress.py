@@ -2,6 +2,15 @@
 
 Only the leader keeps what is reported. A standby answers 503 with Retry-After: a Service gives the
 next connection to another pod, and a report that is lost is followed by a fresher one.
+
+The body has the form of Kubeflow Trainer (KEP-2779):
+
+    {"trainerStatus": {"progressPercentage": 40, "estimatedRemainingSeconds": 90,
+                       "metrics": [{"name": "loss", "value": "0.21"}], "lastUpdatedTime": "..."}}
+
+Of the metrics those count that a policy may know: step, total_steps, loss, accuracy. Numbers out of
+range are clipped, because a report that is a little off is still worth more than none; what is no
+finite number is refused, by name. The time of a report is when it came, whatever the body has.
 """
 
 import asyncio
@@ -23,17 +32,9 @@ from bireme.kube.pod_builder import path
 from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.progress_auth import ProgressService, Refused
+from bireme_operator.progress_auth import ProgressService, RequestRefused
 
-# The body of a progress report, in the form of Kubeflow Trainer (KEP-2779), read and clipped.
-#
-#     {"trainerStatus": {"progressPercentage": 40, "estimatedRemainingSeconds": 90,
-#                        "metrics": [{"name": "loss", "value": "0.21"}], "lastUpdatedTime": "..."}}
-#
-# Of the metrics those count that a policy may know: step, total_steps, loss, accuracy. Numbers out
-# of
-# range are clipped, because a report that is a little off is still worth more than none; what is no
-# finite number is refused, by name. The time of a report is when it came, whatever it says.
+# --- the body: read and clipped -----------------------------------------------------------
 
 MOST_BYTES: Final = 16_384
 _MOST_METRICS: Final = 64
@@ -82,21 +83,21 @@ _DECODER: Final = msgspec.json.Decoder(_Body)
 
 
 def decode(body: bytes) -> ProgressReport:
-    """The report in ``body``.
+    """Return the report in ``body``.
 
     Raises:
         PayloadError: it is not JSON of that form, or a number in it is none.
     """
     try:
-        said = _DECODER.decode(body).trainer_status
+        given = _DECODER.decode(body).trainer_status
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
             f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
         ) from error
-    metrics = said.metrics or []
+    metrics = given.metrics or []
     if len(metrics) > _MOST_METRICS:
         raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MOST_METRICS}")
-    percentage, remaining = said.progress_percentage, said.estimated_remaining_seconds
+    percentage, remaining = given.progress_percentage, given.estimated_remaining_seconds
     report = ProgressReport(
         percentage=None if percentage is None else min(max(percentage, 0.0), 100.0),
         remaining_seconds=None if remaining is None else min(max(remaining, 0.0), LONGEST_SECONDS),
@@ -122,9 +123,7 @@ def _number(metric: _Metric) -> float:
     return value
 
 
-# The OpenAPI document of the progress endpoint, for clients in other languages and for tests.
-#
-# It says what is taken and how each refusal looks; docs/progress.md says why.
+# --- its OpenAPI document -----------------------------------------------------------------
 
 OPENAPI_PATH: Final = "/openapi.json"
 
@@ -183,7 +182,7 @@ _REPORT: Final = {
     "requestBody": {"required": True, **_json(_BODY)},
     "responses": {
         "200": {"description": "Taken", **_json({"type": "object"})},
-        **{code: {"description": said, **_json(_REFUSAL)} for code, said in _REFUSALS.items()},
+        **{code: {"description": text, **_json(_REFUSAL)} for code, text in _REFUSALS.items()},
     },
 }
 
@@ -203,11 +202,13 @@ DOCUMENT: Final[dict[str, Any]] = {
 }
 
 
+# --- the server ---------------------------------------------------------------------------
+
 _log = structlog.get_logger(__name__)
 _BODY_SECONDS: Final = 5.0
 _STANDBY_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 60.0
-"""How often the certificate's files are looked at; they live for weeks."""
+_CHECK_SECONDS: Final = 60.0
+"""How often the certificate's files are checked; they live for weeks."""
 
 
 class Certificate:
@@ -217,20 +218,20 @@ class Certificate:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._files = (Path(cert_file), Path(key_file))
         self._clock = clock
-        self._looked = clock()
+        self._checked = clock()
         self._loaded = self._stamp()
         self._refused: tuple[int, ...] | None = None
         self.context.load_cert_chain(*self._files)
 
-    def follow(self) -> None:
+    def reload(self) -> None:
         """Load the files again if they have changed; connections from then on get the new one.
 
-        What cannot be loaded may be halfway through being replaced, and is tried at every look: the
-        old certificate is served meanwhile. A warning says so, once for each state of the files.
+        Files that cannot be loaded may be halfway through being replaced, and are tried at every
+        check: the old certificate is served meanwhile. A warning says so, once per state of them.
         """
-        if self._clock() - self._looked < _LOOK_SECONDS:
+        if self._clock() - self._checked < _CHECK_SECONDS:
             return
-        self._looked = self._clock()
+        self._checked = self._clock()
         stamp: tuple[int, ...] = ()
         try:
             if (stamp := self._stamp()) != self._loaded:
@@ -255,9 +256,9 @@ class ProgressEndpoint:
     """The server; ``desk`` gives that of the present term, or None on a standby."""
 
     def __init__(
-        self, desk: Callable[[], ProgressService | None], metrics: OperatorMetrics
+        self, service: Callable[[], ProgressService | None], metrics: OperatorMetrics
     ) -> None:
-        self._desk = desk
+        self._service = service
         self._metrics = metrics
         self._certificate: Certificate | None = None
         self._server = HttpServer()
@@ -281,49 +282,49 @@ class ProgressEndpoint:
 
     async def _receive(self, request: web.Request) -> web.Response:
         if self._certificate is not None:
-            self._certificate.follow()
+            self._certificate.reload()
         try:
-            await self._hear(request)
-        except Refused as refused:
+            await self._accept(request)
+        except RequestRefused as refused:
             self._metrics.reports.labels(str(refused.status)).inc()
             return _refusal(refused)
         self._metrics.reports.labels("200").inc()
         return web.json_response({})
 
-    async def _hear(self, request: web.Request) -> None:
-        """Raises Refused unless the report is taken."""
-        desk = self._desk()
-        if desk is None:
-            raise Refused(503, "this replica does not lead; try again", _STANDBY_SECONDS)
+    async def _accept(self, request: web.Request) -> None:
+        """Raise RequestRefused unless the report is taken."""
+        service = self._service()
+        if service is None:
+            raise RequestRefused(503, "this replica does not lead; try again", _STANDBY_SECONDS)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise Refused(401, "send the projected token as 'Authorization: Bearer TOKEN'")
+            raise RequestRefused(401, "send the projected token as 'Authorization: Bearer TOKEN'")
         key = (request.match_info["namespace"], request.match_info["name"])
-        uid = await desk.admit(key, token.strip(), request.remote or "")
+        uid = await service.admit(key, token.strip(), request.remote or "")
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await request.read()
-            desk.accept(uid, decode(body))
+            service.accept(uid, decode(body))
         except TimeoutError as error:
-            raise Refused(408, f"the body took longer than {_BODY_SECONDS:g} s") from error
+            raise RequestRefused(408, f"the body took longer than {_BODY_SECONDS:g} s") from error
         except web.HTTPRequestEntityTooLarge as error:
-            raise Refused(413, f"the body is larger than {MOST_BYTES} bytes") from error
+            raise RequestRefused(413, f"the body is larger than {MOST_BYTES} bytes") from error
         except PayloadError as error:
-            raise Refused(400, str(error)) from error
+            raise RequestRefused(400, str(error)) from error
 
 
 async def _describe(_: web.Request) -> web.Response:
     return web.json_response(DOCUMENT)
 
 
-def _refusal(refused: Refused) -> web.Response:
-    """Why, as JSON; the connection ends, because its body may not have been read."""
+def _refusal(refused: RequestRefused) -> web.Response:
+    """Return the reason as JSON; the connection ends, because its body may be unread."""
     headers = {"Connection": "close"}
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if refused.retry_after_seconds:
         headers["Retry-After"] = str(math.ceil(refused.retry_after_seconds))
-    said = {"status": refused.status, "message": str(refused)}
-    answer = web.json_response(said, status=refused.status, headers=headers)
+    body = {"status": refused.status, "message": str(refused)}
+    answer = web.json_response(body, status=refused.status, headers=headers)
     answer.force_close()
     return answer

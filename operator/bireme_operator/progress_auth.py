@@ -1,9 +1,14 @@
-"""Where reports arrive in a term of leadership: who may report what, and what becomes of it.
+"""Progress reports of training pods: authenticates their senders and keeps the latest per job.
 
-A report counts if its token is one that the API server vouches for, for this endpoint, and if the
-pod it was made for is, by its uid, a live member of the job's current plan. The latest one of every
-job is kept until it is due in the job's status, which is where decisions read it; so a new leader
-knows what was known, and no job costs more writes than the settings say.
+A report counts if the API server authenticates its token for this endpoint (TokenReview), and if
+the pod the token was made for is, by its uid, a live member of the job's current plan. The latest
+report of every job is kept until it is due in the job's status, which is where decisions read it;
+so a new leader knows what was known, and no job costs more writes than the settings say.
+
+A token names a pod before it is authenticated. That much is read first, without trust, so that only
+tokens which name a member of a gang cost a TokenReview, and for each such pod and sender no more
+than one in five minutes: the kubelet renews a token every 48 minutes. Answers are remembered by the
+token's digest, refusals too.
 """
 
 import asyncio
@@ -12,7 +17,7 @@ import binascii
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -25,49 +30,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_builder import AUDIENCE
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts, ProgressReport, ReportedRun, with_report
-
-# How often somebody may do something: a token bucket for each of many, in bounded memory.
-
-
-class RateLimiter:
-    """``burst`` at once, ``per_second`` afterwards, for each key; ``clock`` is monotonic seconds.
-
-    Of more than ``most`` keys, those not seen for longest are forgotten: they start anew.
-    """
-
-    def __init__(
-        self, per_second: float, burst: int, clock: Callable[[], float], most: int = 8192
-    ) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._most = most
-        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-
-    def take(self, key: Hashable) -> float:
-        """Take one of the ration of ``key``: 0, or the seconds until there is one."""
-        now = self._clock()
-        left, at = self._left.pop(key, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._per_second)
-        wait = max(0.0, (1 - left) / self._per_second)
-        self._left[key] = (left if wait else left - 1, now)
-        while len(self._left) > self._most:
-            self._left.popitem(last=False)
-        return wait
-
-    def give_back(self, key: Hashable) -> None:
-        """What was taken last came to nothing."""
-        left, at = self._left.get(key, (self._burst, self._clock()))
-        self._left[key] = (min(self._burst, left + 1), at)
-
-
-# Whose token it is: the API server says (TokenReview), and we remember for a while.
-#
-# A token names a pod before anybody has vouched for it. That much is read first, without trust, so
-# that only tokens which name a member of a gang cost a TokenReview, and for each such pod and
-# sender
-# no more than one in five minutes: the kubelet renews a token every 48 minutes. What the API server
-# answered is remembered by the token's digest, refusals too.
+from bireme_operator.rate_limiter import RateLimiter
 
 REMEMBERED_SECONDS: Final = 300.0
 _MOST_REMEMBERED: Final = 8192
@@ -80,7 +43,7 @@ _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _USER: Final = "system:serviceaccount:"
 
 
-class Refused(Exception):  # noqa: N818  # a verdict, not a malfunction
+class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
     """A request is turned away with an HTTP ``status``; the text says why, and the remedy."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
@@ -130,32 +93,34 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 def claimed(token: str) -> Sender:
-    """Whom ``token`` says it was made for; nobody has vouched for it yet.
+    """Return the pod that ``token`` claims to be made for; not authenticated yet.
 
     Raises:
-        Refused: it is no token of a pod for this endpoint.
+        RequestRefused: it is no token of a pod for this endpoint.
     """
     if len(token) > _LONGEST_TOKEN:
-        raise Refused(401, f"the token is longer than {_LONGEST_TOKEN} characters")
+        raise RequestRefused(401, f"the token is longer than {_LONGEST_TOKEN} characters")
     try:
         payload = token.split(".")[1]
         text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
         claims = msgspec.json.decode(text, type=_Claims)
     except (IndexError, binascii.Error, ValueError, RecursionError) as error:
-        raise Refused(401, "the bearer token is no ServiceAccount token") from error
+        raise RequestRefused(401, "the bearer token is no ServiceAccount token") from error
     audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     if AUDIENCE not in audiences:
-        raise Refused(
+        raise RequestRefused(
             401, f"the token is not for audience {AUDIENCE!r}; send that of the projected volume"
         )
     pod = claims.bound.pod
     if not (pod.name and pod.uid and claims.bound.namespace):
-        raise Refused(401, "the token is not bound to a pod; send that of the projected volume")
+        raise RequestRefused(
+            401, "the token is not bound to a pod; send that of the projected volume"
+        )
     return Sender(claims.bound.namespace, pod.name, pod.uid)
 
 
 class Tokens:
-    """Senders by token; ``clock`` is monotonic seconds."""
+    """Authenticates tokens by TokenReview, and remembers; ``clock`` is monotonic seconds."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client = client
@@ -165,37 +130,39 @@ class Tokens:
         self._known: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = OrderedDict()
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
-        """Whom the API server says that ``token`` was made for.
+        """Return the pod that the API server says ``token`` was made for.
 
         Args:
             claim: What :func:`claimed` read from it.
             address: Where the request comes from.
 
         Raises:
-            Refused: it vouches for nobody, or cannot be asked now.
+            RequestRefused: the token is not authenticated, or the API server cannot be asked now.
         """
         digest = hashlib.sha256(token.encode()).digest()
         until, answer = self._known.get(digest, (-math.inf, None))
         if answer is None or until <= self._clock():
-            self._ration((claim.uid, address))
+            self._limit_reviews((claim.uid, address))
             answer = asyncio.ensure_future(self._reviewed(digest, token, (claim.uid, address)))
-            # Whoever waits for it may hang up before it is there.
+            # A client may hang up before the answer is there.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
             while len(self._known) > _MOST_REMEMBERED:
                 self._known.popitem(last=False)
         found = await asyncio.shield(answer)
         if found is None:
-            raise Refused(401, "the API server does not accept the token; read its file again")
+            raise RequestRefused(
+                401, "the API server does not accept the token; read its file again"
+            )
         return found
 
-    def _ration(self, who: tuple[str, str]) -> None:
-        """Raises Refused where a TokenReview for ``who`` would be one too many."""
+    def _limit_reviews(self, who: tuple[str, str]) -> None:
+        """Raise RequestRefused where a TokenReview for ``who`` would be one too many."""
         if wait := self._per_pod.take(who):
-            raise Refused(429, "this pod has shown too many tokens; keep to one", wait)
+            raise RequestRefused(429, "this pod has shown too many tokens; keep to one", wait)
         if wait := self._in_all.take("all"):
             self._per_pod.give_back(who)
-            raise Refused(429, "too many pods report for the first time; try again", wait)
+            raise RequestRefused(429, "too many pods report for the first time; try again", wait)
 
     async def _reviewed(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
         body = {
@@ -209,16 +176,16 @@ class Tokens:
             self._known.pop(digest, None)  # no verdict: ask again
             self._per_pod.give_back(who)
             why = "may not create tokenreviews" if _is_forbidden(error) else "cannot ask now"
-            raise Refused(503, f"the operator {why}: {error}", _RETRY_SECONDS) from error
-        return _vouched(review.status)
+            raise RequestRefused(503, f"the operator {why}: {error}", _RETRY_SECONDS) from error
+        return _authenticated(review.status)
 
 
 def _is_forbidden(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.is_forbidden
 
 
-def _vouched(status: _ReviewStatus) -> Sender | None:
-    """The pod the API server vouches for; None for nobody, or for another audience."""
+def _authenticated(status: _ReviewStatus) -> Sender | None:
+    """Return the authenticated pod; None for none, or for another audience."""
     if not status.authenticated or AUDIENCE not in status.audiences:
         return None
     if not status.user.username.startswith(_USER):
@@ -234,7 +201,7 @@ _BURST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What a job has reported since its status was written, and when it last did.
+    """What a job has reported since its status was written, and when it last reported.
 
     ``received`` is in whole milliseconds, as the status will have it, and tells reports apart.
     """
@@ -244,7 +211,10 @@ class _Pending:
 
 
 class ProgressService:
-    """Reports of all jobs in one term; ``clock`` gives monotonic seconds, ``now`` POSIX ones."""
+    """Progress reports of all jobs in one leader term.
+
+    ``clock`` gives monotonic seconds, ``now`` POSIX ones.
+    """
 
     def __init__(
         self,
@@ -262,22 +232,26 @@ class ProgressService:
         self._pending: dict[str, _Pending] = {}
 
     async def admit(self, key: Key, token: str, address: str) -> str:
-        """The uid of the job ``key``, for which the bearer of ``token`` may report.
+        """Return the uid of the job ``key``, for which the bearer of ``token`` may report.
 
         Raises:
-            Refused: with status 401, 403, 404, 429 or 503.
+            RequestRefused: with status 401, 403, 404, 429 or 503.
         """
         claim = claimed(token)
         if self._pod(claim) is None:
-            raise Refused(403, f"pod {claim.pod!r} is no member of any gang")
+            raise RequestRefused(403, f"pod {claim.pod!r} is no member of any gang")
         if wait := self._senders.take((claim.uid, address)):
-            raise Refused(429, "this pod reports too often; once in a few seconds is enough", wait)
+            raise RequestRefused(
+                429, "this pod reports too often; once in a few seconds is enough", wait
+            )
         sender = await self._tokens.sender(token, claim, address)
         job = self._state.jobs.get(key) if sender.namespace == key[0] else None
         if job is None:
-            raise Refused(404, f"no TrainingJob {key[1]!r} in the namespace of this pod")
+            raise RequestRefused(404, f"no TrainingJob {key[1]!r} in the namespace of this pod")
         if not self._is_member(job, sender):
-            raise Refused(403, f"pod {sender.pod!r} is no live member of TrainingJob {key[1]!r}")
+            raise RequestRefused(
+                403, f"pod {sender.pod!r} is no live member of TrainingJob {key[1]!r}"
+            )
         return job.uid
 
     def _pod(self, sender: Sender) -> PodFacts | None:
@@ -298,14 +272,14 @@ class ProgressService:
         before, received = self._pending.get(uid), self._now()
         if before is not None:
             received = max(received, before.received + 0.001)
-            said = {name: value for name, value in asdict(report).items() if value is not None}
-            report = replace(before.report, **{"remaining_seconds": None, **said})
+            given = {name: value for name, value in asdict(report).items() if value is not None}
+            report = replace(before.report, **{"remaining_seconds": None, **given})
         self._pending[uid] = _Pending(report, round(received, 3))
 
-    def told(
+    def status_update(
         self, job: JobFacts, view: GangView | None, *, at_once: bool = False
     ) -> dict[str, Any]:
-        """``progress`` for the status of ``job`` if it is due, or ``at_once``; else nothing."""
+        """Return ``progress`` for the status of ``job`` if it is due, or ``at_once``; else {}."""
         pending = self._pending.get(job.uid)
         if pending is None or view is None or view.plan.attempt != job.attempt:
             return {}
@@ -322,5 +296,5 @@ class ProgressService:
         return {"progress": with_report(job.reported, pending.report, pending.received, run)}
 
     def forget(self, uids: set[str]) -> None:
-        """Drop what jobs reported that are gone; ``uids`` are those that exist."""
+        """Drop the reports of jobs that are gone; ``uids`` are those that exist."""
         self._pending = {uid: kept for uid, kept in self._pending.items() if uid in uids}

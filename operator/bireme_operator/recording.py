@@ -1,8 +1,7 @@
 """Records of cycles, written beside the loop: it never waits for them and never fails by them.
 
-A snapshot is immutable, so a worker thread can write it down while the loop goes on. Where the
-disk does not keep up, or will not have it, cycles are lost and counted, and recording begins
-again after a pause.
+A snapshot is immutable, so a worker thread can write it while the loop goes on. Where the disk does
+not keep up or refuses, cycles are lost and counted, and recording begins again after a pause.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class Recording:
-    """Writes down what is offered; ``clock`` gives monotonic seconds. Without a writer, nothing."""
+    """Writes submitted cycles, if there is a writer; ``clock`` gives monotonic seconds."""
 
     def __init__(
         self, writer: RecordWriter | None, metrics: OperatorMetrics, clock: Callable[[], float]
@@ -50,7 +49,7 @@ class Recording:
         metrics: OperatorMetrics,
         clock: Callable[[], float],
     ) -> "Recording":
-        """The recording of the term ``run``, as ``settings`` ask for it."""
+        """Return the recording of the term ``run``, as ``settings`` ask for it."""
         if not settings.record_directory:
             return cls(None, metrics, clock)
         writer = RecordWriter(
@@ -62,15 +61,15 @@ class Recording:
         )
         return cls(writer, metrics, clock)
 
-    def offer(
+    def submit(
         self,
         snapshot: ClusterSnapshot,
         decision: Decision,
         source: PolicySource = SETTINGS_SOURCE,
     ) -> None:
-        """Have this cycle, which ``source`` decided, written down soon.
+        """Have this cycle, which ``source`` decided, written soon.
 
-        Unless too many wait for it or the disk is at odds.
+        It is lost where too many wait, or in the pause after an error.
         """
         if self._writer is None:
             return
@@ -103,7 +102,7 @@ class Recording:
         self._metrics.recorded.labels("lost").inc(cycles)
 
     async def close(self) -> None:
-        """Write down what waits, if that is soon done, and end the file."""
+        """Write what waits, if that takes at most two seconds, and end the file."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
         if self._writer is not None and (self._task is None or self._task.done()):

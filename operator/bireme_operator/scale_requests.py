@@ -1,8 +1,8 @@
-"""Asks one pool's target for nodes: a task of its own, one request after another, never in haste.
+"""Asks one pool's target for nodes: a task of its own, one request after another.
 
-Whatever becomes of a target, deciding goes on: a request that hangs, fails or is refused costs
-nobody else anything, and is made again ever later. An order is carried out only while the target
-asks for what it was decided on.
+Whatever becomes of a target, deciding goes on: a request that hangs, fails or is refused delays
+nothing else, and is made again ever later. An order is carried out only while the target asks for
+as many replicas as when it was decided.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets, fault_of
 from bireme.tasks import Tasks
-from bireme_operator.actuator import BackOffs
-from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.metrics import PoolMetrics
+from bireme_operator.workqueue import BackOffs
 
 _log = structlog.get_logger(__name__)
 READ_SECONDS: Final = 15.0
@@ -28,10 +28,12 @@ _OCCUPIED_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Have the target ask for ``replicas``; ``step`` of them are what a forecast adds alone.
+class ScaleOrder:
+    """Ask the target for ``replicas``.
 
-    Of ``leaving``, which should have no pods, are the nodes that go where replicas are fewer.
+    Attributes:
+        step: How many of them only a forecast asks for.
+        leaving: Where replicas are fewer, the nodes, without pods, of which some go.
     """
 
     replicas: int
@@ -39,8 +41,8 @@ class Order:
     leaving: tuple[str, ...] = ()
 
 
-class Target:
-    """One pool's target; ``clock`` gives monotonic seconds.
+class ScaleRequester:
+    """Sends one pool's orders to its target; ``clock`` gives monotonic seconds.
 
     Attributes:
         scale: What it asked for when it was last read or written; None before.
@@ -52,14 +54,14 @@ class Target:
         name: str,
         target: ScaleTarget,
         targets: ScaleTargets,
-        metrics: OperatorMetrics,
+        metrics: PoolMetrics,
         clock: Callable[[], float],
         on_change: Callable[[], None],
     ) -> None:
         self.scale: Scale | None = None
         self.fault: ScaleFault | None = None
-        self.written: list[Order] = []
-        """Orders carried out; whoever keeps count of them takes them away."""
+        self.written: list[ScaleOrder] = []
+        """Orders carried out, until the pool has counted them and clears the list."""
         self._key = ("", name)
         self._target = target
         self._targets = targets
@@ -80,7 +82,7 @@ class Target:
 
     @property
     def occupied(self) -> frozenset[str]:
-        """Nodes that were to go and on which pods were found that nobody counts: ended ones."""
+        """Nodes that were to go and on which pods were found that have ended."""
         is_fresh = self._clock() - self._occupied_at < _OCCUPIED_SECONDS
         return self._occupied if is_fresh else frozenset()
 
@@ -89,10 +91,10 @@ class Target:
         """Whether a request is under way."""
         return bool(self._tasks)
 
-    def offer(self, order: Order | None) -> bool:
-        """Carry out ``order``, if there is one, or else see now and then how the target is.
+    def submit(self, order: ScaleOrder | None) -> bool:
+        """Carry out ``order``; without one, read the target now and then.
 
-        Returns whether that was begun.
+        Return whether that was begun.
         """
         is_old = self._clock() - self._read_at >= READ_SECONDS
         is_due = order is not None or self.fault is not None or is_old
@@ -109,7 +111,7 @@ class Target:
         """Give up the request under way, and return when it has ended."""
         await self._tasks.close()
 
-    async def _run(self, order: Order | None) -> None:
+    async def _run(self, order: ScaleOrder | None) -> None:
         before = self.scale, self.fault, self.occupied
         try:
             await self._work(order)
@@ -122,7 +124,7 @@ class Target:
         if (self.scale, self.fault, self.occupied) != before:
             self._on_change()
 
-    async def _work(self, order: Order | None) -> None:
+    async def _work(self, order: ScaleOrder | None) -> None:
         found, before = await self._targets.read(self._target), self.scale
         self.scale, self._read_at = found, self._clock()
         if order is not None and (before is None or found.replicas != before.replicas):
@@ -139,11 +141,11 @@ class Target:
             self.scale = await self._targets.write(found, order.replicas)
             self._has_written = True
             self.written.append(order)
-            self._metrics.pools.writes.labels("written").inc()
+            self._metrics.writes.labels("written").inc()
             _log.info("target scaled", pool=self._key[1], replicas=order.replicas)
 
     def _respect(self, owners: tuple[Owner, ...]) -> None:
-        """Raises ScaleFault where somebody else looks after the replicas."""
+        """Raise ScaleFault where another client manages the replicas."""
         for owner in owners:
             took_back = self._has_written and owner.manager != names.FIELD_MANAGER
             if owner.is_lasting or took_back:
@@ -159,12 +161,12 @@ class Target:
             """ -p '{"spec":{"replicas":N}}'"""
         )
 
-    def _fail(self, error: ApiError | ScaleFault, order: Order | None) -> None:
+    def _fail(self, error: ApiError | ScaleFault, order: ScaleOrder | None) -> None:
         is_conflict = isinstance(error, ApiError) and error.is_conflict
-        if not is_conflict:  # somebody wrote in between: it is read again, and decided anew
+        if not is_conflict:  # another client wrote in between: read again, and decide anew
             self.fault = fault_of(self._target, error) if isinstance(error, ApiError) else error
         pause = self._back_offs.add(self._key, error, None)
-        self._metrics.pools.writes.labels(_outcome(error)).inc(order is not None)
+        self._metrics.writes.labels(_outcome(error)).inc(order is not None)
         _log.info("target not scaled", pool=self._key[1], error=str(error), seconds=pause)
 
 

@@ -1,13 +1,12 @@
-"""What an object says about itself: pure functions from facts to ``status``.
+"""The ``status`` of a TrainingJob: pure functions from facts to its fields.
 
 ``kubectl get`` and ``describe`` come first when someone asks "why is my job pending?", so there
-is one dominant reason, in plain words with numbers. Writing is rationed by :func:`urgency`:
-what happened is written at once, counts every second, mere numbers now and then.
+is one dominant reason, in plain words with numbers. :func:`urgency` says how soon a difference
+must be written: what happened at once, counts every second, mere numbers now and then.
 """
 
-import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -18,7 +17,6 @@ import structlog
 from bireme.core import messages
 from bireme.core.decision import Admit, Hold
 from bireme.core.eta import StartRange
-from bireme.core.gangs import Key
 from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import smallest_domain
@@ -26,15 +24,9 @@ from bireme.core.policy import Ranked, ScoreFactor
 from bireme.core.reasons import Reason
 from bireme.kube import quantities
 from bireme.kube.allocations import GangView
-from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.conditions import cleaned, with_condition
-from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme.tasks import Tasks
-from bireme_operator.events import Events
 from bireme_operator.lifecycle import Transition
-from bireme_operator.watches import Watches
-from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
@@ -261,138 +253,3 @@ def _task_counts(job: JobFacts, view: GangView | None) -> list[dict[str, Any]]:
         {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else none)}
         for task in job.tasks
     ]
-
-
-# Writes statuses that only tell, never decide, as often as they deserve and no more.
-#
-# Offers are repeated for as long as they differ from what the object says, so nothing is queued
-# here: what is not written now is offered again, fresher.
-
-_COUNTS_SECONDS = 1.0
-_RETRY_SECONDS = 1.0
-_CONFLICT_SECONDS = 0.1
-"""Somebody else wrote first; the cache is about to say what."""
-
-
-class Reports:
-    """Rationed status writes; ``clock`` is monotonic seconds."""
-
-    def __init__(
-        self,
-        writes: Writes,
-        watches: Watches,
-        events: Events,
-        clock: Callable[[], float],
-        refresh_seconds: float,
-        refreshes_per_second: float,
-        on_done: Callable[[Key], None],
-    ) -> None:
-        self._writes = writes
-        self._watches = watches
-        self._events = events
-        self._clock = clock
-        self._refresh_seconds = refresh_seconds
-        self._refreshes_per_second = refreshes_per_second
-        self._on_done = on_done
-        self._tokens = refreshes_per_second
-        self._filled = clock()
-        self._written: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
-        self._writing: set[str] = set()
-        self._tasks = Tasks()
-
-    def offer_job(self, job: JobFacts, wanted: Status) -> None:
-        """Say ``wanted`` about a job if it is due; with an event when the reason is new."""
-        if self._is_due(job.uid, urgency(job.status, wanted)):
-            self._spawn(job.uid, job.key, self._write_job(job, wanted))
-
-    def offer_group(self, group: GroupFacts, wanted: Status) -> None:
-        """The same for a PodGroup."""
-        if self._is_due(group.uid, urgency(group.status, wanted)):
-            self._spawn(group.uid, group.key, self._write_group(group, wanted))
-
-    def tell(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
-        """Post an event about an object whose status stays as it is."""
-        if uid not in self._writing:
-            self._spawn(uid, key, self._events.post(kind, key, uid, reason, message))
-
-    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
-        if how_urgent is Urgency.NONE or uid in self._writing:
-            return False
-        if self._clock() < self._not_before.get(uid, 0.0):
-            return False
-        if how_urgent is Urgency.EVENT:
-            return True
-        age = self._clock() - self._written.get(uid, float("-inf"))
-        if how_urgent is Urgency.COUNTS:
-            return age >= _COUNTS_SECONDS
-        return age >= self._refresh_seconds and self._take_token()
-
-    def _take_token(self) -> bool:
-        now = self._clock()
-        self._tokens = min(
-            self._refreshes_per_second,
-            self._tokens + (now - self._filled) * self._refreshes_per_second,
-        )
-        self._filled = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def is_writing(self, uid: str) -> bool:
-        """Whether a status write of that object is under way, so that another would conflict."""
-        return uid in self._writing
-
-    def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
-        self._writing.add(uid)
-        self._tasks.start(self._run(uid, key, work))
-
-    async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
-        pause = 0.0
-        try:
-            await work
-        except NotLeader:
-            pass  # the process is about to end
-        except ApiError as error:
-            pause = _CONFLICT_SECONDS if error.is_conflict else _RETRY_SECONDS
-            pause = max(pause, error.retry_after_seconds or 0.0)
-            if not (error.is_conflict or error.is_not_found):
-                _log.info("status not written", uid=uid, error=str(error))
-        except Exception:  # noqa: BLE001  # one status that trips over a bug of ours stops no other
-            pause = _RETRY_SECONDS
-            _log.exception("status not written", uid=uid)
-        finally:
-            self._written[uid] = self._clock()
-            self._not_before[uid] = self._written[uid] + pause
-            self._writing.discard(uid)
-            asyncio.get_running_loop().call_later(pause, self._on_done, key)
-
-    async def _write_job(self, job: JobFacts, wanted: Status) -> None:
-        written = await self._writes.write_job_status(job, wanted)
-        await self._watches.wait_past(self._watches.jobs, written)
-        await self._tell("TrainingJob", job.key, job.uid, job.status, wanted)
-
-    async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
-        written = await self._writes.write_group_status(
-            group.key, group.resource_version, wanted, report=True
-        )
-        await self._watches.wait_past(self._watches.groups, written)
-        await self._tell("PodGroup", group.key, group.uid, group.status, wanted)
-
-    async def _tell(
-        self, kind: str, key: Key, uid: str, before: dict[str, Any], wanted: Status
-    ) -> None:
-        """Post an event when the reason is new; one without a message is for the status alone."""
-        if "message" in wanted and before.get("reason") != wanted["reason"]:
-            reason = Reason(wanted["reason"])
-            await self._events.post(kind, key, uid, reason, wanted.get("message") or "")
-
-    def forget(self, uids: set[str]) -> None:
-        """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
-        self._written = {uid: at for uid, at in self._written.items() if uid in uids}
-        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
-
-    async def close(self) -> None:
-        """Stop all writes under way."""
-        await self._tasks.close()

@@ -1,9 +1,9 @@
 """The operator's writes, one function each, and the limit on how many are under way.
 
-Plans and pods share one pool of slots, gang after gang (:mod:`bireme_operator.writes`), and so do
-reports about gangs that have their places. All other reports (why something waits, what failed,
-events) have a few slots of their own and never wait behind them.
-Those that the caller awaits in a cache return the resource version they produced.
+Plans and pods share one :class:`PrioritySemaphore`, gang after gang, and so do reports about gangs
+that have their places. All other reports (why something waits, what failed, events) have a few
+slots of their own and never wait behind them. Writes that the caller awaits in a cache return the
+resource version they produced.
 """
 
 import asyncio
@@ -21,19 +21,18 @@ from bireme.kube import names, wire
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
 
-# Slots for writes, given in the order in which work began: gangs finish one after another.
-#
-# A task takes its turn number once; whatever it and its children write is served by that number,
-# not by when it asked. So a gang admitted first has its plan *and* its pods written before the plan
-# of the next one, however many are admitted at once, and a report about a gang that runs comes
-# after the gangs admitted before it and ahead of those admitted later.
-
-_turn: ContextVar[int] = ContextVar("turn", default=0)
-"""Work that took no turn goes first: nobody forgets it behind a long queue."""
+_number: ContextVar[int] = ContextVar("number", default=0)
+"""Of the running task; one without a number goes first, so it cannot starve."""
 
 
 class PrioritySemaphore:
-    """``limit`` slots at once, as an async context manager; the lowest turn waiting goes next."""
+    """Async context manager that lets ``limit`` holders in at once, the lowest number next.
+
+    A task takes its number once; whatever it and its children write is served by that number, not
+    by when it asked. So a gang admitted first has its plan *and* its pods written before the plan
+    of the next one, however many are admitted at once, and a report about a gang that runs comes
+    after the gangs admitted before it and ahead of those admitted later.
+    """
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -41,16 +40,16 @@ class PrioritySemaphore:
         self._asked = itertools.count()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
-    def take(self) -> None:
-        """Give the running task, and those it starts from now on, the next turn."""
-        _turn.set(next(self._numbers))
+    def take_number(self) -> None:
+        """Give the running task, and those it starts from now on, the next number."""
+        _number.set(next(self._numbers))
 
     async def __aenter__(self) -> None:
         if self._free > 0:
             self._free -= 1
             return
         ready = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (_turn.get(), next(self._asked), ready))
+        heapq.heappush(self._waiting, (_number.get(), next(self._asked), ready))
         try:
             await ready
         except asyncio.CancelledError:
@@ -91,7 +90,7 @@ _DECODER = msgspec.json.Decoder(_Written)
 
 
 def version_of(answer: bytes) -> int:
-    """The resource version in an answer; 0 where it carries none."""
+    """Return the resource version in an answer; 0 where it carries none."""
     try:
         return int(_DECODER.decode(answer).metadata.resource_version or 0)
     except RecursionError:  # the answer is the whole object, however deep
@@ -101,17 +100,17 @@ def version_of(answer: bytes) -> int:
 
 
 class Writes:
-    """Writes to the API server, rationed."""
+    """Writes to the API server; ``slots`` limits those of plans and pods."""
 
-    def __init__(self, client: ApiClient, concurrency: int) -> None:
+    def __init__(self, client: ApiClient, slots: PrioritySemaphore) -> None:
         self._client = client
-        self.turns = PrioritySemaphore(concurrency)
+        self._slots = slots
         self._report_slots = asyncio.Semaphore(_REPORT_SLOTS)
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
     async def create_pod(self, namespace: str, pod: Mapping[str, Any]) -> int:
         """POST one pod."""
-        async with self.turns:
+        async with self._slots:
             return version_of(await self._client.create(f"{_core(namespace)}/pods", pod))
 
     async def try_pod(self, namespace: str, pod: Mapping[str, Any]) -> None:
@@ -131,13 +130,13 @@ class Writes:
     async def patch_pod(self, key: Key, operations: Sequence[Mapping[str, Any]]) -> int:
         """JSON-patch one pod."""
         path = f"{_core(key[0])}/pods/{key[1]}"
-        async with self.turns:
+        async with self._slots:
             return version_of(await self._client.json_patch(path, operations))
 
     async def delete_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
         """Delete one pod if it is still the one with ``uid``; gone already is fine."""
         path = f"{_core(key[0])}/pods/{key[1]}"
-        async with self.turns:
+        async with self._slots:
             await self._client.delete(path, uid=uid, grace_seconds=grace_seconds)
 
     async def evict_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
@@ -156,7 +155,7 @@ class Writes:
             "deleteOptions": options,
         }
         try:
-            async with self.turns:
+            async with self._slots:
                 await self._client.create(f"{_core(key[0])}/pods/{key[1]}/eviction", eviction)
         except ApiError as error:
             if not error.is_not_found:
@@ -169,7 +168,7 @@ class Writes:
 
     async def create_service(self, namespace: str, service: Mapping[str, Any]) -> None:
         """POST one Service."""
-        async with self.turns:
+        async with self._slots:
             await self._client.create(f"{_core(namespace)}/services", service)
 
     async def get_service(self, key: Key) -> bytes:
@@ -178,7 +177,7 @@ class Writes:
 
     async def create_group(self, namespace: str, group: Mapping[str, Any]) -> int:
         """POST one PodGroup."""
-        async with self.turns:
+        async with self._slots:
             path = names.path("podgroups", namespace)
             return version_of(await self._client.create(path, group))
 
@@ -188,7 +187,7 @@ class Writes:
         """PUT a PodGroup's status over exactly the version that was read."""
         path = f"{names.path('podgroups', *key)}/status"
         body = _status_body("PodGroup", key, resource_version, status)
-        async with self._report_slots if report else self.turns:
+        async with self._report_slots if report else self._slots:
             return version_of(await self._client.replace(path, body))
 
     async def write_job_status(
@@ -202,7 +201,7 @@ class Writes:
         path = f"{names.path('trainingjobs', *job.key)}/status"
         body = _status_body("TrainingJob", job.key, job.resource_version, status)
         if can_wait:
-            async with self._patient_slots, self.turns:
+            async with self._patient_slots, self._slots:
                 return version_of(await self._client.replace(path, body))
         async with self._report_slots:
             return version_of(await self._client.replace(path, body))

@@ -4,7 +4,7 @@ import pytest
 
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
-from bireme_operator.writes import Writes
+from bireme_operator.writes import PrioritySemaphore, Writes
 from tests.support.fakeapi import FakeApi
 from tests.support.operator_term.term import pods
 from tests.support.scenario.manifests import disruption_budget
@@ -26,7 +26,7 @@ async def test_exactly_the_pod_that_was_meant_is_evicted(
     asked = stored["metadata"]["uid"] if uid == "right" else uid
     refused = None
     try:
-        await Writes(client, 1).evict_pod(("default", "a"), asked)
+        await Writes(client, PrioritySemaphore(1)).evict_pod(("default", "a"), asked)
     except ApiError as error:
         refused = error.status
     assert refused == status_code
@@ -34,5 +34,7 @@ async def test_exactly_the_pod_that_was_meant_is_evicted(
 
 
 async def test_a_pod_that_is_gone_already_needs_no_eviction(client: ApiClient) -> None:
-    await Writes(client, 1).evict_pod(("default", "gone"), "uid", grace_seconds=0)
+    await Writes(client, PrioritySemaphore(1)).evict_pod(
+        ("default", "gone"), "uid", grace_seconds=0
+    )
     assert client.write_counts == {("create", "pods/eviction"): 1}

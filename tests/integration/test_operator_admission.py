@@ -9,7 +9,7 @@ from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.pod_builder import group_manifest
-from bireme_operator.actuator import rejection_of
+from bireme_operator.rejections import rejection_of
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.faults import WRITES
 from tests.support.fakeapi.store import Object
@@ -148,7 +148,7 @@ async def test_a_large_gang_that_fills_its_nodes_is_not_taken_for_an_intruder(
         seen: list[Object] = []
 
         def overfull() -> bool:
-            snapshot = term.state.snapshot(0, term._actuator.promises())
+            snapshot = term.state.snapshot(0, term.work.assumed_plans())
             if (snapshot.used > snapshot.nodes.allocatable).any():
                 seen.append({"used": snapshot.used.tolist()})
             return phases(api) == ["Running"]
@@ -170,7 +170,7 @@ async def test_nothing_is_decided_from_a_cache_that_has_not_seen_the_plan(
         submit(api, training_job("late", task("worker", 3, gpus=2)))
         # The gang on its way is neither judged nor forgotten.
         await until(lambda: phases(api) == ["", "Pending"])
-        assert list(term._actuator.busy) == [("default", "job")]
+        assert list(term.work.busy) == [("default", "job")]
         assert api.requests["POST", GROUPS] == 1
     assert len(kubelets.created) == 3
 

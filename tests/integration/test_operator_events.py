@@ -11,7 +11,7 @@ from bireme.kube.client import ApiClient, NotLeader
 from bireme.testing import ManualClock
 from bireme_operator import events
 from bireme_operator.events import Events
-from bireme_operator.writes import Writes
+from bireme_operator.writes import PrioritySemaphore, Writes
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.fakeapi.store import Object
 
@@ -24,7 +24,7 @@ class Desk:
 
     def __init__(self, api: FakeApi, client: ApiClient, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        self.events = Events(Writes(client, 8), "operator-1", self.clock)
+        self.events = Events(Writes(client, PrioritySemaphore(8)), "operator-1", self.clock)
         self._api = api
 
     async def post(

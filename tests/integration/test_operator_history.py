@@ -39,8 +39,8 @@ async def a_turn(api: FakeApi, term: LeaderTerm) -> None:
         return {key: job.resource_version for key, job in known.items()} == newest
 
     await until(lambda: has_seen_all() and not term.state.changed)
-    seen = term.loop.finished_at
-    await until(lambda: term.loop.finished_at > seen)
+    seen = term.loop.pacing.finished_at
+    await until(lambda: term.loop.pacing.finished_at > seen)
 
 
 async def test_a_job_teaches_once_however_often_it_changes_or_is_listed(

@@ -43,9 +43,9 @@ async def test_another_checkpoint_places_otherwise_without_a_restart(
         await until(lambda: said(api)["observedGeneration"] == 2)
         assert await node_of(api, "two") == "n0"
         delete_policy(api, "policy")
-        await until(lambda: term.loop.policies.deciding.name == "")
+        await until(lambda: term.policies.deciding.name == "")
         assert await node_of(api, "three") == "n0", "packing fills what is in use"
-    assert term.loop.policies.known.known == {}
+    assert term.policies.known.known == {}
     assert metric(term, "policy_loads_total", outcome="loaded") == 2
 
 

@@ -109,7 +109,7 @@ async def test_a_policy_that_answers_nonsense_is_overruled_in_the_same_cycle(
         assert (metric(term, "policy_fallbacks_total") or 0) >= said(api)["fallbacks"] >= 1
         submit(api, training_job("waits", task("worker", 9)))  # every sweep has a cycle now
         await until(lambda: said(api)["conditions"]["Degraded"] == "False AnswersValid")
-        assert term.loop.policies.deciding.tally.good_cycles >= GOOD_CYCLES
+        assert term.policies.deciding.stats.good_cycles >= GOOD_CYCLES
     told = [(event["reason"], event["type"]) for event in events(api)]
     assert told == [("PolicyLoaded", "Normal"), ("PolicyOverruled", "Warning")]
 
@@ -128,7 +128,7 @@ async def test_a_shadow_is_compared_and_decides_nothing(
         assert metric(term, "policy_shadow_decisions", policy="shadow") == 1.0
         assert metric(term, "policy_shadow_regret_seconds", policy="shadow") == 0.0
         assert metric(term, "policy_deciding", policy="shadow") == 0.0
-        assert term.loop.policies.deciding.name == ""
+        assert term.policies.deciding.name == ""
         delete_policy(api, "shadow")
         await until(lambda: metric(term, "policy_deciding", policy="shadow") is None)
         assert metric(term, "policy_shadow_agreement", policy="shadow") is None

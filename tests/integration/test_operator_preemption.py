@@ -73,7 +73,7 @@ def is_running(api: FakeApi, *jobs: str) -> bool:
 
 
 def refusals(term: LeaderTerm) -> float:
-    found = term.loop.metrics.registry.get_sample_value("bireme_preemptions_refused_total")
+    found = term.metrics.registry.get_sample_value("bireme_preemptions_refused_total")
     assert found is not None
     return found
 

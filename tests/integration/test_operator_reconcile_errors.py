@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.jobs import Jobs
+from bireme_operator.admission import JobAdmission
+from bireme_operator.jobs import JobReconciler
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
@@ -40,15 +41,20 @@ def failing(real: Callable[..., Any], broken: list[str]) -> Callable[..., Any]:
 
 
 def count(term: LeaderTerm) -> float:
-    found = term.loop.metrics.registry.get_sample_value("bireme_reconcile_errors_total")
+    found = term.metrics.registry.get_sample_value("bireme_reconcile_errors_total")
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(JobFacts, "gang"), (Jobs, "tend"), (Jobs, "admit"), (Jobs, "check_template")],
-    ids=["a gang is made", "tended", "admitted", "held"],
+    [
+        (JobFacts, "gang"),
+        (JobReconciler, "reconcile"),
+        (JobAdmission, "admit"),
+        (JobAdmission, "check_template"),
+    ],
+    ids=["a gang is made", "reconciled", "admitted", "held"],
 )
 async def test_a_job_that_cannot_be_handled_says_so_and_is_tried_again(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str

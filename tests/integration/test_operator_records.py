@@ -24,7 +24,7 @@ def gang(name: str, workers: int = 4, **spec: Any) -> Manifest:
 
 def cycles(term: LeaderTerm, outcome: str) -> float:
     name = "bireme_recorded_cycles_total"
-    found = term.loop.metrics.registry.get_sample_value(name, {"outcome": outcome})
+    found = term.metrics.registry.get_sample_value(name, {"outcome": outcome})
     return found or 0.0
 
 

@@ -15,9 +15,9 @@ from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
 from bireme_operator.events import Events
-from bireme_operator.status import Reports
+from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
-from bireme_operator.writes import Writes
+from bireme_operator.writes import PrioritySemaphore, Writes
 from tests.support.fakeapi import FakeApi, Fault, writes
 from tests.support.operator_term.term import GROUPS, JOBS, status, submit, until
 from tests.support.scenario.manifests import pod_group, training_job
@@ -35,9 +35,9 @@ class Desk:
         self.state = ClusterState(SchedulingSettings())
         self.watches = Watches(client, self.state, NodePoolScalers(lambda: None))
         self.done: list[Key] = []
-        sender = Writes(client, 8)
+        sender = Writes(client, PrioritySemaphore(8))
         events = Events(sender, "me", self.clock)
-        self.reports = Reports(
+        self.reports = StatusWriter(
             sender, self.watches, events, self.clock, REFRESH_SECONDS, PER_SECOND, self.done.append
         )
 
@@ -53,7 +53,7 @@ class Desk:
     async def say(self, name: str = "job", **change: Any) -> None:
         """Offer the job's status with ``change``, and let a write that it causes end."""
         job = await self.job(name)
-        self.reports.offer_job(job, {**job.status, **change})
+        self.reports.submit_job(job, {**job.status, **change})
         await self.settled()
 
     async def settled(self) -> None:
@@ -130,9 +130,9 @@ async def test_mere_numbers_of_many_objects_share_one_ration(desk: Desk) -> None
 async def test_two_statuses_of_one_object_are_never_written_side_by_side(desk: Desk) -> None:
     desk.api.faults.add(Fault(delay_seconds=0.1), writes)
     job = await desk.job()
-    desk.reports.offer_job(job, {"phase": "Pending"})
+    desk.reports.submit_job(job, {"phase": "Pending"})
     assert desk.reports.is_writing(job.uid)
-    desk.reports.offer_job(job, {"phase": "Running"})
+    desk.reports.submit_job(job, {"phase": "Running"})
     await desk.settled()
     assert (desk.written, status(desk.api)["phase"]) == (1, "Pending")
 
@@ -180,7 +180,7 @@ async def test_a_group_is_reported_like_a_job(desk: Desk) -> None:
     key = ("default", "group")
     await until(lambda: key in desk.state.groups)
     wanted = {"phase": "Pending", "reason": "WaitingForPods", "message": "0 of 2"}
-    desk.reports.offer_group(desk.state.groups[key], wanted)
+    desk.reports.submit_group(desk.state.groups[key], wanted)
     await desk.settled()
     assert status(desk.api, "group", GROUPS) == wanted
     events = list(desk.api.store.collection(EVENTS).objects.values())
@@ -211,7 +211,7 @@ async def test_objects_that_are_gone_are_forgotten(desk: Desk) -> None:
 
 async def test_closing_ends_writes_that_hang(desk: Desk) -> None:
     desk.api.faults.add(Fault(delay_seconds=30), writes)
-    desk.reports.offer_job(await desk.job(), {"phase": "Pending"})
+    desk.reports.submit_job(await desk.job(), {"phase": "Pending"})
     await until(lambda: desk.written == 1)
     await asyncio.wait_for(desk.reports.close(), 2)
     assert names.path("trainingjobs") == JOBS

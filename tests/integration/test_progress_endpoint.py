@@ -210,8 +210,8 @@ async def test_progress_of_a_job_is_written_no_more_often_than_the_settings_say(
         await at.post(at.token())
         await until(lambda: "progress" in status(api))
         await at.post(at.token(), {"trainerStatus": {"progressPercentage": 60}})
-        seen = at.term.loop.finished_at
-        await until(lambda: at.term.loop.finished_at > seen + 0.5)
+        seen = at.term.loop.pacing.finished_at
+        await until(lambda: at.term.loop.pacing.finished_at > seen + 0.5)
         assert status(api)["progress"]["percentage"] == 50
         for pod in pods(api):
             done = {**pod, "status": {**pod["status"], "phase": "Succeeded"}}

@@ -93,7 +93,7 @@ def test_a_certificate_that_stays_bad_is_told_once_and_the_old_one_serves(tmp_pa
         """What is said at the next look."""
         clock.advance(61.0)
         with capture_logs() as said:
-            certificate.follow()
+            certificate.reload()
         return [f"{line['log_level']} {line['error']}" for line in said]
 
     assert told() == []

@@ -54,7 +54,7 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
     heard = Heard()
     async with FakeKubelets(api, runs) as kubelets:
         async with leading(api, tmp_path, status_refresh_seconds=0.1) as term:
-            term.loop._starts = heard
+            term.executor.start_ranges = heard
             submit(api, whole(0))
             for number in range(FEWEST + 1):
                 await until(partial(is_running, api, number))

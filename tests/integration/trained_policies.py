@@ -89,4 +89,4 @@ async def node_of(api: FakeApi, name: str) -> str:
 
 def metric(term: LeaderTerm, name: str, **labels: str) -> float | None:
     """A sample of the operator's."""
-    return term.loop.metrics.registry.get_sample_value(f"bireme_{name}", labels)
+    return term.metrics.registry.get_sample_value(f"bireme_{name}", labels)

@@ -29,8 +29,8 @@ from bireme.simulator.machines import POOL_LABEL, parse_nodes
 from bireme.simulator.node_pools import NodePool, SimulatedPool, SimulatedPools
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
-from bireme_operator.node_pools import Pool, PoolNodes
-from bireme_operator.scale_requests import Order, Target
+from bireme_operator.node_pools import ManagedPool, PoolInventory
+from bireme_operator.scale_requests import ScaleOrder, ScaleRequester
 from tests.support.simulations import small_traces
 
 SECONDS_PER_STEP = 900.0
@@ -44,9 +44,9 @@ class StandIn:
     replicas: int
     is_busy: bool = False
     occupied: frozenset[str] = frozenset()
-    written: list[Order] = field(default_factory=list)
+    written: list[ScaleOrder] = field(default_factory=list)
 
-    def offer(self, order: Order | None) -> bool:
+    def submit(self, order: ScaleOrder | None) -> bool:
         if order is None:
             return False
         self.replicas = order.replicas
@@ -77,7 +77,7 @@ class Twin:
         self._spec = spec
         self._facts = PoolFacts("pool-0", "u", 1, "1", "", spec, "", {})
         self._target = StandIn(bounds.minimum)
-        self._pool: Pool | None = None
+        self._pool: ManagedPool | None = None
         self.seen: tuple[ClusterSnapshot, Decision] | None = None
         self.looks = 0
 
@@ -87,13 +87,13 @@ class Twin:
         snapshot, decision = self.seen
         there = [node for node in snapshot.nodes.nodes if node.name not in away]
         table = NodeTable(there, snapshot.nodes.topology_levels)
-        nodes = PoolNodes.of("pool-0", self._spec, table, lambda _: None)
+        nodes = PoolInventory.of("pool-0", self._spec, table, lambda _: None)
         if self._pool is None:  # nobody had a look yet, and what is there was empty from the start
             since = dict.fromkeys(table.names, 0.0)
-            self._pool = Pool(self._facts, self._spec, nodes, _empty_since=since)
+            self._pool = ManagedPool(self._facts, self._spec, nodes, _empty_since=since)
         own = self._pool
         own.nodes, own.facts = nodes, replace(self._facts, status=_status(pool))
-        own.target = cast("Target", self._target)
+        own.requester = cast("ScaleRequester", self._target)
         own.is_shrinking(now)
         growable = own.growable(now)
         assert growable is None or growable.patience_seconds == pool.growable().patience_seconds

@@ -15,11 +15,12 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.watch import Reflector
 from bireme_operator import node_pools, status
-from bireme_operator.actuator import Actuator, BackOffs
+from bireme_operator.actuator import Actuator
 from bireme_operator.lease import Lease
 from bireme_operator.lifecycle import Transition
 from bireme_operator.pod_groups import ExternalPodGroups
 from bireme_operator.watches import Watches
+from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import Writes
 from tests.support.simcluster.simulation import run
 

@@ -128,7 +128,11 @@ Reserved = Mapping[Key, AssumedPlan]
 Fault = tuple[Reason, str]
 
 
-def _fail(_: Key, error: Exception) -> None:
+OnError = Callable[[Key, Exception], None]
+"""Called with the gang that an exception, a bug, is about; all others are gone on with."""
+
+
+def _raise(_: Key, error: Exception) -> None:
     raise error
 
 
@@ -142,22 +146,27 @@ class ClusterState:
         run_times: Run times learned from finished jobs.
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Those of them that have Bireme's scheduling gate, as raw objects.
-        on_change: Called after every change that can matter to a decision.
-        on_failure: Called with a gang and the error that it causes, which is a bug; by default it
-            is raised.
         changed: Gangs whose job, group or pods changed; the consumer clears it.
+
+    Args:
+        on_change: Called after every change that can matter to a decision.
+        policies: Unless given, an object of its own.
     """
 
-    def __init__(self, settings: SchedulingSettings) -> None:
+    def __init__(
+        self,
+        settings: SchedulingSettings,
+        on_change: Callable[[], None] = lambda: None,
+        policies: SchedulingPolicies | None = None,
+    ) -> None:
         self.settings = settings
-        self.on_change: Callable[[], None] = lambda: None
-        self.on_failure: Callable[[Key, Exception], None] = _fail
+        self._on_change = on_change
         self.changed: set[Key] = set()
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
-        self.tenancy = Tenancy(lambda: self.on_change())  # noqa: PLW0108  # it is set later
-        self.policies = SchedulingPolicies()
+        self.tenancy = Tenancy(on_change)
+        self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
         self.gated: dict[Key, wire.V1Pod] = {}
         self._member_tasks: dict[Key, Task] = {}
@@ -168,10 +177,14 @@ class ClusterState:
         self._usage = NodeUsage()
         self._fixed = FixedUsage()
 
+    def requeue(self, gang: Key) -> None:
+        """Have the gang reconciled again, although nothing that is watched has changed."""
+        self.changed.add(gang)
+        self._on_change()
+
     def _touch(self, gang: Key) -> None:
         self._views.pop(gang, None)
-        self.changed.add(gang)
-        self.on_change()
+        self.requeue(gang)
 
     # --- nodes and pods -------------------------------------------------------------------
 
@@ -181,13 +194,13 @@ class ClusterState:
         if self._nodes.get(facts.name) != facts:
             self._nodes[facts.name] = facts
             self._table = None
-            self.on_change()
+            self._on_change()
 
     def delete_node(self, key: Key, node: wire.V1Node) -> None:
         """Remove a node."""
         if self._nodes.pop(key[1], None) is not None:
             self._table = None
-            self.on_change()
+            self._on_change()
 
     @property
     def node_table(self) -> NodeTable:
@@ -240,7 +253,7 @@ class ClusterState:
         node = "" if pod.status.phase in pods.TERMINAL else pod.spec.node_name or ""
         request = pods.request_of_spec(pod.spec)
         if self._usage.put(("", f"{key[0]}/{key[1]}"), node, request):
-            self.on_change()
+            self._on_change()
         if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
@@ -249,11 +262,15 @@ class ClusterState:
         self._usage.remove(("", f"{key[0]}/{key[1]}"))
         if self._fixed.put(key, "", ()):
             self._table = None
-        self.on_change()
+        self._on_change()
 
     def members_of(self, group: Key) -> list[PodFacts]:
         """Return all pods with the label of ``group``, trusted or not."""
         return [self.members[key] for key in self._members_of.get(group, ())]
+
+    def pods_of(self, job: JobFacts) -> list[PodFacts]:
+        """The pods that ``job`` owns, of whichever start."""
+        return [pod for pod in self.members_of(job.key) if job.uid in pod.owner_uids]
 
     # --- jobs and groups ------------------------------------------------------------------
 
@@ -288,7 +305,10 @@ class ClusterState:
         return view
 
     def waiting(
-        self, excluded: Iterable[Key] = (), faults: Mapping[str, Fault] | None = None
+        self,
+        excluded: Iterable[Key] = (),
+        faults: Mapping[str, Fault] | None = None,
+        on_error: OnError = _raise,
     ) -> list[Gang]:
         """Return every waiting gang; ``faults`` adds, by uid, what only the caller knows."""
         faults, skip = faults or {}, set(excluded)
@@ -298,7 +318,7 @@ class ClusterState:
                 try:
                     gangs.append(make(key, faults))
                 except Exception as error:  # noqa: BLE001  # affects this gang only
-                    self.on_failure(key, error)
+                    on_error(key, error)
         return [gang for gang in gangs if gang is not None]
 
     def _waiting_job(self, key: Key, faults: Mapping[str, Fault]) -> Gang | None:
@@ -362,6 +382,7 @@ class ClusterState:
         now: float,
         reserved: Reserved | None = None,
         waiting: Sequence[Gang] | None = None,
+        on_error: OnError = _raise,
     ) -> ClusterSnapshot:
         """Return the cluster at ``now``; gangs that are being admitted count as placed.
 
@@ -375,21 +396,25 @@ class ClusterState:
             now=now,
             nodes=table,
             used=used,
-            waiting=tuple(self.waiting(reserved) if waiting is None else waiting),
+            waiting=tuple(
+                self.waiting(reserved, on_error=on_error) if waiting is None else waiting
+            ),
             queues=dict(self.tenancy.queues),
             queue_usage=allocations.queue_usage(placed, self._members_of, self.members),
             settings=self.settings,
-            running=tuple(g for held in placed for g in self._running(held) if g is not None),
+            running=tuple(
+                g for held in placed for g in self._running(held, on_error) if g is not None
+            ),
         )
 
-    def _running(self, held: Allocation) -> Sequence[RunningGang | None]:
+    def _running(self, held: Allocation, on_error: OnError) -> Sequence[RunningGang | None]:
         job, group, table = self.jobs.get(held.key), self.groups.get(held.key), self.node_table
         try:
             if job is not None and job.uid == held.job_uid:
                 gang = allocations.job_allocation(job, held, self.tenancy, self.run_times, table)
                 return gang, allocations.of_leftovers(job, held, table)
         except Exception as error:  # noqa: BLE001  # affects this gang only
-            self.on_failure(held.key, error)
+            on_error(held.key, error)
         if group is None:
             return ()
         is_over = held.job_uid not in ("", job.uid if job is not None else "")

@@ -82,8 +82,8 @@ def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
 class SchedulingPolicies:
     """SchedulingPolicies by name; ``on_change`` is called when one appears, changes or goes."""
 
-    def __init__(self) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        self.on_change = on_change
         self.known: dict[str, PolicyFacts] = {}
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:

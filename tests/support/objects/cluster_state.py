@@ -30,9 +30,8 @@ class Cluster:
     """A state fed as by reflectors: two nodes of eight GPUs, and what a test adds."""
 
     def __init__(self) -> None:
-        self.state = ClusterState(SchedulingSettings())
+        self.state = ClusterState(SchedulingSettings(), self._count)
         self.changes = 0
-        self.state.on_change = self._count
         for name in ("n0", "n1"):
             self.node(name)
 

@@ -12,7 +12,7 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.nodes import to_manifest
 from bireme.testing import a_node
-from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.fakeapi import FakeApi
@@ -48,7 +48,9 @@ async def leading(
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
     term = LeaderTerm(
-        client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
+        TermContext(
+            client, chosen, decides, OperatorMetrics(), epoch, "test", lambda: None, now=now
+        )
     )
     task = asyncio.create_task(term.run())
     try:

@@ -123,12 +123,12 @@ def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
     for operator in cluster.operators:
         if operator.term is None:
             continue
-        loop = operator.term.loop
+        term = operator.term
         held = {
-            "busy gangs": loop.actuator.busy,
-            "reports under way": loop.reports._writing,
-            "victims": loop.preemptions._stopping,
-            "slots": OPERATOR.write_concurrency - loop.actuator.writes.turns._free,
+            "busy gangs": term.work.busy,
+            "reports under way": term.reports._writing,
+            "victims": term.preemptions._stopping,
+            "slots": OPERATOR.write_concurrency - term.slots._free,
         }
         yield from (f"leak: {operator.name} holds {what}: {x}" for what, x in held.items() if x)
 

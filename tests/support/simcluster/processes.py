@@ -20,7 +20,7 @@ from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.scoring import ScorerLoader
 from bireme_extender.verbs import CacheBehind, Verbs
-from bireme_operator.leader import LeaderTerm
+from bireme_operator.leader import LeaderTerm, TermContext
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
@@ -140,15 +140,17 @@ class OperatorProcess(Process):
         def started(epoch: int) -> None:
             self._on_lead(identity, epoch)
             self.term = LeaderTerm(
-                client,
-                self._settings,
-                self._scheduling,
-                OperatorMetrics(),
-                epoch,
-                identity,
-                lease.fence,
-                clock.monotonic,
-                clock.wall,
+                TermContext(
+                    client,
+                    self._settings,
+                    self._scheduling,
+                    OperatorMetrics(),
+                    epoch,
+                    identity,
+                    lease.fence,
+                    clock.monotonic,
+                    clock.wall,
+                )
             )
             tasks.append(asyncio.create_task(self._lead(self.term, ended)))
 

@@ -6,7 +6,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.testing import ManualClock
-from bireme_operator.actuator import AdmissionRejected, AdmissionRejections
+from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
 from tests.support.objects.facts import a_job
 from tests.support.scenario.manifests import task
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bireme.kube.client import ApiError
 from bireme.testing import ManualClock
-from bireme_operator.actuator import BackOffs
+from bireme_operator.workqueue import BackOffs
 
 KEY = ("default", "job")
 ERROR = ApiError(500, "InternalError", "no")
@@ -70,8 +70,8 @@ def test_a_gang_is_waited_for_until_it_has_failed_too_often() -> None:
     backs = BackOffs(clock)
     for _ in range(3):
         backs.add(KEY, ERROR, "same")
-        assert backs.hopeless() == []
+        assert backs.exhausted() == []
     pause = backs.add(KEY, ERROR, "same")
-    assert backs.hopeless() == [KEY]
+    assert backs.exhausted() == [KEY]
     clock.advance(pause)
-    assert backs.hopeless() == []
+    assert backs.exhausted() == []

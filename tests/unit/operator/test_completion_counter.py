@@ -38,37 +38,37 @@ def pools() -> dict[str, BoolArray]:
 
 def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
     finishes = CompletionCounter(state)
-    assert finishes.look(cluster(TRAIN), pools()) == {}
+    assert finishes.observe(cluster(TRAIN), pools()) == {}
     state.jobs[KEY].is_finished = True
-    assert finishes.look(cluster(), pools()) == {"pool": 1}
-    assert finishes.look(cluster(), pools()) == {}
+    assert finishes.observe(cluster(), pools()) == {"pool": 1}
+    assert finishes.observe(cluster(), pools()) == {}
 
 
 def test_a_gang_of_others_counts_when_its_plan_is_gone(state: Any) -> None:
     finishes = CompletionCounter(state)
-    finishes.look(cluster(OTHER), pools())
+    finishes.observe(cluster(OTHER), pools())
     state.groups["default", "other"].plan = None
-    assert finishes.look(cluster(), pools()) == {"pool": 1}
+    assert finishes.observe(cluster(), pools()) == {"pool": 1}
 
 
 def test_a_gang_that_waits_again_has_not_finished(state: Any) -> None:
     finishes = CompletionCounter(state)
-    finishes.look(cluster(OTHER), pools())
+    finishes.observe(cluster(OTHER), pools())
     state.groups["default", "other"].plan = None
-    assert finishes.look(cluster(waiting=(OTHER,)), pools()) == {}
+    assert finishes.observe(cluster(waiting=(OTHER,)), pools()) == {}
 
 
 def test_a_job_that_starts_again_or_was_deleted_has_not_finished(state: Any) -> None:
     finishes = CompletionCounter(state)
-    finishes.look(cluster(TRAIN), pools())
-    assert finishes.look(cluster(), pools()) == {}
-    finishes.look(cluster(TRAIN), pools())
+    finishes.observe(cluster(TRAIN), pools())
+    assert finishes.observe(cluster(), pools()) == {}
+    finishes.observe(cluster(TRAIN), pools())
     del state.jobs[KEY]
-    assert finishes.look(cluster(), pools()) == {}
+    assert finishes.observe(cluster(), pools()) == {}
 
 
 def test_a_job_on_other_nodes_is_no_pools(state: Any) -> None:
     finishes = CompletionCounter(state)
-    finishes.look(cluster(TRAIN, row=0), pools())
+    finishes.observe(cluster(TRAIN, row=0), pools())
     state.jobs[KEY].is_finished = True
-    assert finishes.look(cluster(), pools()) == {}
+    assert finishes.observe(cluster(), pools()) == {}

@@ -4,7 +4,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.testing import ManualClock, a_node
-from bireme_operator.loop import NodeHealth
+from bireme_operator.reconcile import NodeHealth
 from tests.support.objects.facts import through_the_wire
 from tests.support.scenario.manifests import pod
 

@@ -18,7 +18,7 @@ def metered(*looks: tuple[float, float]) -> HourlyDemand:
     """A meter that was shown a demand at each time, seconds after the hour began."""
     meter = HourlyDemand()
     for after, demand in looks:
-        meter.look(BEGIN + after, demand, 0)
+        meter.observe(BEGIN + after, demand, 0)
     return meter
 
 
@@ -39,7 +39,7 @@ def test_an_hour_is_the_mean_of_what_held_weighed_by_how_long() -> None:
 def test_an_hour_is_over_only_when_the_next_has_begun() -> None:
     meter = metered(*steadily(0, 3540, 1.0))
     assert means(meter) == {}
-    meter.look(BEGIN + 3600, 9.0, 0)
+    meter.observe(BEGIN + 3600, 9.0, 0)
     assert means(meter) == {0: 1.0}
 
 
@@ -67,8 +67,8 @@ def test_a_clock_that_is_set_back_or_ahead_spoils_no_other_hour() -> None:
 def test_jobs_are_counted_for_the_whole_hour_whatever_was_seen_of_it() -> None:
     meter = HourlyDemand()
     for after, _ in steadily(0, 2400, 0.0):
-        meter.look(BEGIN + after, 0.0, 1)
-    meter.look(BEGIN + HOUR, 0.0, 0)
+        meter.observe(BEGIN + after, 0.0, 1)
+    meter.observe(BEGIN + HOUR, 0.0, 0)
     assert meter.over[BEGIN][1] == pytest.approx(41 * 1.5)
 
 
@@ -82,7 +82,7 @@ def test_a_mean_is_never_beyond_what_was_seen(looks: list[tuple[float, float]]) 
     meter, at = HourlyDemand(), BEGIN
     for pause, demand in looks:
         at += pause
-        meter.look(at, demand, 0)
+        meter.observe(at, demand, 0)
     demands = [demand for _, demand in looks]
     for mean, _ in meter.over.values():
         within = min(demands) <= mean <= max(demands)

@@ -1,7 +1,7 @@
 """How long something has lasted, whatever is done to the wall clock meanwhile."""
 
 from bireme.testing import ManualClock
-from bireme_operator.loop import MonotonicAge
+from bireme_operator.reconcile import MonotonicAge
 
 KEY = ("default", "job")
 

@@ -10,7 +10,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, chore
+from bireme_operator.lifecycle import EVICTING_SECONDS, PendingAction, pending_action
 from tests.support.objects.facts import CREATED, a_group, a_job, a_plan, a_pod, a_view, running
 from tests.support.scenario.manifests import task
 
@@ -29,7 +29,7 @@ def asked(
     """What ``job`` asks for with this plan in its group and these pods there."""
     group = group or a_group(job, plan)
     view = a_view(job, plan, pods) if plan is not None and group.job_uid == job.uid else None
-    return chore(job, group, view, pods, now, lost)
+    return pending_action(job, group, view, pods, now, lost)
 
 
 def a_pair(phase: str, **status: Any) -> tuple[JobFacts, PlanFacts]:

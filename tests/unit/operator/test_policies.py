@@ -10,7 +10,7 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
+from bireme.kube.policy_source import PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
@@ -29,12 +29,9 @@ class Desk:
         self.gate: Callable[[float], object] = bool
         """Loading waits for it, for ten seconds at most."""
         self.swaps: list[str] = []
-        self.known = SchedulingPolicies()
         self.metrics = OperatorMetrics()
-        self.policies = Policies(
-            self.known, RULES, self._load, self.metrics.policies, self._swapped
-        )
-        self.known.on_change = self.policies.look
+        self.policies = Policies(RULES, self._load, self.metrics.policies, self._swapped)
+        self.known = self.policies.known
 
     def _load(self, facts: PolicyFacts) -> LoadedPolicy:
         self.gate(10.0)
@@ -116,13 +113,13 @@ async def test_a_policy_that_becomes_a_shadow_decides_no_more(desk: Desk) -> Non
 async def test_who_waits_for_the_first_policy_waits_until_it_is_loaded_or_refused(
     desk: Desk,
 ) -> None:
-    await desk.policies.first(10.0)
+    await desk.policies.first_loaded(10.0)
     put(desk.known, "good", age=60.0)
-    await desk.policies.first(10.0)
+    await desk.policies.first_loaded(10.0)
     assert desk.deciding == "good spec-1"
     desk.bad.add("bad")
     put(desk.known, "bad", age=90.0)
-    await desk.policies.first(10.0)
+    await desk.policies.first_loaded(10.0)
     assert desk.loads("failed") == 1
     await desk.policies.close()
 
@@ -131,33 +128,33 @@ async def test_nobody_waits_for_ever_for_a_policy(desk: Desk) -> None:
     let = threading.Event()
     desk.gate = let.wait
     put(desk.known, "slow")
-    await desk.policies.first(0.01)
+    await desk.policies.first_loaded(0.01)
     assert desk.deciding == ""
     let.set()
     await settled(lambda: desk.deciding == "slow spec-1")
 
 
 def test_a_policy_is_degraded_from_its_first_bad_cycle_until_enough_good_ones() -> None:
-    tally = PolicyStats()
+    stats = PolicyStats()
     for _ in range(3):
-        tally.add(Decision())
-    assert not tally.is_degraded
-    tally.add(WRONG)
-    assert (tally.is_degraded, tally.fallbacks, tally.why) == (True, 1, WRONG.fallback)
+        stats.add(Decision())
+    assert not stats.is_degraded
+    stats.add(WRONG)
+    assert (stats.is_degraded, stats.fallbacks, stats.why) == (True, 1, WRONG.fallback)
     for _ in range(GOOD_CYCLES - 1):
-        tally.add(Decision())
-    assert tally.is_degraded
-    tally.add(Decision())
-    assert not tally.is_degraded
-    tally.add(WRONG)
-    assert (tally.is_degraded, tally.fallbacks) == (True, 2)
+        stats.add(Decision())
+    assert stats.is_degraded
+    stats.add(Decision())
+    assert not stats.is_degraded
+    stats.add(WRONG)
+    assert (stats.is_degraded, stats.fallbacks) == (True, 2)
 
 
 def test_only_cycles_in_which_something_was_done_are_decisions() -> None:
     gang, nodes = a_gang("low", a_task(8)), a_snapshot([a_node("n0")]).nodes
-    tally = PolicyStats()
-    tally.add(Decision())
-    assert tally.decisions == 0
+    stats = PolicyStats()
+    stats.add(Decision())
+    assert stats.decisions == 0
     stopped = a_running(gang, nodes, {"n0": 8})
-    tally.add(Decision((Preempt(stopped, a_gang("high"), "makes room"),)))
-    assert tally.decisions == 1
+    stats.add(Decision((Preempt(stopped, a_gang("high"), "makes room"),)))
+    assert stats.decisions == 1

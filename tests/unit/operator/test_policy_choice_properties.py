@@ -11,7 +11,7 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.kube.policy_source import PolicyFacts, SchedulingPolicies
+from bireme.kube.policy_source import PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies
@@ -55,10 +55,9 @@ def is_loaded(policies: Policies) -> bool:
 
 
 async def follow(edits: list[Edit]) -> None:
-    known = SchedulingPolicies()
     rules = Policy(Fifo(), Packing())
-    policies = Policies(known, rules, load, OperatorMetrics().policies, lambda: None)
-    known.on_change = policies.look
+    policies = Policies(rules, load, OperatorMetrics().policies, lambda: None)
+    known = policies.known
     kinds: dict[str, tuple[str, int]] = {}
     decides = ""
     for generation, edit in enumerate(edits, 1):

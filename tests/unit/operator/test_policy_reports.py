@@ -9,11 +9,11 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts, SchedulingPolicies
+from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme.rl.shadow import Difference
+from bireme_operator.cluster_reports import PolicyReports, is_news, policy_status
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.object_status import PolicyReports, is_news, policy_status
 from bireme_operator.policies import LoadedPolicy, Policies
 from tests.support.objects.facts import CREATED
 from tests.support.objects.policies import put, settled
@@ -31,15 +31,7 @@ def load(facts: PolicyFacts) -> LoadedPolicy:
 
 @pytest.fixture
 def policies() -> Policies:
-    made = Policies(
-        SchedulingPolicies(),
-        Policy(Fifo(), Packing()),
-        load,
-        OperatorMetrics().policies,
-        lambda: None,
-    )
-    made.known.on_change = made.look
-    return made
+    return Policies(Policy(Fifo(), Packing()), load, OperatorMetrics().policies, lambda: None)
 
 
 async def said(policies: Policies, name: str, later: float = 0.0) -> dict[str, Any]:
@@ -69,7 +61,7 @@ async def test_a_policy_that_decides_says_so_with_its_checkpoint(policies: Polic
 async def test_a_policy_that_is_overruled_says_why(policies: Policies) -> None:
     put(policies.known, "a")
     before = await said(policies, "a")
-    policies.deciding.tally.add(Decision(fallback="the orderer failed:\x00 nan"))
+    policies.deciding.stats.add(Decision(fallback="the orderer failed:\x00 nan"))
     put(policies.known, "a", status={**before, "conditions": list(before["conditions"].values())})
     status = await said(policies, "a", later=60.0)
     words = "the rules answered in its place: the orderer failed:  nan"
@@ -121,12 +113,12 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert "shadow" not in status
     (shadow,) = policies.shadows
     found = Difference(1.0, None, 0.0), Difference(0.5, 0.25, 12.34)
-    shadow.tally.likeness.add_sizes(found[0])
+    shadow.stats.shadow.add_sizes(found[0])
     assert "shadow" not in await said(policies, "s")
-    shadow.tally.likeness.add_sizes(found[1])
+    shadow.stats.shadow.add_sizes(found[1])
     assert (await said(policies, "s"))["shadow"] == {"sizeAgreement": 0.25}
     for each in found:
-        shadow.tally.likeness.add(each)
+        shadow.stats.shadow.add(each)
     status = await said(policies, "s")
     assert status["shadow"] == {
         "decisions": 2,

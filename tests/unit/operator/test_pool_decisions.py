@@ -15,28 +15,28 @@ from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, ScaleTarget, hi
 from bireme.kube.node_pool_scalers import PoolFacts
 from bireme.kube.scale import Scale, ScaleFault, ScaleTargets
 from bireme.testing import a_gang, a_node
+from bireme_operator.cluster_reports import pool_status
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.node_pools import Pool, PoolNodes
-from bireme_operator.object_status import pool_status
-from bireme_operator.scale_requests import Order, Target
+from bireme_operator.node_pools import ManagedPool, PoolInventory
+from bireme_operator.scale_requests import ScaleOrder, ScaleRequester
 
 NOW = 1_795_312_800.0
 LABELS = {"pool": "p"}
 REFERENCE = ScaleTarget(api_version="v1", kind="Pool", name="p")
 
 
-class Asked(Target):
+class Asked(ScaleRequester):
     """A target that remembers what it was asked for, and does it when told."""
 
     def __init__(self, replicas: int) -> None:
         nobody: Any = None
         super().__init__(
-            "p", REFERENCE, ScaleTargets(nobody), OperatorMetrics(), lambda: 0.0, lambda: None
+            "p", REFERENCE, ScaleTargets(nobody), OperatorMetrics().pools, lambda: 0.0, lambda: None
         )
         self.scale = Scale("/scale", replicas, "1")
-        self.orders: list[Order | None] = []
+        self.orders: list[ScaleOrder | None] = []
 
-    def offer(self, order: Order | None) -> bool:
+    def submit(self, order: ScaleOrder | None) -> bool:
         self.orders.append(order)
         return True
 
@@ -47,7 +47,7 @@ class Asked(Target):
         self.written.append(order)
 
 
-def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> Pool:
+def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> ManagedPool:
     """A pool of so many nodes whose target asks for ``replicas``."""
     given = {"nodeSelector": {"matchLabels": LABELS}, "max": 9, "mode": "Apply", **spec}
     if given["mode"] == "Apply":
@@ -55,48 +55,52 @@ def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> Pool:
     read, fault = NodePoolScalerSpec.read(given)
     assert read is not None, fault
     facts = PoolFacts("p", "p-uid", 3, "1", "", read, "", {})
-    pool = Pool(facts, read, table(read, nodes))
+    pool = ManagedPool(facts, read, table(read, nodes))
     if replicas is not None:
-        pool.target = Asked(replicas)
+        pool.requester = Asked(replicas)
     return pool
 
 
-def table(spec: NodePoolScalerSpec, nodes: int) -> PoolNodes:
+def table(spec: NodePoolScalerSpec, nodes: int) -> PoolInventory:
     names = [f"n{index}" for index in range(nodes)]
     found = NodeTable([a_node(name, labels=LABELS) for name in names], ())
-    return PoolNodes.of("p", spec, found, lambda _: quantities.format_timestamp(NOW - HOUR))
+    return PoolInventory.of("p", spec, found, lambda _: quantities.format_timestamp(NOW - HOUR))
 
 
 def decide(
-    pool: Pool, now: float = NOW, busy: Sequence[int] = (), grows: int | None = None, **more: Any
+    pool: ManagedPool,
+    now: float = NOW,
+    busy: Sequence[int] = (),
+    grows: int | None = None,
+    **more: Any,
 ) -> list[int | None]:
     """What the target was asked for in this decision, with replicas on the ``busy`` nodes."""
     needed = np.zeros(pool.nodes.count, dtype=np.bool_)
     needed[list(busy)] = True
     growth = () if grows is None else (NodeRequest("p", grows, a_gang("waits")),)
     pool.decide(needed, Decision(node_requests=growth), more.get("is_settled", True), now)
-    target = pool.target
+    target = pool.requester
     assert isinstance(target, Asked)
     return [None if target.orders[-1] is None else target.orders[-1].replicas]
 
 
-def forecast(pool: Pool, upper: float) -> None:
+def forecast(pool: ManagedPool, upper: float) -> None:
     hours = [{"hour": quantities.format_timestamp(NOW), "p50": upper / 2, "upper": upper}]
     pool.facts.status.update(forecast=hours, forecastTime=quantities.format_timestamp(NOW))
 
 
-def said(pool: Pool, now: float = NOW) -> dict[str, Any]:
+def said(pool: ManagedPool, now: float = NOW) -> dict[str, Any]:
     status = pool_status(pool.facts, pool, now)
     assert status is not None
     return {**status, "conditions": {c["type"]: c for c in status["conditions"]}}
 
 
-def scaling(pool: Pool) -> tuple[str, str]:
+def scaling(pool: ManagedPool) -> tuple[str, str]:
     found = said(pool)["conditions"]["Scaling"]
     return found["status"], found["reason"]
 
 
-def empty_pool(**spec: Any) -> Pool:
+def empty_pool(**spec: Any) -> ManagedPool:
     """Three nodes that may go after a minute."""
     return a_pool(3, 3, scaleIn={"policy": "WhenEmpty", "coolDownSeconds": 60}, **spec)
 
@@ -122,8 +126,8 @@ def test_a_pool_without_a_target_or_a_template_does_not_grow_for_gangs() -> None
     assert a_pool(1, mode="ForecastOnly").growable(NOW) is None
     assert a_pool(0, 0).growable(NOW) is None
     pool = a_pool(1, 1)
-    assert pool.target is not None
-    pool.target.fault = ScaleFault(Reason.TARGET_FORBIDDEN, "no")
+    assert pool.requester is not None
+    pool.requester.fault = ScaleFault(Reason.TARGET_FORBIDDEN, "no")
     assert pool.growable(NOW) is None
 
 
@@ -145,7 +149,7 @@ def test_a_node_that_was_used_meanwhile_begins_its_cool_down_anew() -> None:
 def test_no_node_goes_while(why: str) -> None:
     pool = empty_pool(min=3 if why == "min" else 0)
     if why == "coming":
-        pool.target = Asked(4)
+        pool.requester = Asked(4)
     if why == "forecast":
         forecast(pool, 2.5)
     decide(pool)
@@ -156,12 +160,12 @@ def test_while_nodes_go_no_other_is_given_up_and_those_asked_for_again_are_comin
     pool = empty_pool()
     decide(pool)
     assert decide(pool, NOW + 60, busy=[0]) == [1]
-    assert isinstance(pool.target, Asked)
-    pool.target.carry_out()
+    assert isinstance(pool.requester, Asked)
+    pool.requester.carry_out()
     assert pool.is_shrinking(NOW + 61)
     assert decide(pool, NOW + 61) == [None]
     assert decide(pool, NOW + 62, busy=[0], grows=1) == [2]
-    pool.target.carry_out()
+    pool.requester.carry_out()
     assert pool.is_shrinking(NOW + 63)
     assert pool.coming(NOW + 63) == 1, "one of three stays"
     pool.nodes = table(pool.spec, 1)
@@ -172,8 +176,8 @@ def test_nodes_that_do_not_go_within_a_minute_may_be_used_again() -> None:
     pool = empty_pool()
     decide(pool)
     decide(pool, NOW + 60)
-    assert isinstance(pool.target, Asked)
-    pool.target.carry_out()
+    assert isinstance(pool.requester, Asked)
+    pool.requester.carry_out()
     assert pool.is_shrinking(NOW + 119)
     assert not pool.is_shrinking(NOW + 120)
 
@@ -189,8 +193,8 @@ def test_what_a_forecast_raised_counts_for_an_hour_against_the_step() -> None:
     pool = a_pool(0, 0, maxStep=2)
     forecast(pool, 9.0)
     assert decide(pool) == [2]
-    assert isinstance(pool.target, Asked)
-    pool.target.carry_out()
+    assert isinstance(pool.requester, Asked)
+    pool.requester.carry_out()
     assert decide(pool, NOW + 60) == [None]
 
 
@@ -214,11 +218,11 @@ def test_a_pool_says_raised_until_its_nodes_have_come() -> None:
 
 def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
     pool = a_pool(2, 2, min=4)
-    assert pool.target is not None
-    pool.target.fault = ScaleFault(Reason.TARGET_FORBIDDEN, "Pool p: no")
+    assert pool.requester is not None
+    pool.requester.fault = ScaleFault(Reason.TARGET_FORBIDDEN, "ManagedPool p: no")
     decide(pool)
     assert scaling(pool) == ("False", "TargetForbidden")
-    assert said(pool)["why"].startswith("Pool p: no; the floor is 4: from 2 to 4 nodes")
+    assert said(pool)["why"].startswith("ManagedPool p: no; the floor is 4: from 2 to 4 nodes")
 
 
 def test_a_spec_that_cannot_be_read_is_said() -> None:
@@ -234,7 +238,7 @@ def test_hours_that_are_over_join_those_that_were_written() -> None:
     decide(pool)
     pool.facts.status["history"] = {"days": [{"date": "2026-11-20", "demand": "4", "tasks": "1"}]}
     assert "history" in said(pool)
-    pool.meter.over[NOW - HOUR] = (2.5, 7.0)
+    pool.hourly.over[NOW - HOUR] = (2.5, 7.0)
     history = history_of(said(pool))
     assert (history.demand[0], history.demand[-1], history.tasks[-1]) == (4.0, 2.5, 7.0)
     assert history.end == NOW

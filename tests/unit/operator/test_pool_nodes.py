@@ -5,7 +5,7 @@ from bireme.core.nodes import Node, NodeTable
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.testing import a_node
-from bireme_operator.node_pools import PoolNodes
+from bireme_operator.node_pools import PoolInventory
 
 LABELS = {"pool": "p"}
 STARTING = Taint("karpenter.sh/unregistered", "", "NoExecute")
@@ -13,14 +13,14 @@ LASTING = Taint("gpu", "only", "NoSchedule")
 OFFERED = {"cpu": "95", "memory": "1000Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
 
-def pool_nodes(*nodes: Node, **spec: object) -> PoolNodes:
+def pool_nodes(*nodes: Node, **spec: object) -> PoolInventory:
     """The pool of ``nodes``; the first was made at second 0, the next at 1, and so on."""
     read, fault = NodePoolScalerSpec.read(
         {"nodeSelector": {"matchLabels": LABELS}, "max": 9} | spec
     )
     assert read is not None, fault
     born = {node.name: quantities.format_timestamp(second) for second, node in enumerate(nodes)}
-    return PoolNodes.of("p", read, NodeTable(list(nodes), ()), born.get)
+    return PoolInventory.of("p", read, NodeTable(list(nodes), ()), born.get)
 
 
 def test_ready_node_that_has_taints_to_lose_is_still_coming() -> None:

@@ -12,13 +12,13 @@ class Office:
     """Writes that take a moment each, and the order in which they were served."""
 
     def __init__(self, limit: int) -> None:
-        self.turns = PrioritySemaphore(limit)
+        self.slots = PrioritySemaphore(limit)
         self.served: list[str] = []
         self.most_at_once = 0
         self._now = 0
 
     async def write(self, name: str) -> None:
-        async with self.turns:
+        async with self.slots:
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
             self.served.append(name)
@@ -27,7 +27,7 @@ class Office:
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         async def task() -> None:
-            self.turns.take()
+            self.slots.take_number()
             await work()
 
         return asyncio.create_task(task())

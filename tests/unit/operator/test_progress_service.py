@@ -8,7 +8,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import JobFacts, ProgressReport
 from bireme.testing import ManualClock
-from bireme_operator.progress_auth import ProgressService, Refused, Tokens, claimed
+from bireme_operator.progress_auth import ProgressService, RequestRefused, Tokens, claimed
 from tests.support.fakeapi.answers import token_of
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
 from tests.support.scenario.manifests import task
@@ -32,7 +32,7 @@ class Desk:
         """What is due; written, if anything is."""
         plan = a_plan(self.job, attempt=attempt)
         view = a_view(self.job, plan, running(self.job, plan))
-        said = self.desk.told(self.job, view, at_once=at_once)
+        said = self.desk.status_update(self.job, view, at_once=at_once)
         self.status |= said
         return said
 
@@ -106,6 +106,6 @@ POD = {"metadata": {"namespace": "default", "name": "job-worker-0", "uid": "pod-
     ],
 )
 def test_what_is_no_token_for_this_endpoint_is_refused_on_its_face(token: str, why: str) -> None:
-    with pytest.raises(Refused, match=why) as refused:
+    with pytest.raises(RequestRefused, match=why) as refused:
         claimed(token)
     assert refused.value.status == 401

@@ -3,7 +3,7 @@
 import pytest
 
 from bireme.testing import ManualClock
-from bireme_operator.progress_auth import RateLimiter
+from bireme_operator.rate_limiter import RateLimiter
 
 
 def test_burst_is_granted_and_then_the_steady_rate() -> None:

@@ -17,7 +17,10 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.resizes import Resizes
-from bireme_operator.status import Reports
+from bireme_operator.status_writer import StatusWriter
+from bireme_operator.watches import Watches
+from bireme_operator.workqueue import WorkQueue
+from bireme_operator.writes import Writes
 from tests.support.objects.cluster_state import Cluster
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
 from tests.support.scenario.manifests import task
@@ -30,7 +33,7 @@ KEY = JOB.key
 
 
 class Desk:
-    """Stands where the actuator and the reports stand, and notes what is begun."""
+    """Takes the place of work queue, actuator and status writer, and records what is begun."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -39,10 +42,22 @@ class Desk:
         self.cluster.group(PLAN, queue="q")
         for member in PLAN.members:
             self.cluster.member(pod_manifest(JOB, PLAN, member))
-        self.promised: list[AssumedPlan | None] = []
+        self.assumed: list[AssumedPlan | None] = []
         self.is_telling = False
-        known = (cast(Actuator, self), cast(Reports, self), cast(Events, None))
-        self.resizes = Resizes(*known, OperatorMetrics(), lambda: CREATED + 9)
+        self.resizes = Resizes(
+            state=self.state,
+            watches=cast(Watches, None),
+            writes=cast(Writes, None),
+            work=cast(WorkQueue, self),
+            actuator=cast(Actuator, self),
+            reports=cast(StatusWriter, self),
+            events=cast(Events, None),
+            metrics=OperatorMetrics(),
+            now=lambda: CREATED + 9,
+        )
+
+    async def create_pods(self, *_: object) -> None:
+        """Nothing is created."""
 
     def is_free(self, key: Key) -> bool:
         return key == KEY
@@ -51,10 +66,10 @@ class Desk:
         return self.is_telling and uid == "job-group"
 
     def start(
-        self, key: Key, work: Coroutine[Any, Any, None], promise: AssumedPlan | None = None
+        self, key: Key, work: Coroutine[Any, Any, None], assumed: AssumedPlan | None = None
     ) -> None:
         work.close()
-        self.promised.append(promise)
+        self.assumed.append(assumed)
 
     def decide(self, *counts: int) -> None:
         """Carry out that n0 and n1 hold so many replicas."""
@@ -70,21 +85,21 @@ class Desk:
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])
-def test_a_resize_promises_its_places_while_it_is_written(counts: tuple[int, int]) -> None:
+def test_a_resize_keeps_its_places_while_it_is_written(counts: tuple[int, int]) -> None:
     desk = Desk()
     desk.decide(*counts)
-    (promise,) = desk.promised
-    assert promise is not None
-    assert (promise.queue, promise.job_uid) == ("q", "job-uid")
-    assert promise.plan.replicas == {"worker": sum(counts)}
-    assert promise.plan.resized == CREATED + 9
+    (assumed,) = desk.assumed
+    assert assumed is not None
+    assert (assumed.queue, assumed.job_uid) == ("q", "job-uid")
+    assert assumed.plan.replicas == {"worker": sum(counts)}
+    assert assumed.plan.resized == CREATED + 9
 
 
 def test_a_gang_that_is_being_told_of_is_resized_later() -> None:
     desk = Desk()
     desk.is_telling = True
     desk.decide(2, 3)
-    assert desk.promised == []
+    assert desk.assumed == []
 
 
 def test_a_gang_that_lost_a_replica_meanwhile_is_left_alone() -> None:
@@ -92,7 +107,7 @@ def test_a_gang_that_lost_a_replica_meanwhile_is_left_alone() -> None:
     decided = desk.cluster.snapshot().running_by_uid["job-uid"]
     desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
     desk.carry_out(decided, 2, 3)
-    assert desk.promised == []
+    assert desk.assumed == []
 
 
 def test_a_job_that_was_made_anew_is_left_alone() -> None:
@@ -100,24 +115,24 @@ def test_a_job_that_was_made_anew_is_left_alone() -> None:
     decided = desk.cluster.snapshot().running_by_uid["job-uid"]
     old = replace(decided, gang=replace(decided.gang, uid="another"))
     desk.carry_out(old, 2, 3)
-    assert desk.promised == []
+    assert desk.assumed == []
 
 
 def test_the_replica_where_the_others_meet_is_never_given_up() -> None:
     desk = Desk()
     desk.decide(0, 1)
-    assert desk.promised == []
+    assert desk.assumed == []
 
 
 def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> None:
     desk = Desk()
     group, view = desk.state.groups[KEY], desk.state.view(KEY)
     assert view is not None
-    assert desk.resizes.mend(JOB, group, view, situation(lost="n1"))
-    (promise,) = desk.promised
-    assert promise is not None
-    assert [m.index for m in promise.plan.members] == [0, 2]
-    assert not desk.resizes.mend(JOB, group, view, situation())
+    assert desk.resizes.repair(JOB, group, view, situation(lost="n1"))
+    (assumed,) = desk.assumed
+    assert assumed is not None
+    assert [m.index for m in assumed.plan.members] == [0, 2]
+    assert not desk.resizes.repair(JOB, group, view, situation())
 
 
 def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
@@ -130,8 +145,8 @@ def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() 
         rendezvous="torch",
         status={"phase": "Running"},
     )
-    assert not desk.resizes.mend(edited, group, view, situation())
-    assert desk.resizes.mend(JOB, group, view, situation())
+    assert not desk.resizes.repair(edited, group, view, situation())
+    assert desk.resizes.repair(JOB, group, view, situation())
 
 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:

@@ -48,8 +48,8 @@ class Board:
         self.clock, self.metrics, self.loaded = ManualClock(), OperatorMetrics(), Loaded(*orderers)
         self.shadows = Shadows(cast(Policies, self.loaded), self.metrics.policies, self.clock)
 
-    def offer(self, snapshot: ClusterSnapshot = SNAPSHOT) -> None:
-        self.shadows.offer(snapshot, run_cycle(snapshot, ACTIVE))
+    def submit(self, snapshot: ClusterSnapshot = SNAPSHOT) -> None:
+        self.shadows.submit(snapshot, run_cycle(snapshot, ACTIVE))
 
     def cycles(self, outcome: str) -> float:
         name = "bireme_shadow_cycles_total"
@@ -80,38 +80,38 @@ class Broken:
 
 async def test_every_shadow_is_compared_with_what_was_decided() -> None:
     board = Board(Fifo(), SmallestFirst())
-    board.offer()
+    board.submit()
     await settled(lambda: board.cycles("compared") == 2)
-    same, other = (shadow.tally for shadow in board.loaded.shadows)
-    assert (same.likeness.agreement, same.likeness.regret_seconds) == (1.0, 0.0)
-    assert other.likeness.agreement == 0.0, "it would start the small one instead"
-    assert other.likeness.regret_seconds > 0.0, "and the mean would be shorter"
+    same, other = (shadow.stats for shadow in board.loaded.shadows)
+    assert (same.shadow.agreement, same.shadow.regret_seconds) == (1.0, 0.0)
+    assert other.shadow.agreement == 0.0, "it would start the small one instead"
+    assert other.shadow.regret_seconds > 0.0, "and the mean would be shorter"
     assert (same.decisions, other.decisions) == (1, 1)
 
 
 async def test_a_cycle_in_which_nobody_could_start_compares_nothing() -> None:
     board = Board(SmallestFirst())
-    board.offer(a_snapshot([a_node("n0")], a_gang("too-wide", a_task(9))))
+    board.submit(a_snapshot([a_node("n0")], a_gang("too-wide", a_task(9))))
     await settled(lambda: board.cycles("compared"))
-    assert board.loaded.shadows[0].tally.likeness.cycles == 0
+    assert board.loaded.shadows[0].stats.shadow.cycles == 0
 
 
 async def test_a_shadow_that_fails_is_overruled_for_itself_alone() -> None:
     board = Board(Broken())
-    board.offer()
+    board.submit()
     await settled(lambda: board.cycles("compared"))
     (shadow,) = board.loaded.shadows
-    assert shadow.tally.is_degraded
-    assert "0 of 2 gangs" in shadow.tally.why
+    assert shadow.stats.is_degraded
+    assert "0 of 2 gangs" in shadow.stats.why
 
 
 async def test_busy_shadows_skip_cycles_and_say_so() -> None:
     gated = Gated()
     board = Board(gated)
-    board.offer()
+    board.submit()
     await asyncio.sleep(0)
-    board.offer()
-    board.offer()
+    board.submit()
+    board.submit()
     assert board.cycles("skipped") == 2
     gated.let.set()
     await settled(lambda: board.cycles("compared"))
@@ -122,14 +122,14 @@ async def test_shadows_rest_nine_times_as_long_as_they_thought() -> None:
     gated = Gated(board.clock, 2.0)
     board.loaded.shadows = Loaded(gated).shadows
     gated.let.set()
-    board.offer()
+    board.submit()
     await settled(lambda: board.cycles("compared") == 1)
     await asyncio.sleep(0)
     board.clock.advance(17.9)
-    board.offer()
+    board.submit()
     assert board.cycles("skipped") == 1
     board.clock.advance(0.2)
-    board.offer()
+    board.submit()
     await settled(lambda: board.cycles("compared") == 2)
 
 
@@ -142,14 +142,14 @@ async def test_a_comparison_that_fails_is_counted_and_the_next_is_made(
     board = Board(Fifo())
     with monkeypatch.context() as patch:
         patch.setattr("bireme_operator.policies.run_cycle", fails)
-        board.offer()
+        board.submit()
         await settled(lambda: board.cycles("failed"))
     await asyncio.sleep(0)
-    board.offer()
+    board.submit()
     await settled(lambda: board.cycles("compared"))
 
 
 async def test_without_shadows_nothing_is_counted() -> None:
     board = Board()
-    board.offer()
+    board.submit()
     assert board.cycles("skipped") == 0

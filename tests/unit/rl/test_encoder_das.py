@@ -12,6 +12,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array
+from bireme.rl.builtin import DasPlacement
 from bireme.rl.encoders.das import MOST_GANGS, DasJobs, DasMachines, UnawareDasMachines
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS, TRAINED_MODELS, within_training
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
@@ -101,6 +102,18 @@ def test_worth_of_the_best_site_is_the_last_that_is_seen_of_a_gang() -> None:
 
 
 # --- GPU models that no training has seen -----------------------------------------------------
+
+
+def test_a_free_h100_is_taken_before_a_free_a100() -> None:
+    products = {"a": "NVIDIA-A100-SXM4-80GB", "h": "NVIDIA-H100-80GB-HBM3"}
+    nodes = [machine(f"{p}{n}", name, rack=p) for p, name in products.items() for n in range(2)]
+    capacity = FreeCapacity(a_snapshot(nodes).nodes, np.zeros_like(a_snapshot(nodes).used))
+    for replicas, estimate in ((1, 600.0), (4, None), (8, 7200.0)):
+        gang = a_gang("g", a_task(replicas), estimated_seconds=estimate)
+        placement = DasPlacement().place(gang, capacity)
+        assert placement is not None
+        taken = {capacity.nodes.names[row] for row in placement.tasks[0].rows}
+        assert {name[0] for name in taken} == {"h"}, replicas
 
 
 def test_models_of_training_are_seen_as_they_are() -> None:

@@ -1,7 +1,8 @@
-"""Writes the statuses of objects that administrators made: of queues, policies, node pools.
+"""Statuses of the cluster-scoped kinds: Queue, SchedulingPolicy, NodePoolScaler.
 
-A condition that changes is written at the next sweep, with an event; numbers alone once in a
-while. What is not written now is offered again, fresher.
+At every sweep each object's status is worked out and compared with what it has. A condition that
+changed is written at once, with an event; numbers alone now and then. What is not written now is
+worked out again at the next sweep, fresher. The gauges of the same facts are set beside it.
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 import structlog
 
+from bireme.core.decision import Decision
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
@@ -25,7 +27,7 @@ from bireme.kube.policy_source import MOST_SHADOWS, PolicyFacts
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, show
-from bireme_operator.node_pools import Pool, Pools
+from bireme_operator.node_pools import ManagedPool, ManagedPools
 from bireme_operator.policies import Policies, PolicyStats, ShadowStats
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
@@ -33,8 +35,8 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 
 
-class Facts(Protocol):
-    """What is known of an object whose status is written."""
+class ReportedObject(Protocol):
+    """An object whose status is written."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +49,7 @@ class Facts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reporting:
+class ReportContext:
     """What all reports are written with; ``now`` gives POSIX seconds, ``clock`` monotonic ones."""
 
     writes: Writes
@@ -58,32 +60,32 @@ class Reporting:
 
 
 class StatusReports(ABC):
-    """Those of one cluster-scoped kind.
+    """Writes the statuses of one cluster-scoped kind.
 
     Attributes:
         kind: Its name.
-        news: Fields of the status whose change is news, beside the conditions.
+        news: Fields of the status whose change is written at once, like that of a condition.
     """
 
     kind: ClassVar[str]
     news: ClassVar[tuple[str, ...]]
 
-    def __init__(self, to: Reporting) -> None:
-        self._to = to
-        self._now = to.now
+    def __init__(self, context: ReportContext) -> None:
+        self._context = context
+        self._now = context.now
         self._written: dict[str, float] = {}
         self._tasks = Tasks()
 
     @abstractmethod
-    def said(self) -> Iterator[tuple[Facts, Status]]:
-        """Every object that has something to say, and what; asked for while others are written."""
+    def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
+        """Yield every object with the status it should have, while others are being written."""
 
     @abstractmethod
     def show(self) -> None:
         """Bring the metrics up to date."""
 
-    def offer(self) -> None:
-        """Report what is new, unless the last report is still being written."""
+    def submit(self) -> None:
+        """Write what is new, unless the last statuses are still being written."""
         self.show()
         if not self._tasks:
             self._tasks.start(self._write_all())
@@ -94,7 +96,7 @@ class StatusReports(ABC):
 
     async def _write_all(self) -> None:
         met = set()
-        for facts, status in self.said():
+        for facts, status in self.statuses():
             met.add(facts.name)
             if not self._is_due(facts, status):
                 continue
@@ -109,36 +111,40 @@ class StatusReports(ABC):
                 return
         self._written = {name: at for name, at in self._written.items() if name in met}
 
-    def _is_due(self, facts: Facts, status: Status) -> bool:
+    def _is_due(self, facts: ReportedObject, status: Status) -> bool:
         if is_news(facts.status, status, self.news):
             return True
-        age = self._to.clock() - self._written.get(facts.name, float("-inf"))
-        return status != facts.status and age >= self._to.refresh_seconds
+        age = self._context.clock() - self._written.get(facts.name, float("-inf"))
+        return status != facts.status and age >= self._context.refresh_seconds
 
-    async def write(self, facts: Facts, status: Status) -> None:
+    async def write(self, facts: ReportedObject, status: Status) -> None:
         """Write one status, and an event for every reason in it that is new."""
-        self._written[facts.name] = self._to.clock()
-        await self._to.writes.write_status(self.kind, facts.name, facts.resource_version, status)
+        self._written[facts.name] = self._context.clock()
+        await self._context.writes.write_status(
+            self.kind, facts.name, facts.resource_version, status
+        )
         before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
         for condition in _conditions(status):
             if (condition["type"], condition["reason"]) not in before:
                 reason, words = Reason(condition["reason"]), condition["message"]
-                await self._to.events.post(self.kind, ("", facts.name), facts.uid, reason, words)
+                await self._context.events.post(
+                    self.kind, ("", facts.name), facts.uid, reason, words
+                )
 
 
-def is_news(before: Status, said: Status, names: tuple[str, ...]) -> bool:
-    """Whether ``said`` differs in a condition's truth or reason, or in a field of ``names``."""
+def is_news(before: Status, wanted: Status, names: tuple[str, ...]) -> bool:
+    """Whether a condition's status or reason differs, or a field of ``names``."""
     facts = [
-        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, said)
+        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, wanted)
     ]
-    return facts[0] != facts[1] or any(before.get(name) != said.get(name) for name in names)
+    return facts[0] != facts[1] or any(before.get(name) != wanted.get(name) for name in names)
 
 
 def _conditions(status: Status) -> list[dict[str, Any]]:
     return list(status.get("conditions") or ())
 
 
-# What a Queue says about itself: who holds what, who waits.
+# --- Queue: how many gangs hold places and wait, and what they use -----------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +156,21 @@ class _QueueFacts:
 
 
 class QueueReports(StatusReports):
-    """Writes ``Queue.status`` when it differs, at most once per sweep."""
+    """Writes ``Queue.status``."""
 
     kind = "Queue"
     news = ("admitted", "pending", "usage")
 
-    def __init__(self, state: ClusterState, metrics: GangMetrics, to: Reporting) -> None:
-        super().__init__(to)
+    def __init__(self, state: ClusterState, metrics: GangMetrics, context: ReportContext) -> None:
+        super().__init__(context)
         self._state = state
         self._metrics = metrics
         self._counted: dict[str, dict[str, Any]] = {}
 
-    def report(self, snapshot: ClusterSnapshot) -> None:
-        """Count what ``snapshot`` says, and report it unless the last report is still written."""
-        self._counted = self._statuses(snapshot)
-        self.offer()
+    def observe(self, snapshot: ClusterSnapshot) -> None:
+        """Count the gangs of ``snapshot`` by queue, and submit the counts."""
+        self._counted = self._count(snapshot)
+        self.submit()
 
     def show(self) -> None:
         """See :class:`StatusReports`."""
@@ -174,7 +180,7 @@ class QueueReports(StatusReports):
         }
         self._metrics.show_queues(counts)
 
-    def said(self) -> Iterator[tuple[_QueueFacts, Status]]:
+    def statuses(self) -> Iterator[tuple[_QueueFacts, Status]]:
         """See :class:`StatusReports`."""
         for name, counted in self._counted.items():
             queue = self._state.tenancy.queue_manifests.get(name)
@@ -183,8 +189,8 @@ class QueueReports(StatusReports):
                 facts = _QueueFacts(name, meta.uid, meta.resource_version, before)
                 yield facts, {**before, **counted}
 
-    def _statuses(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
-        said: dict[str, dict[str, Any]] = {
+    def _count(self, snapshot: ClusterSnapshot) -> dict[str, dict[str, Any]]:
+        wanted: dict[str, dict[str, Any]] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
         for key, group in self._state.groups.items():
@@ -192,47 +198,47 @@ class QueueReports(StatusReports):
             if view is None:
                 continue
             queue = allocations.queue_of(group, view.plan)
-            if queue in said:
-                said[queue]["admitted"] += 1
+            if queue in wanted:
+                wanted[queue]["admitted"] += 1
         for gang in snapshot.waiting:
-            if gang.queue in said:
-                said[gang.queue]["pending"] += 1
+            if gang.queue in wanted:
+                wanted[gang.queue]["pending"] += 1
         for name, used in snapshot.queue_usage.items():
-            if name in said:
-                said[name]["usage"] = {
+            if name in wanted:
+                wanted[name]["usage"] = {
                     resource: quantities.format_quantity(resource, min(amount, quantities.LARGEST))
                     for resource, amount in sorted(used.items())
                     if amount
                 }
-        return said
+        return wanted
 
 
-# What a SchedulingPolicy says about itself: whether it decides, how it does, or why not.
+# --- SchedulingPolicy: whether it decides, how it does, or why not ------------------------
 
 LOADED, DEGRADED = "Loaded", "Degraded"
 
 
 def policy_status(policy: PolicyFacts, policies: Policies, now: float) -> Status | None:
-    """What ``policy`` should say; None while it is being loaded. ``now`` is POSIX seconds."""
+    """Return the status of ``policy``; None while it is being loaded. ``now`` is POSIX seconds."""
     verdict = _verdict(policy, policies)
     if verdict is None:
         return None
     is_loaded, reason, message = verdict
     before = {c["type"]: c for c in policy.status.get("conditions") or ()}
-    said: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
-    with_condition(said, LOADED, is_loaded, reason, cleaned(message), now)
+    wanted: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
+    with_condition(wanted, LOADED, is_loaded, reason, cleaned(message), now)
     decider = policies.decider(policy)
     if decider is None:
-        said["conditions"] = [c for c in said["conditions"] if c["type"] != DEGRADED]
-        return said
+        wanted["conditions"] = [c for c in wanted["conditions"] if c["type"] != DEGRADED]
+        return wanted
     if decider.source.sha256:
-        said["checkpointSha256"] = decider.source.sha256
-    _add_tally(said, policy, decider.tally, now)
-    return said
+        wanted["checkpointSha256"] = decider.source.sha256
+    _add_stats(wanted, policy, decider.stats, now)
+    return wanted
 
 
 def _verdict(policy: PolicyFacts, policies: Policies) -> tuple[bool, Reason, str] | None:
-    """Whether it is loaded, and why or why not."""
+    """Return whether it is loaded, and why or why not."""
     active, outcome = policies.known.active, policies.outcome(policy)
     if not policy.is_shadow and active is not None and active.uid != policy.uid:
         message = f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
@@ -253,27 +259,27 @@ def _meanwhile(policy: PolicyFacts, policies: Policies) -> str:
     return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
 
 
-def _add_tally(said: Status, policy: PolicyFacts, tally: PolicyStats, now: float) -> None:
-    is_degraded = tally.is_degraded
+def _add_stats(wanted: Status, policy: PolicyFacts, stats: PolicyStats, now: float) -> None:
+    is_degraded = stats.is_degraded
     reason = Reason.POLICY_OVERRULED if is_degraded else Reason.ANSWERS_VALID
-    message = f"the rules answered in its place: {tally.why}" if is_degraded else ""
-    with_condition(said, DEGRADED, is_degraded, reason, cleaned(message), now)
-    said["fallbacks"] = tally.fallbacks
+    message = f"the rules answered in its place: {stats.why}" if is_degraded else ""
+    with_condition(wanted, DEGRADED, is_degraded, reason, cleaned(message), now)
+    wanted["fallbacks"] = stats.fallbacks
     if not policy.is_shadow:
-        said["decisions"] = tally.decisions
-    elif likeness := _shown(tally.likeness):
-        said["shadow"] = likeness
+        wanted["decisions"] = stats.decisions
+    elif shadow := _shadow_status(stats.shadow):
+        wanted["shadow"] = shadow
 
 
-def _shown(likeness: ShadowStats) -> Status:
-    """What is known of a shadow; empty before anything is."""
+def _shadow_status(shadow: ShadowStats) -> Status:
+    """Return how a shadow compares; empty before the first comparison."""
     shown: Status = {}
-    if likeness.cycles:
-        shown["decisions"] = likeness.cycles
-        shown["agreement"] = round(likeness.agreement, 4)
-        shown["regret"] = round(likeness.regret_seconds, 1)
-    if likeness.size_agreement is not None:
-        shown["sizeAgreement"] = round(likeness.size_agreement, 4)
+    if shadow.cycles:
+        shown["decisions"] = shadow.cycles
+        shown["agreement"] = round(shadow.agreement, 4)
+        shown["regret"] = round(shadow.regret_seconds, 1)
+    if shadow.size_agreement is not None:
+        shown["sizeAgreement"] = round(shadow.size_agreement, 4)
     return shown
 
 
@@ -283,12 +289,12 @@ class PolicyReports(StatusReports):
     kind = "SchedulingPolicy"
     news = ("observedGeneration", "checkpointSha256")
 
-    def __init__(self, policies: Policies, metrics: PolicyMetrics, to: Reporting) -> None:
-        super().__init__(to)
+    def __init__(self, policies: Policies, metrics: PolicyMetrics, context: ReportContext) -> None:
+        super().__init__(context)
         self._policies = policies
         self._metrics = metrics
 
-    def said(self) -> Iterator[tuple[PolicyFacts, Status]]:
+    def statuses(self) -> Iterator[tuple[PolicyFacts, Status]]:
         """See :class:`StatusReports`."""
         for policy in list(self._policies.known.known.values()):
             status = policy_status(policy, self._policies, self._now())
@@ -299,14 +305,14 @@ class PolicyReports(StatusReports):
         """See :class:`StatusReports`."""
         policies, metrics = self._policies, self._metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
-        tallies = {name: each.tally for name, each in deciders.items() if each is not None}
-        likeness = {name: tally.likeness for name, tally in tallies.items()}
-        compared = {name: found for name, found in likeness.items() if found.cycles}
-        sizes = {name: found.size_agreement for name, found in likeness.items()}
+        stats = {name: each.stats for name, each in deciders.items() if each is not None}
+        shadows = {name: each.shadow for name, each in stats.items()}
+        compared = {name: found for name, found in shadows.items() if found.cycles}
+        sizes = {name: found.size_agreement for name, found in shadows.items()}
         show(
             {
                 metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
-                metrics.degraded: {n: float(t.is_degraded) for n, t in tallies.items()},
+                metrics.degraded: {n: float(t.is_degraded) for n, t in stats.items()},
                 metrics.agreement: {n: found.agreement for n, found in compared.items()},
                 metrics.regret: {n: found.regret_seconds for n, found in compared.items()},
                 metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
@@ -315,9 +321,9 @@ class PolicyReports(StatusReports):
         )
 
 
-# What a NodePoolScaler says about itself: its floor, what becomes of it, and the hours counted.
+# --- NodePoolScaler: its floor, what becomes of it, and the hours counted -----------------
 #
-# The forecast in the status is the nightly job's; here it is only called stale when it is.
+# The forecast in the status is the nightly job's; here it is only marked as stale.
 
 FORECAST, SCALING = "Forecast", "Scaling"
 _SCALES: Final = (
@@ -328,35 +334,35 @@ _SCALES: Final = (
 )
 
 
-def pool_status(facts: PoolFacts, pool: Pool | None, now: float) -> Status | None:
-    """What a scaler should say; None before there is anything. ``now`` is POSIX seconds."""
-    said: Status = {**facts.status, "observedGeneration": facts.generation}
+def pool_status(facts: PoolFacts, pool: ManagedPool | None, now: float) -> Status | None:
+    """Return the status of a scaler; None before its first decision. ``now`` is POSIX seconds."""
+    wanted: Status = {**facts.status, "observedGeneration": facts.generation}
     if pool is None:
-        with_condition(said, SCALING, False, Reason.SPEC_INVALID, cleaned(facts.fault), now)
-        return {**said, "why": cleaned(facts.fault)}
+        with_condition(wanted, SCALING, False, Reason.SPEC_INVALID, cleaned(facts.fault), now)
+        return {**wanted, "why": cleaned(facts.fault)}
     if pool.decided is None:
         return None
-    reason, why = _pool_reports_verdict(pool, now)
-    said |= {"nodes": pool.nodes.ready, "needed": pool.needed, "floor": pool.decided.floor}
-    said["why"] = cleaned(why)
-    said.pop("replicas", None)
-    if pool.target is not None and pool.target.scale is not None:
-        said["replicas"] = pool.target.scale.replicas
-    if pool.meter.over:
+    reason, why = _pool_verdict(pool, now)
+    wanted |= {"nodes": pool.nodes.ready, "needed": pool.needed, "floor": pool.decided.floor}
+    wanted["why"] = cleaned(why)
+    wanted.pop("replicas", None)
+    if pool.requester is not None and pool.requester.scale is not None:
+        wanted["replicas"] = pool.requester.scale.replicas
+    if pool.hourly.over:
         history = history_of(facts.status)
-        for begin, (demand, tasks) in sorted(pool.meter.over.items()):
+        for begin, (demand, tasks) in sorted(pool.hourly.over.items()):
             history = history.with_hour(begin, demand, tasks)
-        said["history"] = history_manifest(history)
-    with_condition(said, SCALING, reason in _SCALES, reason, said["why"], now)
-    _judge_forecast(said, now)
-    return said
+        wanted["history"] = history_manifest(history)
+    with_condition(wanted, SCALING, reason in _SCALES, reason, wanted["why"], now)
+    _judge_forecast(wanted, now)
+    return wanted
 
 
-def _pool_reports_verdict(pool: Pool, now: float) -> tuple[Reason, str]:
-    """The reason of condition Scaling, and why the pool has the floor it has."""
+def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
+    """Return the reason of condition Scaling, and why the pool has the floor it has."""
     assert pool.decided is not None  # noqa: S101  # the caller looked
     message = pool.decided.message
-    fault = pool.fault or (pool.target.fault if pool.target is not None else None)
+    fault = pool.fault or (pool.requester.fault if pool.requester is not None else None)
     if fault is not None:
         return fault.reason, f"{fault}; the floor is {pool.decided.floor}: {message}"
     if pool.spec.mode == "ForecastOnly":
@@ -373,13 +379,13 @@ def _pool_reports_verdict(pool: Pool, now: float) -> tuple[Reason, str]:
     return Reason(pool.decided.reason), message
 
 
-def _judge_forecast(said: Status, now: float) -> None:
-    made = quantities.parse_timestamp(said.get("forecastTime"))
+def _judge_forecast(wanted: Status, now: float) -> None:
+    made = quantities.parse_timestamp(wanted.get("forecastTime"))
     if made is not None and now - made > STALE_AFTER_SECONDS:
         words = f"made {duration(now - made)} ago and not used; see why no forecast came since"
-        known = {c["type"]: c["reason"] for c in said["conditions"]}
+        known = {c["type"]: c["reason"] for c in wanted["conditions"]}
         if known.get(FORECAST) != Reason.FORECAST_STALE:
-            with_condition(said, FORECAST, False, Reason.FORECAST_STALE, words, now)
+            with_condition(wanted, FORECAST, False, Reason.FORECAST_STALE, words, now)
 
 
 class PoolReports(StatusReports):
@@ -388,29 +394,29 @@ class PoolReports(StatusReports):
     kind = "NodePoolScaler"
     news = ("observedGeneration", "floor", "replicas", "history")
 
-    def __init__(self, pools: Pools, metrics: PoolMetrics, to: Reporting) -> None:
-        super().__init__(to)
+    def __init__(self, pools: ManagedPools, metrics: PoolMetrics, context: ReportContext) -> None:
+        super().__init__(context)
         self._pools = pools
         self._metrics = metrics
 
-    def said(self) -> Iterator[tuple[PoolFacts, Status]]:
+    def statuses(self) -> Iterator[tuple[PoolFacts, Status]]:
         """See :class:`StatusReports`."""
         for name, facts in sorted(self._pools.scalers.known.items()):
             pool = self._pools.known.get(name)
             if pool is None and facts.spec is not None:
-                continue  # it has just come
+                continue  # it has just been created
             status = pool_status(facts, pool if facts.spec is not None else None, self._now())
             if status is not None:
                 yield facts, status
 
-    async def write(self, facts: Facts, status: Status) -> None:
-        """See :class:`StatusReports`; hours that are written need not be kept."""
+    async def write(self, facts: ReportedObject, status: Status) -> None:
+        """Write one status; hours that are in it need not be kept."""
         await super().write(facts, status)
         pool = self._pools.known.get(facts.name)
         if pool is not None and "history" in status:
             end = history_of(status).end
-            for begin in [begin for begin in pool.meter.over if begin + HOUR <= end]:
-                del pool.meter.over[begin]
+            for begin in [begin for begin in pool.hourly.over if begin + HOUR <= end]:
+                del pool.hourly.over[begin]
 
     def show(self) -> None:
         """See :class:`StatusReports`."""
@@ -427,3 +433,33 @@ class PoolReports(StatusReports):
             }
         )
         metrics.show_forecast({n: pool.expected(self._now()) for n, pool in pools.items()})
+
+
+# --- all of them ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReports:
+    """What administrators look at: statuses of the cluster-scoped kinds and gauges of gangs."""
+
+    state: ClusterState
+    queues: QueueReports
+    policies: PolicyReports
+    pools: PoolReports
+    metrics: GangMetrics
+
+    def sweep(self, snapshot: ClusterSnapshot) -> None:
+        """Bring all statuses and gauges up to date."""
+        self.queues.observe(snapshot)
+        self.policies.submit()
+        self.pools.submit()
+        self.metrics.show_partial(self.state, snapshot.now)
+
+    def show_waiting(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
+        """Set the gauges of gangs that still wait after ``decision``."""
+        self.metrics.show_waiting(decision.held, snapshot)
+
+    async def close(self) -> None:
+        """Stop the writes under way."""
+        for each in (self.queues, self.policies, self.pools):
+            await each.close()

@@ -1,0 +1,116 @@
+"""Admission of TrainingJobs: makes the plan, hands it over, tries templates of jobs that wait.
+
+A job that waits has its pods tried in a dry run, so that a template the API server rejects is
+reported at once and not only when there is room for it.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from bireme.core.decision import Admit, Hold
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube import plans
+from bireme.kube.allocations import AssumedPlan
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.plans import Member, PlanFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
+from bireme_operator.actuator import Actuator
+from bireme_operator.lifecycle import Transition
+from bireme_operator.rejections import AdmissionRejected, AdmissionRejections
+from bireme_operator.settings import OperatorSettings
+from bireme_operator.workqueue import WorkQueue
+
+_DRY_RUNS_AT_ONCE = 4
+
+
+@dataclass(kw_only=True, slots=True)
+class JobAdmission:
+    """Admits jobs; ``epoch`` is that of the leader and stamps every plan."""
+
+    state: ClusterState
+    work: WorkQueue
+    actuator: Actuator
+    rejections: AdmissionRejections
+    settings: OperatorSettings
+    epoch: int
+    _admitted: dict[str, Admit] = field(default_factory=dict)
+    _bind_failures: dict[str, int] = field(default_factory=dict)
+    _tried: dict[str, str] = field(default_factory=dict)
+    _dry_runs: Tasks = field(default_factory=Tasks)
+
+    def admit(self, job: JobFacts, admit: Admit, snapshot: ClusterSnapshot) -> None:
+        """Begin to write the plan of an admitted job and to create its pods."""
+        self._admitted[job.uid] = admit
+        plan = self.plan(admit, snapshot, job.attempt, job.spec_hash)
+        assumed = AssumedPlan(admit.gang.queue, job.uid, plan)
+        self.work.start(job.key, self.actuator.admit(job, plan), assumed)
+
+    def plan(
+        self, admit: Admit, snapshot: ClusterSnapshot, attempt: int, spec_hash: str
+    ) -> PlanFacts:
+        """Return the plan of an admission; unpinned when pinned pods kept failing to bind."""
+        failures = self._bind_failures.get(admit.gang.uid, 0)
+        return plans.make_plan(
+            admit.gang,
+            admit.placement,
+            snapshot.nodes,
+            epoch=self.epoch,
+            attempt=attempt,
+            spec_hash=spec_hash,
+            now=snapshot.now,
+            mode="Score" if failures >= self.settings.max_bind_failures else "Pinned",
+        )
+
+    def decision_on(self, uid: str) -> Admit | None:
+        """Return the decision by which this leader admitted the job, while it starts."""
+        return self._admitted.get(uid)
+
+    def observe(self, job: JobFacts, move: Transition) -> None:
+        """Take note of a change of phase that was recorded."""
+        if move.reason is Reason.GANG_NOT_BOUND_IN_TIME:
+            self._bind_failures[job.uid] = self._bind_failures.get(job.uid, 0) + 1
+        elif move.phase in ("Running", "Succeeded", "Failed", "Suspended"):
+            self._bind_failures.pop(job.uid, None)
+        if move.phase != "Starting":
+            self._admitted.pop(job.uid, None)
+
+    def check_template(self, job: JobFacts, hold: Hold) -> None:
+        """Let the API server try the pods of a job that waits: once, and after each rejection."""
+        if hold.gang.fault is not None or self._tried.get(job.uid) == job.spec_hash:
+            return
+        if len(self._dry_runs) >= _DRY_RUNS_AT_ONCE:
+            return  # the next turn asks again
+        self._tried[job.uid] = job.spec_hash
+        self._dry_runs.start(self._try_template(job, hold))
+
+    async def _try_template(self, job: JobFacts, hold: Hold) -> None:
+        members = tuple(Member(task.name, "any-node", 0) for task in hold.gang.tasks)
+        requests = {task.name: task.request for task in hold.gang.tasks}
+        roles = {task.name: task.role.value for task in hold.gang.tasks}
+        plan = PlanFacts(0, 0, job.spec_hash, "Pinned", 0.0, requests, roles, members)
+        try:
+            await asyncio.sleep(self.settings.template_check_seconds)
+            current = self.state.jobs.get(job.key)
+            if current is not None and current.phase in ("Pending", "Restarting"):
+                await self.actuator.try_template(job, plan)
+        except AdmissionRejected as rejected:
+            self._tried.pop(job.uid, None)
+            current = self.state.jobs.get(job.key)
+            if current is not None:
+                self.rejections.add(current, rejected)
+                self.state.requeue(job.key)
+        except (ApiError, NotLeader):
+            self._tried.pop(job.uid, None)
+
+    def forget(self, uids: set[str]) -> None:
+        """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
+        self._admitted = {uid: x for uid, x in self._admitted.items() if uid in uids}
+        self._bind_failures = {uid: x for uid, x in self._bind_failures.items() if uid in uids}
+        self._tried = {uid: x for uid, x in self._tried.items() if uid in uids}
+
+    async def close(self) -> None:
+        """Stop the dry runs under way."""
+        await self._dry_runs.close()

@@ -1,0 +1,112 @@
+"""Carries a decision out: starts gangs, stops and resizes others, reports to those that wait.
+
+A decision was made on the objects as they were when its cycle began. A gang whose objects have
+changed since is left alone; the next cycle decides on what is new.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bireme.core.decision import Admit, Decision, Hold
+from bireme.core.eta import StartRange, StartRanges
+from bireme.core.gangs import Key
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme_operator import pod_groups, status
+from bireme_operator.admission import JobAdmission
+from bireme_operator.metrics import GangMetrics
+from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.preemptions import Preemptions
+from bireme_operator.reconcile import ReconcileErrors
+from bireme_operator.resizes import Resizes
+from bireme_operator.status_writer import StatusWriter
+from bireme_operator.workqueue import WorkQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a cycle decides on: the snapshot, and the objects that it was made of."""
+
+    snapshot: ClusterSnapshot
+    jobs: Mapping[Key, JobFacts]
+    groups: Mapping[Key, GroupFacts]
+
+
+@dataclass(kw_only=True, slots=True)
+class DecisionExecutor:
+    """Hands every action of a decision to the part that performs it; ``now`` is POSIX seconds."""
+
+    state: ClusterState
+    work: WorkQueue
+    admission: JobAdmission
+    pod_groups: ExternalPodGroups
+    preemptions: Preemptions
+    resizes: Resizes
+    reports: StatusWriter
+    start_ranges: StartRanges
+    errors: ReconcileErrors
+    metrics: GangMetrics
+    now: Callable[[], float]
+
+    def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Return ``snapshot`` with what is being carried out and not written yet."""
+        return self.preemptions.applied_to(snapshot)
+
+    def basis(self, snapshot: ClusterSnapshot) -> Basis:
+        """Return what is decided on: ``snapshot``, and the objects as they are now."""
+        return Basis(snapshot, dict(self.state.jobs), dict(self.state.groups))
+
+    def carry_out(self, decision: Decision, basis: Basis) -> None:
+        """Begin all that was decided."""
+        # 1. Admissions. A gang that is busy or has just failed keeps its place in the order, and
+        #    is decided on again soon.
+        free = self.work.is_free
+        for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
+            with self.errors.isolated(admit.gang.key):
+                self._admit(admit, basis)
+        # 2. Preemptions and resizes.
+        self.preemptions.carry_out(decision, basis.jobs)
+        self.resizes.carry_out(decision, basis.snapshot, basis.groups)
+        # 3. Reports: why the others wait, and when they should start.
+        starts = self.start_ranges.update(basis.snapshot, decision)
+        for hold in (hold for hold in decision.held if free(hold.gang.key)):
+            with self.errors.isolated(hold.gang.key):
+                self._hold(hold, starts.get(hold.gang.uid), basis)
+
+    def _admit(self, admit: Admit, basis: Basis) -> None:
+        key, snapshot = admit.gang.key, basis.snapshot
+        if admit.gang.kind == "PodGroup":
+            group = self.state.groups.get(key)
+            if group is not None and group is basis.groups.get(key):
+                plan = self.admission.plan(admit, snapshot, 0, "")
+                self.metrics.count_admission(admit, snapshot)
+                self.pod_groups.admit(group, admit, plan, self.now())
+            return
+        job, seen = self.state.jobs.get(key), basis.jobs.get(key)
+        if job is not None and seen is not None and _same_demand(job, seen):
+            self.metrics.count_admission(admit, snapshot)
+            self.admission.admit(job, admit, snapshot)
+
+    def _hold(self, hold: Hold, start: StartRange | None, basis: Basis) -> None:
+        key, now = hold.gang.key, basis.snapshot.now
+        if hold.gang.kind == "PodGroup":
+            group = self.state.groups.get(key)
+            if group is not None and group is basis.groups.get(key):
+                self.reports.submit_group(group, pod_groups.waiting_status(group, hold, now))
+            return
+        job = self.state.jobs.get(key)
+        if job is not None and job is basis.jobs.get(key):
+            self.reports.submit_job(job, status.waiting(job, hold, now, start))
+            self.admission.check_template(job, hold)
+
+
+def _same_demand(job: JobFacts, seen: JobFacts) -> bool:
+    return (
+        job.uid == seen.uid
+        and job.generation == seen.generation
+        and job.attempt == seen.attempt
+        and not job.is_leaving
+        and not job.is_finished
+    )

@@ -1,0 +1,229 @@
+"""Reconciles gangs one by one: what is recorded of each, what exists, and the next step.
+
+Everything that is done about one gang is done in :meth:`ReconcileErrors.isolated`: no input should
+make the operator's own code fail, but an exception that escaped would end the process, and the next
+leader would read the same object and end too.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import structlog
+
+from bireme.core.errors import error_text
+from bireme.core.gangs import Gang, Key
+from bireme.core.reasons import Reason
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.client import NotLeader
+from bireme.kube.cluster_state import ClusterState
+from bireme.kube.conditions import cleaned
+from bireme_operator.actuator import Actuator
+from bireme_operator.jobs import JobReconciler
+from bireme_operator.lifecycle import Situation
+from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.pod_groups import ExternalPodGroups
+from bireme_operator.rejections import AdmissionRejections, Rejection
+from bireme_operator.status_writer import StatusWriter
+from bireme_operator.workqueue import WorkQueue
+
+_OVERFULL_SECONDS = 2.0
+"""How long a node may look overfull before it counts: a pod just bound and still planned."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileErrors:
+    """Isolates exceptions about one gang: reported, waited out, and nothing else stops.
+
+    A gang that has caused one is left alone for ever longer pauses.
+    """
+
+    state: ClusterState
+    work: WorkQueue
+    reports: StatusWriter
+    metrics: OperatorMetrics
+
+    @contextmanager
+    def isolated(self, key: Key) -> Iterator[None]:
+        """Work on the gang ``key`` alone; an exception is that gang's and goes no further."""
+        try:
+            yield
+        except NotLeader:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is about this gang alone
+            self.add(key, error)
+
+    def add(self, key: Key, error: Exception) -> None:
+        """Report an error met at the gang ``key``; ignored in the pause after an earlier one."""
+        if self.work.is_pausing(key):
+            return
+        _log.error("an object was not understood", object=key, exc_info=error)
+        self.metrics.reconcile_errors.inc()
+        self.work.back_off(key, error)
+        self._report(key, cleaned(f"the operator failed on this object: {error_text(error)}"))
+
+    def _report(self, key: Key, message: str) -> None:
+        job, group = self.state.jobs.get(key), self.state.groups.get(key)
+        holds = group is not None and group.plan is not None
+        reason = Reason.OPERATOR_FAILED
+        if job is not None and not holds and job.phase in ("Pending", "Restarting"):
+            fields = {"phase": job.phase, "reason": reason.value, "message": message}
+            self.reports.submit_job(job, {**job.status, **fields})
+        elif job is not None:
+            self.reports.post_event("TrainingJob", key, job.uid, reason, message)
+        elif group is not None:
+            self.reports.post_event("PodGroup", key, group.uid, reason, message)
+
+
+class MonotonicAge:
+    """How long something of a gang has lasted, by the wall or the monotonic clock, the longer.
+
+    Times in objects are of the wall clock, which may be set back; what was to end in a minute would
+    then end an hour later. A monotonic clock cannot be set, but begins anew with every leader.
+    ``clock`` gives monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._first_asked: dict[tuple[Key, float], float] = {}
+        self._asked: set[tuple[Key, float]] = set()
+
+    def seconds(self, key: Key, since: float, now: float) -> float:
+        """Return the age of ``since``, at least the time since it was first asked for.
+
+        ``since`` and ``now`` are POSIX seconds.
+        """
+        self._asked.add((key, since))
+        first = self._first_asked.setdefault((key, since), self._clock())
+        return max(now - since, self._clock() - first)
+
+    def forget(self) -> None:
+        """Drop what was not asked for since this was called last."""
+        self._first_asked = {asked: self._first_asked[asked] for asked in self._asked}
+        self._asked.clear()
+
+
+class NodeHealth:
+    """Verdicts on nodes, for gangs that sit or are about to sit on them.
+
+    ``clock`` gives monotonic seconds; a node not ready for ``lost_seconds`` is lost.
+    """
+
+    def __init__(
+        self, state: ClusterState, clock: Callable[[], float], lost_seconds: float
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._lost_seconds = lost_seconds
+        self._not_ready_since: dict[str, float] = {}
+        self._overfull_since: dict[str, float] = {}
+
+    def observe(self, snapshot: ClusterSnapshot) -> None:
+        """Take note of nodes that are not ready or hold more than they offer."""
+        now, nodes = self._clock(), snapshot.nodes
+        overfull = (snapshot.used > nodes.allocatable).any(axis=1)
+        not_ready = {nodes.names[row] for row in np.flatnonzero(~nodes.is_ready)}
+        full = {nodes.names[row] for row in np.flatnonzero(overfull)}
+        self._not_ready_since = {n: self._not_ready_since.get(n, now) for n in not_ready}
+        self._overfull_since = {n: self._overfull_since.get(n, now) for n in full}
+
+    def lost(self, name: str) -> str:
+        """Return why the node is lost; empty when it is not."""
+        node = self._state.node(name)
+        if node is None:
+            return "the node was deleted"
+        since = self._not_ready_since.get(name)
+        if since is not None and self._clock() - since >= self._lost_seconds:
+            return f"the node has not been ready for {self._lost_seconds:.0f} s"
+        return ""
+
+    def unusable(self, name: str) -> str:
+        """Return why a planned pod that is not bound yet cannot get there; empty when it can."""
+        node = self._state.node(name)
+        if node is not None and node.is_cordoned:
+            return "the node was cordoned before the pod was bound"
+        since = self._overfull_since.get(name)
+        if since is not None and self._clock() - since >= _OVERFULL_SECONDS:
+            return "the planned room was taken by another pod"
+        return ""
+
+
+@dataclass(kw_only=True, slots=True)
+class GangReconciler:
+    """Takes the next step with every gang that changed, and says which gangs want a decision."""
+
+    state: ClusterState
+    work: WorkQueue
+    actuator: Actuator
+    rejections: AdmissionRejections
+    jobs: JobReconciler
+    pod_groups: ExternalPodGroups
+    reports: StatusWriter
+    errors: ReconcileErrors
+    health: NodeHealth
+    ages: MonotonicAge
+    bind_timeout_seconds: float
+    _rejected: dict[str, Rejection] = field(default_factory=dict)
+
+    def reconcile(self, now: float, *, everything: bool) -> None:
+        """Take one step with each gang that changed, or with all; ``now`` is POSIX seconds."""
+        changed, self.state.changed = self.state.changed, set()
+        keys = sorted({*self.state.jobs, *self.state.groups} if everything else changed)
+        self._rejected = self.rejections.current(self.state.jobs)
+        jobs = (job for key in keys if (job := self.state.jobs.get(key)))
+        self.state.run_times.learn(jobs, self.errors.isolated)
+        at = self._situation(now)
+        for key in keys:
+            with self.errors.isolated(key):
+                self._reconcile(key, at)
+
+    def _situation(self, now: float) -> Situation:
+        return Situation(
+            now=now,
+            bind_timeout_seconds=self.bind_timeout_seconds,
+            lost_node=self.health.lost,
+            unusable_node=self.health.unusable,
+            seconds_since=lambda key, since: self.ages.seconds(key, since, now),
+        )
+
+    def _reconcile(self, key: Key, at: Situation) -> None:
+        if not self.work.is_free(key):
+            return
+        job, group = self.state.jobs.get(key), self.state.groups.get(key)
+        plan = group.plan if group is not None else None
+        owner = group.job_uid if group is not None and plan is not None else None
+        if job is not None and job.uid in self._rejected and owner == job.uid:
+            self.work.start(key, self.actuator.roll_back(job))
+        elif job is not None:
+            self.jobs.reconcile(job, group, at)
+        # A user's own group may have the name of a job, which then waits for one of them to go.
+        if group is not None and owner == "" and self.work.is_free(key):
+            view = self.state.view(key)
+            if view is not None and not group.is_leaving:
+                self.pod_groups.reconcile(group, view, at)
+
+    def waiting(self) -> list[Gang]:
+        """Return the gangs to decide on."""
+        gangs = self.state.waiting(self.work.undecided(), self._rejected, self.errors.add)
+        may = self.rejections.may_preempt
+        return [gang if may(gang.uid) else replace(gang, may_preempt=False) for gang in gangs]
+
+    def snapshot(self, now: float, waiting: list[Gang]) -> ClusterSnapshot:
+        """Return the cluster at ``now``, with plans under way counted as placed."""
+        assumed = self.work.assumed_plans()
+        snapshot = self.state.snapshot(now, assumed, waiting, self.errors.add)
+        self.health.observe(snapshot)
+        return snapshot
+
+    def forget(self) -> None:
+        """Drop what is remembered of gangs that are gone."""
+        self.work.forget({*self.state.jobs, *self.state.groups})
+        self.ages.forget()
+        alive = {job.uid for job in self.state.jobs.values()}
+        alive |= {group.uid for group in self.state.groups.values()}
+        self.reports.forget(alive)
+        self.jobs.forget(alive)
+        self.pod_groups.forget(alive)
+        self.state.run_times.forget(alive)

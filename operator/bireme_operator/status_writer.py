@@ -1,0 +1,149 @@
+"""Writes statuses that report and never decide, as often as they deserve and no more.
+
+A status is submitted again for as long as it differs from what the object has, so nothing is
+queued here: what is not written now is submitted again, fresher.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from bireme.core.gangs import Key
+from bireme.core.reasons import Reason
+from bireme.kube.client import ApiError, NotLeader
+from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.training_jobs import JobFacts
+from bireme.tasks import Tasks
+from bireme_operator.events import Events
+from bireme_operator.rate_limiter import RateLimiter
+from bireme_operator.status import Status, Urgency, urgency
+from bireme_operator.watches import Watches
+from bireme_operator.writes import Writes
+
+_log = structlog.get_logger(__name__)
+_COUNTS_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+_CONFLICT_SECONDS = 0.1
+"""Another client wrote first; the cache is about to have it."""
+
+
+class StatusWriter:
+    """Paced status writes of TrainingJobs and PodGroups; ``clock`` is monotonic seconds."""
+
+    def __init__(
+        self,
+        writes: Writes,
+        watches: Watches,
+        events: Events,
+        clock: Callable[[], float],
+        refresh_seconds: float,
+        refreshes_per_second: float,
+        requeue: Callable[[Key], None],
+    ) -> None:
+        """Write numbers at most every ``refresh_seconds``, and ``refreshes_per_second`` in all.
+
+        ``requeue`` is called with the key of an object after each write.
+        """
+        self._writes = writes
+        self._watches = watches
+        self._events = events
+        self._clock = clock
+        self._refresh_seconds = refresh_seconds
+        self._requeue = requeue
+        self._refreshes = (
+            RateLimiter(refreshes_per_second, max(1.0, refreshes_per_second), clock)
+            if refreshes_per_second > 0
+            else None
+        )
+        self._written: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+        self._writing: set[str] = set()
+        self._tasks = Tasks()
+
+    def submit_job(self, job: JobFacts, wanted: Status) -> None:
+        """Write ``wanted`` to a job if it is due, with an event when the reason is new."""
+        if self._is_due(job.uid, urgency(job.status, wanted)):
+            self._spawn(job.uid, job.key, self._write_job(job, wanted))
+
+    def submit_group(self, group: GroupFacts, wanted: Status) -> None:
+        """Write ``wanted`` to a PodGroup likewise."""
+        if self._is_due(group.uid, urgency(group.status, wanted)):
+            self._spawn(group.uid, group.key, self._write_group(group, wanted))
+
+    def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
+        """Post an event about an object whose status stays as it is."""
+        if uid not in self._writing:
+            self._spawn(uid, key, self._events.post(kind, key, uid, reason, message))
+
+    def _is_due(self, uid: str, how_urgent: Urgency) -> bool:
+        if how_urgent is Urgency.NONE or uid in self._writing:
+            return False
+        if self._clock() < self._not_before.get(uid, 0.0):
+            return False
+        if how_urgent is Urgency.EVENT:
+            return True
+        age = self._clock() - self._written.get(uid, float("-inf"))
+        if how_urgent is Urgency.COUNTS:
+            return age >= _COUNTS_SECONDS
+        if age < self._refresh_seconds or self._refreshes is None:
+            return False
+        return self._refreshes.take("all") == 0
+
+    def is_writing(self, uid: str) -> bool:
+        """Whether a status write of that object is under way, so that another would conflict."""
+        return uid in self._writing
+
+    def _spawn(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        self._writing.add(uid)
+        self._tasks.start(self._run(uid, key, work))
+
+    async def _run(self, uid: str, key: Key, work: Coroutine[Any, Any, None]) -> None:
+        pause = 0.0
+        try:
+            await work
+        except NotLeader:
+            pass  # the process is about to end
+        except ApiError as error:
+            pause = _CONFLICT_SECONDS if error.is_conflict else _RETRY_SECONDS
+            pause = max(pause, error.retry_after_seconds or 0.0)
+            if not (error.is_conflict or error.is_not_found):
+                _log.info("status not written", uid=uid, error=str(error))
+        except Exception:  # noqa: BLE001  # a bug met at one status stops no other
+            pause = _RETRY_SECONDS
+            _log.exception("status not written", uid=uid)
+        finally:
+            self._written[uid] = self._clock()
+            self._not_before[uid] = self._written[uid] + pause
+            self._writing.discard(uid)
+            asyncio.get_running_loop().call_later(pause, self._requeue, key)
+
+    async def _write_job(self, job: JobFacts, wanted: Status) -> None:
+        written = await self._writes.write_job_status(job, wanted)
+        await self._watches.wait_past(self._watches.jobs, written)
+        await self._post_reason("TrainingJob", job.key, job.uid, job.status, wanted)
+
+    async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
+        written = await self._writes.write_group_status(
+            group.key, group.resource_version, wanted, report=True
+        )
+        await self._watches.wait_past(self._watches.groups, written)
+        await self._post_reason("PodGroup", group.key, group.uid, group.status, wanted)
+
+    async def _post_reason(
+        self, kind: str, key: Key, uid: str, before: dict[str, Any], wanted: Status
+    ) -> None:
+        """Post an event when the reason is new; one without a message is for the status alone."""
+        if "message" in wanted and before.get("reason") != wanted["reason"]:
+            reason = Reason(wanted["reason"])
+            await self._events.post(kind, key, uid, reason, wanted.get("message") or "")
+
+    def forget(self, uids: set[str]) -> None:
+        """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
+        self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
+
+    async def close(self) -> None:
+        """Stop all writes under way."""
+        await self._tasks.close()
