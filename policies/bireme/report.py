@@ -1,4 +1,4 @@
-"""Tell Bireme from a training script how far it is. Standard library only; may be copied alone.
+"""Report progress to Bireme from a training script. Standard library only; may be copied alone.
 
     from bireme.report import report
 
@@ -6,9 +6,9 @@
         loss = train(batch)
         report(step=step, total_steps=len(batches), loss=loss)
 
-It costs a call a few microseconds: a thread sends the latest numbers every ten seconds, the last
-ones when the program ends. It never raises, whatever happens, and speaks for rank 0 alone. Where
-there is no endpoint, as outside a cluster, it does nothing and says so once.
+A call takes a few microseconds: a thread sends the latest numbers every ten seconds, and the last
+ones when the program ends. It never raises, and only rank 0 reports. Without an endpoint, as
+outside a cluster, it does nothing and logs that once.
 
 Bireme sets ``BIREME_PROGRESS_URL``, ``BIREME_PROGRESS_TOKEN_FILE`` and, for an authority of its
 own, ``BIREME_PROGRESS_CA_FILE``. What is sent is the report of Kubeflow Trainer (KEP-2779).
@@ -46,21 +46,21 @@ def report(
     remaining_seconds: SupportsFloat | None = None,
     **metrics: SupportsFloat | None,
 ) -> bool:
-    """Have these numbers sent, unless fresher ones come first.
+    """Queue these numbers to be sent, unless fresher ones come first.
 
     Args:
         step: Steps done since training began, over all restarts.
         total_steps: Steps of the whole training.
         loss: Training loss.
         accuracy: From 0 to 1.
-        remaining_seconds: How long it still takes; judged by the steps if left out.
+        remaining_seconds: Time until the end; estimated from the steps if left out.
         metrics: More numbers, by name.
 
     Returns:
-        Whether they were taken; never raises. False for other ranks than 0, where nobody is to be
-        told, and where there is no finite number to tell.
+        Whether they were queued; never raises. False for other ranks than 0, without an endpoint,
+        and without a finite number.
     """
-    told = {
+    numbers = {
         "step": step,
         "total_steps": total_steps,
         "loss": loss,
@@ -68,14 +68,14 @@ def report(
         **metrics,
     }
     try:
-        return _reporter.take(told, remaining_seconds)
+        return _reporter.take(numbers, remaining_seconds)
     except Exception as error:  # noqa: BLE001  # a training must survive anything
         _reporter.warn_once(f"progress is not reported: {error!r}")
         return False
 
 
 def finish(seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Send what has not been sent yet, within about ``seconds``; whether nothing is left."""
+    """Send what is queued within about ``seconds``; return whether nothing is left."""
     try:
         return _reporter.finish(seconds)
     except Exception as error:  # noqa: BLE001  # as above
@@ -84,7 +84,7 @@ def finish(seconds: float = TIMEOUT_SECONDS) -> bool:
 
 
 class _Reporter:
-    """Keeps the latest report, and a thread that sends it."""
+    """The latest report, and the thread that sends it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -99,7 +99,7 @@ class _Reporter:
         self._not_before = 0.0
 
     def take(
-        self, told: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
+        self, given: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
     ) -> bool:
         environment = self._environment
         if environment.get("RANK", "0") != "0" or os.getpid() != self._process:
@@ -107,7 +107,7 @@ class _Reporter:
         if not environment.get("BIREME_PROGRESS_URL"):
             self.warn_once("no progress is reported: BIREME_PROGRESS_URL is not set here")
             return False
-        numbers = {name: _finite(value) for name, value in told.items()}
+        numbers = {name: _finite(value) for name, value in given.items()}
         known = {name: value for name, value in numbers.items() if value is not None}
         body = self._body(known, _finite(remaining))
         if not body:
@@ -131,7 +131,7 @@ class _Reporter:
         return body
 
     def _guess(self, step: float, total: float) -> float | None:
-        """Seconds left at the pace since the first report of this process."""
+        """Return the seconds left at the pace since the first report of this process."""
         now = _now()
         if self._first is None or step < self._first[1]:
             self._first = (now, step)
@@ -167,7 +167,7 @@ class _Reporter:
                 failures = 0 if pause is None else failures + 1
                 if pause is None:
                     pause = EVERY_SECONDS
-                else:  # kept, unless a fresher one has come; once more is enough at the end
+                else:  # kept unless a fresher one has come; at the end one more attempt is enough
                     self._latest = self._latest or body
                     self._is_urgent = False
                     pause = min(max(pause, EVERY_SECONDS * 2.0**failures), LONGEST_PAUSE_SECONDS)
@@ -175,7 +175,7 @@ class _Reporter:
                 self._changed.notify_all()
 
     def _next(self) -> dict[str, Any]:
-        """The latest report, once it is there and due."""
+        """Wait until a report is due, and return it."""
         with self._changed:
             while True:
                 wait = self._not_before - time.monotonic()
@@ -186,20 +186,20 @@ class _Reporter:
                 self._changed.wait(wait if self._latest else None)
 
     def _sent(self, body: dict[str, Any]) -> float | None:
-        """Send it; None if it was taken, else the least pause before the next attempt."""
+        """Send it; return None if it was accepted, else the least pause before the next attempt."""
         try:
-            status, said, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
+            status, text, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
         except (OSError, HTTPException, ValueError) as error:
             self.warn_once(f"progress could not be reported: {error!r}")
             return 0.0
         if status < 300:
             return None
         if status not in (429, 503):
-            self.warn_once(f"the progress endpoint refuses: {status} {said}")
+            self.warn_once(f"the progress endpoint refuses: {status} {text}")
         return float(retry_after) if retry_after.isdecimal() else 0.0
 
     def _post(self, body: bytes) -> tuple[int, str, str]:
-        """Status, text and Retry-After of the answer; no proxy is asked, nowhere is gone on to."""
+        """Return status, text and Retry-After; neither proxies nor redirects are followed."""
         at = urlsplit(self._environment["BIREME_PROGRESS_URL"])
         token = Path(self._environment["BIREME_PROGRESS_TOKEN_FILE"]).read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
@@ -207,8 +207,8 @@ class _Reporter:
         try:
             connection.request("POST", at.path, body, headers)
             answer = connection.getresponse()
-            said = answer.read(1024).decode(errors="replace")
-            return answer.status, said, answer.headers.get("Retry-After", "")
+            text = answer.read(1024).decode(errors="replace")
+            return answer.status, text, answer.headers.get("Retry-After", "")
         finally:
             connection.close()
 

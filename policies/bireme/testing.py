@@ -1,4 +1,4 @@
-"""Builders for tests: each states only what its case is about, the rest is unremarkable."""
+"""Builders of objects for tests: a test states what it is about, everything else has a default."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ GIB = 2**30
 
 
 class ManualClock:
-    """A clock that moves only when told to, in seconds."""
+    """A clock in seconds that only moves by :meth:`advance`."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -48,7 +48,7 @@ def a_node(
     is_ready: bool = True,
     is_cordoned: bool = False,
 ) -> Node:
-    """A healthy node with eight GPUs."""
+    """Make a healthy node with eight GPUs."""
     offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": pods}
     known = {"kubernetes.io/hostname": name, **(labels or {})}
     if rack is not None:
@@ -68,14 +68,14 @@ def a_pool(
     coming: int = 0,
     asked_at: float | None = None,
 ) -> GrowablePool:
-    """A pool that may get ten more nodes of eight GPUs; late 100 s after ``asked_at``."""
+    """Make a pool that may get ten more nodes of eight GPUs; late 100 s after ``asked_at``."""
     return GrowablePool(
         name, template or a_node("new"), room, coming, asked_at, patience_seconds=100
     )
 
 
 def racks(count: int, nodes_per_rack: int, gpus: int = 8) -> list[Node]:
-    """``count`` racks ``r0, r1, ...`` of equal nodes ``r0-n0, ...``."""
+    """Make ``count`` racks ``r0, r1, ...`` of equal nodes ``r0-n0, ...``."""
     return [
         a_node(f"r{rack}-n{node}", gpus, rack=f"r{rack}")
         for rack in range(count)
@@ -96,7 +96,7 @@ def a_task(
     priority: int | None = None,
     constraints: NodeConstraints = ANYWHERE,
 ) -> Task:
-    """A task of one-GPU workers."""
+    """Make a task of one-GPU workers."""
     request = request_of({"cpu": cpu_millis, "memory": memory_bytes, "pods": 1, GPU: gpus})
     return Task(
         name=name or role.value,
@@ -125,7 +125,7 @@ def a_gang(
     estimated_seconds: float | None = None,
     is_elastic: bool = False,
 ) -> Gang:
-    """A gang of one one-GPU worker unless tasks are given; its uid is its name."""
+    """Make a gang, of one one-GPU worker unless tasks are given; its uid is its name."""
     return Gang(
         uid=name,
         name=name,
@@ -154,7 +154,7 @@ def a_snapshot(
     settings: SchedulingSettings | None = None,
     growable: Sequence[GrowablePool] = (),
 ) -> ClusterSnapshot:
-    """A snapshot of ``nodes`` with one open queue called ``default`` and nothing running."""
+    """Make a snapshot of ``nodes`` with one open queue called ``default``; no gang runs."""
     settings = settings or SchedulingSettings()
     table = NodeTable(nodes, settings.topology_levels)
     return ClusterSnapshot(
@@ -179,7 +179,7 @@ def a_running_gang(
     resized: float = -math.inf,
     is_leaving: bool = False,
 ) -> RunningGang:
-    """``gang`` on one node, whole unless ``sizes`` says how many replicas of each task."""
+    """Run ``gang`` on one node, whole unless ``sizes`` gives the replicas of each task."""
     held = sizes or {task.name: task.replicas for task in gang.tasks}
     counts = {name: np.zeros(len(nodes), dtype=np.int64) for name in held}
     for name, replicas in held.items():
@@ -198,7 +198,7 @@ def a_running(
     is_leaving: bool = False,
     anchor: str = "",
 ) -> RunningGang:
-    """``gang`` where ``places`` says: replicas by task and node name, by node for one task alone.
+    """Run ``gang`` on ``places``: replicas by task and node name, by node name for a single task.
 
     ``anchor`` is the node that a shrink empties last.
     """
@@ -219,7 +219,7 @@ def a_running(
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:
-    """``snapshot`` in which these gangs run too: nodes and queues hold what they use."""
+    """Return ``snapshot`` in which these gangs run too: nodes and queues hold what they use."""
     used = snapshot.used.copy()
     usage = dict(snapshot.queue_usage)
     for each in running:
