@@ -1,4 +1,4 @@
-"""``bireme-operator``: settings from the environment, then run until told to stop.
+"""``bireme-operator``: settings from the environment, then run until a signal or a failure.
 
 Exit status 0 after SIGTERM or SIGINT, 2 when settings, credentials or ports are unusable, 1 after
 a fault and after the lease was lost.
@@ -21,7 +21,7 @@ with importing():
 
 
 def main() -> int:
-    """Run the operator; the exit status."""
+    """Run the operator and return the exit status."""
     return logs.exit_status(_run, SettingError, StartError)
 
 
@@ -34,7 +34,7 @@ def _run() -> int:
 
 
 async def run(settings: OperatorSettings, scheduling: SchedulingSettings) -> int:
-    """The operator, until SIGTERM or failure."""
+    """Run the operator until SIGTERM, SIGINT or failure; return the exit status."""
     operator = Operator(settings, scheduling)
     loop = asyncio.get_running_loop()
     for signal_number in (2, 15):

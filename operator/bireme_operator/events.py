@@ -1,7 +1,7 @@
 """Kubernetes Events, aggregated: one per object and reason in five minutes, then a count.
 
-Events are a courtesy for ``kubectl describe``. Losing one is harmless, flooding etcd is not, so
-nothing is retried and repetition only counts.
+Events are for ``kubectl describe`` alone. Losing one is harmless, flooding etcd is not, so nothing
+is retried and repetition only counts.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _QUIET = (
     Reason.HISTORY_UNAVAILABLE,
     Reason.FORECAST_FAILED,
 )
-"""Told by conditions alone: an event each would cost every gang another write."""
+"""Reported by conditions alone: an event each would cost every gang another write."""
 _WARNINGS = frozenset(
     {
         Reason.GANG_NOT_BOUND_IN_TIME,
@@ -67,7 +67,7 @@ class _Series:
 
 
 def type_of(reason: Reason) -> str | None:
-    """Normal or Warning; None where no event is posted."""
+    """Return Normal or Warning; None where no event is posted."""
     if reason in _QUIET:
         return None
     return "Warning" if reason in _WARNINGS or reason.is_configuration_fault else "Normal"
@@ -83,7 +83,7 @@ class Events:
         self._series: dict[tuple[str, str], _Series] = {}
 
     async def post(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
-        """Say ``reason`` about an object, at most once in five minutes."""
+        """Post ``reason`` about an object, at most once in five minutes."""
         if type_of(reason) is None:
             return
         now = self._now()
@@ -146,5 +146,5 @@ class Events:
 
 
 def _home(key: Key) -> str:
-    """The namespace of events about an object; Kubernetes keeps those of the cluster's in one."""
+    """Return the namespace of an object's events; cluster-scoped objects have theirs in default."""
     return key[0] or "default"

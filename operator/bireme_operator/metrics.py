@@ -1,4 +1,8 @@
-"""Prometheus metrics of the operator. No per-job labels: job names are tenants' data."""
+"""Prometheus metrics of the operator.
+
+Nothing that a tenant names becomes a label. Queues do, which administrators make, but only the
+first so many: all others are counted together as ``(other)``, a name no queue has.
+"""
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,26 +30,21 @@ class MetricMaker:
         self._registry = registry
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        """Something that is counted; its series end in ``_total``."""
+        """Make a counter; its series end in ``_total``."""
         return Counter(f"bireme_{name}", meaning, labels, registry=self._registry)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        """Something that is the case."""
+        """Make a gauge."""
         return Gauge(f"bireme_{name}", meaning, labels, registry=self._registry)
 
     def seconds(
         self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
-        """Times that something took; its series begin with ``bireme_<name>_seconds``."""
+        """Make a histogram of durations; its series begin with ``bireme_<name>_seconds``."""
         return Histogram(
             f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self._registry
         )
 
-
-# Metrics about gangs: who waits, for what and how long; which are not whole; how jobs went.
-#
-# Nothing that a tenant names becomes a label. Queues do, which administrators make, but only the
-# first so many that are met: all others are counted together as ``(other)``, a name no queue has.
 
 MOST_QUEUES: Final = 64
 OTHER: Final = "(other)"
@@ -61,7 +60,7 @@ class QueueLabels:
         self._known: set[str] = set()
 
     def of(self, queue: str) -> str:
-        """The name itself for the first :data:`MOST_QUEUES`, else :data:`OTHER`."""
+        """Return the name itself for the first :data:`MOST_QUEUES`, else :data:`OTHER`."""
         if queue not in self._known and len(self._known) >= MOST_QUEUES:
             return OTHER
         self._known.add(queue)
@@ -69,7 +68,7 @@ class QueueLabels:
 
 
 class GangMetrics:
-    """Those about gangs."""
+    """Metrics about gangs: how long they wait and why, which are not whole, how jobs went."""
 
     def __init__(self, make: MetricMaker) -> None:
         self._queues = QueueLabels()
@@ -94,8 +93,8 @@ class GangMetrics:
         self._overdue = make.gauge(
             "queue_overdue_seconds", "How far the longest wait is past the queue's bound", "queue"
         )
-        told = "Gangs that are pending or admitted, as in Queue.status"
-        self._in_queue = make.gauge("queue_gangs", told, "queue", "state")
+        meaning = "Gangs that are pending or admitted, as in Queue.status"
+        self._in_queue = make.gauge("queue_gangs", meaning, "queue", "state")
         self._partial = make.gauge(
             "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
         )
@@ -103,10 +102,10 @@ class GangMetrics:
             "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
         )
 
-    # --- what happens -----------------------------------------------------------------------
+    # --- counters and histograms ------------------------------------------------------------
 
     def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
-        """A gang was handed to the actuator."""
+        """Count a gang whose admission begins."""
         queue = self._queues.of(admit.gang.queue)
         self._admitted.labels(queue).inc()
         self._waits.labels(queue).observe(snapshot.wait_seconds(admit.gang))
@@ -114,7 +113,7 @@ class GangMetrics:
     def count_move(
         self, job: JobFacts, move: Transition, view: GangView | None, now: float
     ) -> None:
-        """A job's change of phase was recorded; ``now`` is POSIX seconds."""
+        """Count a recorded change of a job's phase; ``now`` is POSIX seconds."""
         self._transitions.labels(move.phase, move.reason).inc()
         if move.phase == "Running" and view is not None:
             self._starts.observe(max(0.0, now - view.plan.planned))
@@ -122,10 +121,10 @@ class GangMetrics:
             labels = self._completions.labels(self._queues.of(job.spec.queue), move.phase)
             labels.observe(max(0.0, now - job.created))
 
-    # --- what is the case -------------------------------------------------------------------
+    # --- gauges -----------------------------------------------------------------------------
 
     def show_waiting(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
-        """Those who wait, in their order. One with a configuration fault is only a reason."""
+        """Show the gangs that wait; one with a configuration fault counts only as a reason."""
         reasons, oldest, first = Counts[str](), dict[str, Hold](), None
         for hold in held:
             reasons[hold.reason] += 1
@@ -142,7 +141,7 @@ class GangMetrics:
         _show(self._overdue, {(q,): snapshot.overdue_seconds(gang) for q, gang in gangs.items()})
 
     def show_queues(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Gangs by queue and state."""
+        """Show the number of gangs by queue and state."""
         shown = Counts[tuple[str, ...]]()
         for queue, by_state in counts.items():
             for state, count in by_state.items():
@@ -150,14 +149,14 @@ class GangMetrics:
         _show(self._in_queue, shown)
 
     def show_partial(self, state: ClusterState, now: float) -> None:
-        """Those that are not whole at ``now``, POSIX seconds."""
+        """Show the gangs that are not whole at ``now``, POSIX seconds."""
         ages = list(partial_ages(state, now))
         self._partial.set(len(ages))
         self._partial_age.set(max(ages, default=0.0))
 
 
 def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
-    """Seconds since the plan, or its last resize, of every gang with a replica on no node.
+    """Yield the seconds since the plan, or its last resize, of gangs with a replica on no node.
 
     A job whose gang is over or stops has no such replicas: they are gone for good.
     """
@@ -176,7 +175,7 @@ def _is_starting(job: JobFacts, job_uid: str, view: GangView) -> bool:
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Exactly these; what is gone is told no more."""
+    """Set exactly these values; other series are removed."""
     gauge.clear()
     for labels, value in values.items():
         gauge.labels(*labels).set(value)
@@ -226,7 +225,7 @@ class OperatorMetrics:
         self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
 
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Serve ``counts``, writes by (verb, resource), as they stand whenever somebody asks."""
+        """Serve ``counts``, writes by (verb, resource), at every scrape."""
         labels = ("verb", "resource")
         self.registry.register(
             _Counts("bireme_api_writes", "Writes sent to the API server", labels, [counts])
@@ -242,7 +241,7 @@ class OperatorMetrics:
 
 
 class PolicyMetrics:
-    """Those about SchedulingPolicies; administrators name them, and few."""
+    """Metrics about SchedulingPolicies; administrators name them, and few."""
 
     def __init__(self, make: MetricMaker) -> None:
         self.loads = make.counter("policy_loads", "SchedulingPolicies loaded", "outcome")
@@ -272,7 +271,7 @@ class PolicyMetrics:
 
 
 class PoolMetrics:
-    """Those about NodePoolScalers; administrators name them, and few."""
+    """Metrics about NodePoolScalers; administrators name them, and few."""
 
     def __init__(self, make: MetricMaker) -> None:
         self.nodes = make.gauge("pool_nodes", "Nodes that are ready", "pool")
@@ -290,7 +289,7 @@ class PoolMetrics:
         )
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
-        """The forecast of every pool by quantile; what is gone is told no more."""
+        """Show the forecast of every pool by quantile; series of others are removed."""
         self.forecast.clear()
         for name in sorted(pools)[:MOST_NAMES]:
             for quantile, nodes in pools[name].items():
@@ -298,7 +297,7 @@ class PoolMetrics:
 
 
 def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
-    """Gauges by the names of objects; those that are gone are told no more."""
+    """Set gauges by the names of objects; series of others are removed."""
     for gauge, by_name in values.items():
         gauge.clear()
         for name in sorted(by_name)[:MOST_NAMES]:
@@ -306,7 +305,7 @@ def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
 
 
 class _Counts(Collector):
-    """What others count, summed over ``counts``."""
+    """Serves sums of ``counts``, which other modules keep, at every scrape."""
 
     def __init__(
         self,

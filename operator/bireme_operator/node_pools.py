@@ -84,12 +84,12 @@ class PoolInventory:
 
     @property
     def count(self) -> int:
-        """How many there are, ready or not."""
+        """Number of nodes, ready or not."""
         return int(self.mask.sum())
 
     @property
     def ready(self) -> int:
-        """How many of them are ready."""
+        """Number of nodes that are ready."""
         return int((self.mask & self.table.is_ready).sum())
 
 
@@ -142,7 +142,7 @@ class HourlyDemand:
         self._finished += finished
 
     def _add(self, seconds: float) -> None:
-        """The last value held for so long."""
+        """Add the last value, which held for so long."""
         if seconds > 0:
             self._sum += self._demand * seconds
             self._seconds += seconds
@@ -158,7 +158,7 @@ class HourlyDemand:
 
 
 _LEAVING_SECONDS: Final = 60.0
-"""How long plans keep off nodes that may go, while they have not gone."""
+"""How long nodes that may go, and have not gone, take no plans."""
 
 
 @dataclass(slots=True)
@@ -207,17 +207,17 @@ class ManagedPool:
 
     @property
     def replicas(self) -> int | None:
-        """What the target asks for; None where it cannot be asked for anything."""
+        """Replicas of the target; None where it cannot be scaled."""
         return None if self.requester is None else self.requester.replicas
 
     @property
     def scaled(self) -> ScaledPool:
-        """The pool as its demand is measured."""
+        """The pool in the form in which its demand is measured."""
         selector = self.spec.node_selector.match_labels
         return ScaledPool(self.facts.name, selector, self.nodes.template, self.spec.max)
 
     def coming(self, now: float) -> int:
-        """Nodes asked for that are not there, or there and too young to be ready."""
+        """Count nodes asked for that are not there, or there and too young to be ready."""
         if self.replicas is None:
             return 0
         patience_seconds = self._bounds().patience_seconds
@@ -228,7 +228,7 @@ class ManagedPool:
         return max(0, self.replicas - staying) + young
 
     def growable(self, now: float) -> GrowablePool | None:
-        """The pool as gangs may grow it; None where they may not."""
+        """Return the pool as gangs may grow it; None where they may not."""
         if self.replicas is None or self.nodes.template is None:
             return None
         coming, before = self.coming(now), self._ready_before
@@ -265,7 +265,7 @@ class ManagedPool:
         now: float,
         ended: Collection[str] = (),
     ) -> FloorDecision:
-        """The floor, and its order to the target where one is due.
+        """Work out the floor, and submit an order to the target where one is due.
 
         Args:
             needed: Which of all nodes must stay.
@@ -339,7 +339,7 @@ class ManagedPool:
         return {name: at for name, at in self._empty_since.items() if name not in lying}
 
     def _count_written(self, now: float) -> None:
-        """Take note of orders that were carried out: what a forecast raised, which nodes go."""
+        """Count orders that were carried out: replicas that a forecast raised, nodes that go."""
         if self.requester is None:
             return
         if self._leaving is not None and self._leaving.order in self.requester.written:
@@ -350,12 +350,12 @@ class ManagedPool:
 
     @property
     def forecast_made(self) -> float | None:
-        """When the nightly job wrote the forecast, POSIX seconds."""
+        """Time at which the nightly job wrote the forecast, POSIX seconds."""
         return quantities.parse_timestamp(self.facts.status.get("forecastTime"))
 
     @property
     def forecast(self) -> tuple[HourForecast, ...]:
-        """What the nightly job has written, read once; hours that cannot be read are left out."""
+        """Hours that the nightly job has forecast, read once, without those that cannot be read."""
         given = self.facts.status.get("forecast")
         if given is not self._forecast_of:
             self._forecast_of = given
@@ -367,7 +367,7 @@ class ManagedPool:
         return self._forecast
 
     def expected(self, now: float) -> dict[str, float]:
-        """The demand forecast for the hour of ``now``, in nodes, by quantile; empty for none."""
+        """Return the demand forecast for the hour of ``now``, in nodes, by quantile."""
         hours = [hour for hour in self.forecast if hour.start <= now < hour.start + HOUR]
         upper = f"{self.spec.quantile_percent / 100:g}"
         return {"0.5": hours[0].p50, upper: hours[0].upper} if hours else {}

@@ -1,4 +1,4 @@
-"""External pod groups: gangs whose pods another controller made, a Job or a StatefulSet say.
+"""External pod groups: gangs whose pods another controller made, such as a Job.
 
 Bireme neither creates nor restarts these pods. It plans the whole gang in its PodGroup and releases
 exactly the planned pods (test uid, add the pin, remove the scheduling gate, in one patch). A gang

@@ -227,7 +227,7 @@ class Certificate:
         """Load the files again if they have changed; connections from then on get the new one.
 
         Files that cannot be loaded may be halfway through being replaced, and are tried at every
-        check: the old certificate is served meanwhile. A warning says so, once per state of them.
+        check: the old certificate is served meanwhile. One warning is logged per state of them.
         """
         if self._clock() - self._checked < _CHECK_SECONDS:
             return

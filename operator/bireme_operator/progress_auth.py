@@ -3,7 +3,7 @@
 A report counts if the API server authenticates its token for this endpoint (TokenReview), and if
 the pod the token was made for is, by its uid, a live member of the job's current plan. The latest
 report of every job is kept until it is due in the job's status, which is where decisions read it;
-so a new leader knows what was known, and no job costs more writes than the settings say.
+so a new leader knows what was known, and no job costs more writes than the settings allow.
 
 A token names a pod before it is authenticated. That much is read first, without trust, so that only
 tokens which name a member of a gang cost a TokenReview, and for each such pod and sender no more
@@ -44,7 +44,7 @@ _USER: Final = "system:serviceaccount:"
 
 
 class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
-    """A request is turned away with an HTTP ``status``; the text says why, and the remedy."""
+    """A request is refused with an HTTP ``status``; the text has the reason and the remedy."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -130,7 +130,7 @@ class Tokens:
         self._known: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = OrderedDict()
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
-        """Return the pod that the API server says ``token`` was made for.
+        """Return the pod that ``token`` was made for, by the API server's answer.
 
         Args:
             claim: What :func:`claimed` read from it.
@@ -203,7 +203,7 @@ _BURST: Final = 5
 class _Pending:
     """What a job has reported since its status was written, and when it last reported.
 
-    ``received`` is in whole milliseconds, as the status will have it, and tells reports apart.
+    ``received`` is in whole milliseconds, as the status will have it, and identifies a report.
     """
 
     report: ProgressReport

@@ -152,7 +152,7 @@ class NodeHealth:
 
 @dataclass(kw_only=True, slots=True)
 class GangReconciler:
-    """Takes the next step with every gang that changed, and says which gangs want a decision."""
+    """Takes the next step with every gang that changed, and collects those that want a decision."""
 
     state: ClusterState
     work: WorkQueue

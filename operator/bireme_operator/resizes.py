@@ -133,7 +133,7 @@ def _assumed(group: GroupFacts, plan: PlanFacts) -> AssumedPlan:
 
 
 def _shrunk_message(lost: Mapping[Member, str]) -> str:
-    """Say in one line which replicas a gang goes on without, and why."""
+    """Return one line: which replicas a gang goes on without, and why."""
     (member, why), *others = lost.items()
     more = f" (and without {len(others)} more)" if others else ""
     name = f"replica {member.index} of {member.task} on node {member.node}"

@@ -1,6 +1,6 @@
 """Asks one pool's target for nodes: a task of its own, one request after another.
 
-Whatever becomes of a target, deciding goes on: a request that hangs, fails or is refused delays
+Whatever happens to a target, deciding goes on: a request that hangs, fails or is refused delays
 nothing else, and is made again ever later. An order is carried out only while the target asks for
 as many replicas as when it was decided.
 """
@@ -77,7 +77,7 @@ class ScaleRequester:
 
     @property
     def replicas(self) -> int | None:
-        """What it asks for; None where it cannot be asked for anything."""
+        """Replicas of the target; None where it cannot be scaled."""
         return None if self.scale is None or self.fault is not None else self.scale.replicas
 
     @property

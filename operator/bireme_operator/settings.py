@@ -1,4 +1,4 @@
-"""What a person may change about the operator itself; decisions have their own settings.
+"""Settings of the operator itself; decisions have their own.
 
 Read by :mod:`bireme.settings_source` from a file (camelCase) and the environment
 (``BIREME_`` + upper case), like :class:`bireme.core.settings.SchedulingSettings`.

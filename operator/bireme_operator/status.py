@@ -36,13 +36,13 @@ _STEADY_SHARE = 0.05
 
 
 class Urgency(IntEnum):
-    """How soon a difference between two statuses must be written."""
+    """Urgency of writing a difference between two statuses."""
 
     NONE = 0
     NUMBERS = 1
     """Position, message, priority: when there is time."""
     COUNTS = 2
-    """How many replicas are bound, ready, done: within about a second."""
+    """Numbers of replicas bound, ready, done: within about a second."""
     EVENT = 3
     """Something happened: at once."""
 
@@ -52,7 +52,7 @@ _COUNT_FIELDS = ("tasks", "ready", "placement")
 
 
 def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
-    """How urgent it is to write ``wanted`` over ``current``."""
+    """Return how urgent it is to write ``wanted`` over ``current``."""
     if any(current.get(name) != wanted.get(name) for name in _EVENT_FIELDS):
         return Urgency.EVENT
     if any(current.get(name) != wanted.get(name) for name in _COUNT_FIELDS):
@@ -66,13 +66,13 @@ def _holds(status: Status, kind: str) -> bool:
 
 
 def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = None) -> Status:
-    """The status of a job that waits, with its reason and place in the queue.
+    """Return the status of a job that waits, with its reason and place in the queue.
 
-    ``start`` is when it should start, as far as anybody can say.
+    ``start`` is when it should start, as far as that can be estimated.
     """
     status = _base(job)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
-    _say(status, phase, hold.reason, hold.message)
+    _set_phase(status, phase, hold.reason, hold.message)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
@@ -83,8 +83,8 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
     for stale in ("queuePosition", "priority", "placement", "estimatedStart"):
         status.pop(stale, None)
     if start is not None:
-        said = estimated_start(start)
-        status["estimatedStart"] = before if _is_close(before, said, now) else said
+        estimate = estimated_start(start)
+        status["estimatedStart"] = before if _is_close(before, estimate, now) else estimate
     if hold.position is not None:
         status["queuePosition"] = hold.position
     if hold.ranked is not None:
@@ -94,23 +94,23 @@ def waiting(job: JobFacts, hold: Hold, now: float, start: StartRange | None = No
 
 
 def estimated_start(start: StartRange) -> Status:
-    """When a gang should start, as its object tells it."""
-    said: Status = {"earliest": quantities.format_timestamp(start.earliest)}
+    """Return when a gang should start, as its status has it."""
+    wanted: Status = {"earliest": quantities.format_timestamp(start.earliest)}
     if start.latest is not None:
-        said["latest"] = quantities.format_timestamp(start.latest)
+        wanted["latest"] = quantities.format_timestamp(start.latest)
     if start.coverage is not None:
-        said["coveragePercent"] = round(100 * start.coverage)
-    return said
+        wanted["coveragePercent"] = round(100 * start.coverage)
+    return wanted
 
 
-def _is_close(before: Mapping[str, Any] | None, said: Mapping[str, Any], now: float) -> bool:
+def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: float) -> bool:
     """Whether two estimates differ so little that the second is not worth a write."""
-    if before is None or before.keys() != said.keys():
+    if before is None or before.keys() != wanted.keys():
         return False
-    for name in said.keys() & {"earliest", "latest"}:
+    for name in wanted.keys() & {"earliest", "latest"}:
         was, is_now = (
             quantities.parse_timestamp(before[name]),
-            quantities.parse_timestamp(said[name]),
+            quantities.parse_timestamp(wanted[name]),
         )
         if was is None or is_now is None:
             return False
@@ -120,7 +120,7 @@ def _is_close(before: Mapping[str, Any] | None, said: Mapping[str, Any], now: fl
 
 
 def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | None) -> Status:
-    """What an admission changes on a job; ``admit`` is missing after a change of leader."""
+    """Return the status after an admission; ``admit`` is missing after a change of leader."""
     status = _base(job)
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
@@ -141,7 +141,7 @@ def admitted(job: JobFacts, view: GangView, nodes: NodeTable, admit: Admit | Non
 
 
 def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
-    """Where the gang sits, computed from its plan."""
+    """Return where the gang sits, worked out from its plan."""
     per_node: dict[str, int] = {}
     for member in view.plan.members:
         per_node[member.node] = per_node.get(member.node, 0) + 1
@@ -160,14 +160,14 @@ def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
 
 
 def counted(status: Status, job: JobFacts, view: GangView) -> Status:
-    """``status`` with the counts of ``view``."""
+    """Return ``status`` with the counts of ``view``."""
     tasks = _task_counts(job, view)
     ready = sum(task["ready"] + task["succeeded"] for task in tasks)
     return {**status, "tasks": tasks, "ready": f"{ready}/{len(view.members)}"}
 
 
 def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
-    """``status`` of a gang that changes its size while it runs, with the size it has now."""
+    """Return ``status`` with the size that an elastic gang has now."""
     status = {**status, "placement": _placement(view, nodes)}
     status["gpus"] = view.plan.demand.get(GPU, 0)
     if view.is_ready:
@@ -177,9 +177,9 @@ def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
 
 
 def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status:
-    """``status`` after a change of phase."""
+    """Return ``status`` after a change of phase."""
     status = dict(status)
-    _say(status, move.phase, move.reason, move.message)
+    _set_phase(status, move.phase, move.reason, move.message)
     status["observedGeneration"] = job.generation
     stamp = quantities.format_timestamp(now)
     if move.starts_again:
@@ -211,10 +211,10 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
 
 
 def priority(ranked: Ranked) -> dict[str, Any]:
-    """The score and what it is made of, as far as the policy can tell."""
+    """Return the score and its factors, as far as the policy can explain it."""
     try:
         factors = list(map(_factor, ranked.factors))
-    except Exception as error:  # noqa: BLE001  # a policy's; its order stands, without the words
+    except Exception as error:  # noqa: BLE001  # a bug of the policy: its order holds, unexplained
         _warn_of(type(error).__name__)
         factors = []
     return {"score": round(ranked.score, 4), "factors": factors}
@@ -233,7 +233,7 @@ def _factor(factor: ScoreFactor) -> dict[str, Any]:
 
 @cache
 def _warn_of(kind: str) -> None:
-    """Once for every kind of error: it comes with every gang in every cycle."""
+    """Log once for every kind of error: it comes with every gang in every cycle."""
     _log.warning("policy cannot explain its scores", kind=kind, exc_info=True)
 
 
@@ -241,7 +241,7 @@ def _base(job: JobFacts) -> Status:
     return {**job.status, "observedGeneration": job.generation}
 
 
-def _say(status: Status, phase: str, reason: Reason, message: str) -> None:
+def _set_phase(status: Status, phase: str, reason: Reason, message: str) -> None:
     status["phase"] = phase
     status["reason"] = reason.value
     status["message"] = cleaned(message)

@@ -1,11 +1,11 @@
-"""A port that strangers may knock at: how many connections stand open is bounded.
+"""Limits the connections that are open at a port, in all and for each client address.
 
-Every pod of a cluster reaches the progress endpoint, and whoever no NetworkPolicy keeps away the
-ports of metrics. A connection costs one of the process's file descriptors, of which the watches,
-the lease, every write and the scheduler's calls need some: a neighbour that opens thousands and
-says nothing would stop the operator, or the extender. So connections are counted as they are
-accepted, before TLS. Whoever opens one too many loses the oldest of his own, which leaves the
-others alone; only when all together are too many does the oldest of all give way.
+Every pod of a cluster reaches the progress endpoint, and any client that no NetworkPolicy keeps
+away reaches the ports of metrics. A connection costs one of the process's file descriptors, of
+which the watches, the lease, every write and the scheduler's calls need some: a client that opens
+thousands and sends nothing would stop the operator, or the extender. So connections are counted as
+they are accepted, before TLS. A client that opens one too many loses its own oldest connection;
+only when all together are too many is the oldest of all closed.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from bireme.tasks import Tasks
 
 MOST_OPEN: Final = 256
 MOST_OF_ONE: Final = 16
-"""Of one address; a training pod needs one for a moment every ten seconds."""
+"""From one address; a training pod needs one for a moment every ten seconds."""
 
 _HANDSHAKE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.1
 
 
 class ConnectionLimiter:
-    """Accepts connections for ``protocol``, with TLS if there is a context."""
+    """Accepts a bounded number of connections for ``protocol``, with TLS if there is a context."""
 
     def __init__(
         self, protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext | None = None
@@ -38,7 +38,7 @@ class ConnectionLimiter:
         self._listening: socket.socket | None = None
 
     def open(self, host: str, port: int) -> int:
-        """Listen on ``host:port``; the port.
+        """Listen on ``host:port`` and return the port.
 
         Raises:
             OSError: the port is taken, or the address is not this machine's.
@@ -51,7 +51,7 @@ class ConnectionLimiter:
         return int(listening.getsockname()[1])
 
     async def close(self) -> None:
-        """Accept nobody any more; open connections are the protocol's to end."""
+        """Accept no more connections; those that are open are the protocol's to end."""
         await self._tasks.close()
         if self._listening is not None:
             self._listening.close()
@@ -61,12 +61,12 @@ class ConnectionLimiter:
         while True:
             try:
                 connection, peer = await loop.sock_accept(listening)
-            except OSError:  # whoever knocked has gone, or no descriptor is free
+            except OSError:  # the client has gone, or no descriptor is free
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             self._make_room(peer[0])
             self._open.append((peer[0], connection))
-            self._tasks.start(self._arrive(connection))
+            self._tasks.start(self._connect(connection))
 
     def _make_room(self, address: str) -> None:
         self._open = [entry for entry in self._open if entry[1].fileno() >= 0]
@@ -75,9 +75,9 @@ class ConnectionLimiter:
         if crowd is of_one or len(crowd) >= MOST_OPEN:
             oldest = crowd[0]
             self._open.remove(oldest)
-            _hang_up(oldest[1])
+            _shut_down(oldest[1])
 
-    async def _arrive(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket) -> None:
         seconds = _HANDSHAKE_SECONDS if self._tls else None
         loop = asyncio.get_running_loop()
         try:
@@ -88,7 +88,7 @@ class ConnectionLimiter:
             connection.close()
 
 
-def _hang_up(connection: socket.socket) -> None:
-    """End it from below: its transport reads the end and closes it."""
+def _shut_down(connection: socket.socket) -> None:
+    """Shut the socket down: its transport reads the end and closes it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

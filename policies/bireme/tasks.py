@@ -1,4 +1,4 @@
-"""Coroutines that run on while nobody awaits them, until they are done or told to stop."""
+"""Background tasks of one owner, which run until they are done or cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Tasks:
-    """Those of one owner, who closes them; ``len`` counts those that are not done.
+    """Starts background tasks and cancels them on close; ``len`` counts those not done.
 
-    What one raises is its own affair: whoever must know of it catches it inside.
+    The exception of a task is dropped: a task that can fail must catch and report it inside.
     """
 
     def __init__(self) -> None:
@@ -20,15 +20,15 @@ class Tasks:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin ``work`` on the running loop."""
         task = asyncio.get_running_loop().create_task(work)
-        self._open.add(task)  # or it could be collected as garbage while it waits
+        self._open.add(task)  # a strong reference: asyncio keeps only weak ones
         task.add_done_callback(self._open.discard)
 
     def cancel(self) -> None:
-        """Tell all to stop."""
+        """Cancel all tasks."""
         for task in self._open:
             task.cancel()
 
     async def close(self) -> None:
-        """Tell all to stop, and return when they have."""
+        """Cancel all tasks, and return when they have ended."""
         self.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
