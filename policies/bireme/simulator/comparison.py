@@ -1,6 +1,11 @@
-"""Policies side by side: means over seeds, what chance leaves open, ratios to the first policy.
+"""Comparison of policies: means over seeds with 95 % intervals, and ratios to the first policy.
 
-Every policy runs with the same seeds; :mod:`bireme.simulator.comparison` says what intervals mean.
+Everything that is compared runs with the same seeds, so a comparison is paired: what one seed makes
+hard is hard for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An
+Introduction to the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same
+ones for everything that is compared, and the interval holds 95 % of the resulting means. A ratio is
+one of means, so that it exists where single values are 0. One seed gives no interval, and few seeds
+give one too narrow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,18 +17,6 @@ import numpy as np
 from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.simulator.metrics import KEYS, SimulationMetrics
-
-# What chance leaves open: means over seeds with their 95 % intervals, and paired ratios.
-#
-# Everything that is compared runs with the same seeds, so a comparison is paired: what one seed
-# makes
-# hard is hard for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An
-# Introduction to the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same
-# ones for everything that is compared, and the interval holds 95 % of the resulting means. A ratio
-# is
-# one of means, so that it exists where single values are 0. One seed gives no interval, and few
-# seeds
-# give one too narrow.
 
 RESAMPLES: Final = 10_000
 _BOUNDS: Final = (2.5, 97.5)
@@ -39,7 +32,7 @@ class Estimate:
 
 
 def draws(seeds: int) -> FloatArray:
-    """How much each seed counts in each bootstrap sample, shape (RESAMPLES, seeds); none for one.
+    """Return the weight of each seed in each bootstrap sample, shape (RESAMPLES, seeds).
 
     Every row sums to 1, so that ``draws @ values`` are the means of the samples.
     """
@@ -50,7 +43,7 @@ def draws(seeds: int) -> FloatArray:
 
 
 def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
-    """By column of ``values``, shape (seeds, columns); None where a seed has no value (nan).
+    """Return the mean of each column of ``values``, shape (seeds, columns); None where one is nan.
 
     ``drawn`` are the :func:`draws`.
     """
@@ -58,7 +51,7 @@ def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
 
 
 def ratios(values: FloatArray, base: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
-    """The means of ``values`` over those of ``base``, both as in :func:`means`.
+    """Return the means of ``values`` over those of ``base``, both as in :func:`means`.
 
     None also where the base's mean is 0.
     """
@@ -93,7 +86,7 @@ NUMBERS: Final = tuple(key for key in KEYS if key not in _WORDS)
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """One policy.
+    """The runs of one policy, summarised.
 
     Attributes:
         runs: In order of seed.
@@ -138,7 +131,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[SimulationMetrics]) -> Comparison:
-    """``runs`` by policy, the first one named being the yardstick.
+    """Compare ``runs`` by policy; ratios are to the first one named.
 
     Raises:
         SettingError: there are no runs, or a policy lacks a seed that another has.
@@ -166,13 +159,13 @@ def _lines(
     draws: FloatArray,
 ) -> tuple[PolicyResult, ...]:
     """``tables`` have shape (seeds, keys), ``draws`` (RESAMPLES, seeds)."""
-    yardstick = next(iter(tables.values()))
+    baseline = next(iter(tables.values()))
     return tuple(
         PolicyResult(
             policy,
             runs[policy],
             _by_key(means(table, draws)),
-            _by_key(ratios(table, yardstick, draws)),
+            _by_key(ratios(table, baseline, draws)),
         )
         for policy, table in tables.items()
     )

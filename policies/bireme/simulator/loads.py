@@ -1,4 +1,4 @@
-"""Stretches of a trace, and clusters that they load to a given degree.
+"""Windows of a trace, and clusters of the size that gives a window a certain load.
 
 The offered load of a window is the mean number of GPUs that would be in use between its first and
 its last submission, were every job started at once; runs count only up to the last submission,
@@ -25,7 +25,7 @@ _BISECTIONS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Jobs to simulate; ``number`` stands for the seed in every comparison."""
+    """Jobs to simulate; ``number`` takes the place of the seed in comparisons."""
 
     number: int
     trace: Trace

@@ -1,7 +1,7 @@
 """The nodes of a simulated cluster, from a short text.
 
 ``64x8,16x4`` is 64 nodes of 8 GPUs and 16 of 4, in that order. Racks take equal runs of them.
-What was not stated is generous and in proportion to the GPUs, so that GPUs decide what fits:
+CPU and memory are generous and in proportion to the GPUs, so that GPUs decide what fits:
 12 cores and 128 GiB of memory per GPU, as in a common 8-GPU server.
 """
 

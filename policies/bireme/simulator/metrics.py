@@ -1,4 +1,4 @@
-"""What a simulation achieved, as numbers under stable, documented keys (:data:`KEYS`).
+"""Metrics of a simulation: numbers under stable, documented keys (:data:`KEYS`).
 
 How jobs count: waits are over the jobs that started; completion times, slowdowns and fairness over
 those that finished. The others are never hidden: ``unfinished`` and ``never_started`` count them,
@@ -23,7 +23,7 @@ from bireme.simulator import loads
 from bireme.simulator.outcome import JobRecord, Outcome, PoolSeries
 from bireme.simulator.workload import TraceJob
 
-# Step functions of time: their means over stretches, exactly.
+# --- Step functions of time ---------------------------------------------------------------------
 #
 # A step function is given by ascending ``times`` and ``values`` of one shape (points,): value ``i``
 # holds from ``times[i]`` until ``times[i + 1]``, the last one for ever, and before the first it is
@@ -31,18 +31,18 @@ from bireme.simulator.workload import TraceJob
 
 
 def mean_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
-    """The mean over the time from ``began`` to ``ended``, which is later."""
+    """Return the mean over the time from ``began`` to ``ended``, which is later."""
     return float(binned(times, values, np.array([began, ended]))[0])
 
 
 def binned(times: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
-    """The means over the bins between ascending ``edges``, shape (edges - 1,)."""
+    """Return the means over the bins between ascending ``edges``, shape (edges - 1,)."""
     area = integral(times, values, edges)
     return np.asarray(np.diff(area) / np.diff(edges))
 
 
 def integral(times: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """The area under the function from its first step to each time of ``at``, shape of ``at``."""
+    """Return the area under the function from its first step to each of ``at``, in its shape."""
     if not len(times):
         return np.zeros_like(at)
     areas = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(times))))
@@ -51,17 +51,16 @@ def integral(times: FloatArray, values: FloatArray, at: FloatArray) -> FloatArra
     return np.asarray(np.interp(at, times, areas) + beyond)
 
 
-# Quantities of single jobs in an outcome, one number per job, in order of submission.
+# --- Quantities of single jobs, in order of submission ------------------------------------------
 #
 # A job counts as *faulty* when it never started for a reason that no order of the others can
-# change:
-# it never fits, its queue does not exist. What is measured over jobs names which jobs.
+# change: it never fits, its queue does not exist.
 
 SHORTEST_SECONDS: Final = 1.0
 """Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""
 
 _EXACT: Final = 1e-9
-"""Demand in nodes is a sum of fractions: so much is no lack."""
+"""Demand in nodes is a sum of fractions: a lack up to this is rounding."""
 
 _FAULTS: Final = frozenset(reason.value for reason in Reason if reason.is_configuration_fault)
 
@@ -203,7 +202,7 @@ STATISTICS: Final = {
     "p99": "99th percentile",
     "max": "maximum",
 }
-"""What is told of every distribution, by the beginning of its keys."""
+"""The statistics of every quantity, by the prefix of their keys."""
 _DISTRIBUTIONS: Final = {
     "wait_seconds": "seconds from submission to the first start",
     "jct_seconds": "seconds from submission to the finish (job completion time)",
@@ -306,7 +305,7 @@ class SimulationMetrics:
 
 
 def measure(outcome: Outcome) -> SimulationMetrics:
-    """The numbers of one simulation."""
+    """Return the metrics of one simulation."""
     records, counts = outcome.jobs, outcome.counts
     finished_count = len(finished(outcome))
     started = sum(record.started is not None for record in records)
@@ -376,14 +375,14 @@ def _fragmentation(outcome: Outcome, began: float, ended: float) -> float | None
     return free / outcome.total_gpus
 
 
-# What jobs cost: the rent of the GPUs they hold, for as long as they hold them.
-#
-# The fee of a job is the sum over its runs and machines of price, GPUs and hours (Xing et al.,
-# DAS).
+# --- Fees ---------------------------------------------------------------------------------------
 
 
 def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
-    """The fee of every job, shape (jobs,), at what the GPU models of ``nodes`` cost to rent."""
+    """Return the fee of every job in dollars, shape (jobs,).
+
+    It is the sum over its runs and machines of rent, GPUs and hours (Xing et al., DAS).
+    """
     prices = {
         node.name: gpu_model(node.labels.get(GPU_MODEL_LABEL, "")).dollars_per_hour
         for node in nodes

@@ -1,7 +1,7 @@
-"""How fast jobs run in a simulation, and what goes wrong there.
+"""How fast jobs run in a simulation, and what disturbs them.
 
-:class:`Physics` is what the engine asks. Speed laws: :mod:`~.laws` (constant, measured at some
-sizes), :mod:`~.optimus` (parameter servers), :mod:`~.goodput` (Pollux), :mod:`~.tables` (Gavel,
+:class:`Physics` is the model that the simulation uses. Speed laws: :mod:`~.laws` (constant,
+measured at some sizes, parameter servers), :mod:`~.goodput` (Pollux), :mod:`~.tables` (Gavel,
 ElasticFlow). Loss and accuracy over steps: :mod:`bireme.core.speed`.
 """
 

@@ -28,24 +28,23 @@ from bireme.simulator.options import known_name, read_options
 from bireme.simulator.physics.laws import PlacedSpeedLaw
 from bireme.simulator.workload import TraceJob
 
-# Chance that depends on names alone: one stream of random numbers per seed and thing.
+# --- Random numbers -----------------------------------------------------------------------------
 #
-# A failure of one node, or the luck of one start, must not change because another node was added or
-# two events changed places. So nothing here shares a stream: each is made from what it is for.
+# A failure of one node, or the stragglers of one start, must not change because another node was
+# added or two events changed places. So each has a stream of its own, seeded by what it is for.
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """The stream that belongs to ``names`` under ``seed``; equal arguments, equal numbers."""
+    """Return the random stream of ``names`` under ``seed``; equal arguments, equal numbers."""
     key = repr((seed, *names)).encode()
     digest = hashlib.blake2b(key, digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
-# Nodes that fail and come back, on a schedule fixed by the seed and each node's name.
+# --- Node failures ------------------------------------------------------------------------------
 #
 # A node that is up fails after an exponential time (a Poisson process) and is repaired after a
-# fixed one. Its fate is its own: it is the same whatever other nodes there are, in whatever order,
-# and a longer horizon only adds to it.
+# fixed one, whatever other nodes there are. A longer horizon only adds failures.
 
 NODE_MTBF_SECONDS = 22_800_000.0
 """264 days between failures of one node. Llama Team, The Llama 3 Herd of Models, 2024, section
@@ -87,10 +86,10 @@ def _fate(
         fails += repair_seconds + chance.exponential(mtbf_seconds)
 
 
-# What slows a gang down besides its size: spread, neighbours and its own slowest replica.
+# --- Spread, neighbours and stragglers ----------------------------------------------------------
 #
-# Each is a factor on speed, 1 for none. The defaults of the functions are measurements, named with
-# their source; :class:`~bireme.simulator.physics.Physics` applies none unless told to.
+# Each is a factor on speed, 1 for none. The constants are measurements, named with their source;
+# :class:`Physics` applies none by default.
 
 OVER_NODES = 0.74
 """Speed on several nodes relative to one. Median over the six models of Pollux' placements.csv
@@ -182,15 +181,14 @@ def expected_largest(count: int) -> float:
     return _NORMAL.inv_cdf((count - 0.375) / (count + 0.25))
 
 
-# Machines that differ: by GPU model, by health, and by who else is on them.
-#
-# A synchronous gang waits for its slowest replica, so it goes as fast as the slowest of its
-# machines.
+# --- Machines that differ -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineLaw:
-    """Speed by machine.
+    """Speed by machine: GPU model, health, and other gangs on it.
+
+    A synchronous gang waits for its slowest replica, so it is as fast as its slowest machine.
 
     Attributes:
         speeds: What each node makes of a replica on its own, by node name, 1 being the machine that
@@ -225,11 +223,11 @@ class MachineLaw:
         return self.speeds[name]
 
 
-# Trainings that do not go on evenly: at one size some phases take longer than others.
+# --- Courses: trainings of uneven speed ---------------------------------------------------------
 #
 # Where a job chooses its batch anew in every epoch, late epochs, in which large batches are worth
-# most, gain far more by a larger size than early ones. Its mean speed at a size is then right for a
-# whole training at that size alone. A course says how the work is spread over the time.
+# most, gain far more by a larger size than early ones. Its mean speed at a size is then right only
+# for a whole training at that size. A course says how the work is spread over the time.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,7 +267,7 @@ class UnevenSpeedLaw(Protocol):
         ...
 
 
-_NOBODY: Mapping[str, int] = {}
+_NO_OTHERS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +276,7 @@ class Physics:
 
     Attributes:
         over_nodes, over_racks: Speed of a gang on several nodes, or several racks, relative to
-            one node (:func:`~.disturbances.placement_penalty`). Not for jobs whose law says that
+            one node (:func:`placement_penalty`). Not for jobs whose law says that
             it knows the spread.
         per_neighbour: Speed per gang that shares a node with it.
         machines: How fast each machine is, and for whom; None for machines that are all alike.
@@ -324,7 +322,7 @@ class Physics:
         neighbours: int = 0,
         straggler: float = 1.0,
         places: tuple[int, ...] = (),
-        others: Mapping[str, int] = _NOBODY,
+        others: Mapping[str, int] = _NO_OTHERS,
     ) -> float:
         """Progress of ``job`` relative to its ``duration_seconds``; 0 where it cannot run.
 
@@ -365,7 +363,7 @@ class Physics:
         return 1.0 if self.fluctuation is None else self.fluctuation.factor(seed, job, start)
 
     def failures(self, nodes: Iterable[Node], horizon: float, seed: int) -> list[NodeChange]:
-        """When which node goes and comes, by time; see :func:`~.failures.node_changes`."""
+        """When which node goes and comes, by time; see :func:`node_changes`."""
         if self.node_mtbf_seconds == inf:
             return []
         return node_changes(nodes, horizon, seed, self.node_mtbf_seconds, self.node_repair_seconds)
@@ -406,19 +404,17 @@ def _own_rate(
     return pace / job.steps * job.duration_seconds
 
 
-# Physics by name: ``plain``, ``measured``, and either with other numbers.
+# --- Physics by name ----------------------------------------------------------------------------
 #
-# ``measured?node_mtbf_seconds=400000&per_neighbour=1`` is what was measured elsewhere, but for a
-# node
-# that fails more often and gangs that do not disturb each other; the options are the fields of
-# :class:`~bireme.simulator.physics.Physics` that are numbers.
+# ``measured?node_mtbf_seconds=400000&per_neighbour=1`` changes two numbers of ``measured``: nodes
+# fail more often and gangs do not disturb each other. Options are the numeric fields of Physics.
 
 PLAIN: Final = "plain"
 PHYSICS: Final[Mapping[str, Physics]] = {PLAIN: Physics(), "measured": MEASURED}
 
 
 def read_physics(text: str) -> Physics:
-    """The physics that ``text`` names.
+    """Return the physics that ``text`` names.
 
     Raises:
         SettingError: a name that is none of :data:`PHYSICS`, an option that is none, or a value

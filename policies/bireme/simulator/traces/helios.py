@@ -16,7 +16,7 @@ COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duratio
 
 
 def read_helios(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """All GPU jobs; CPU as the log states it, memory as in :mod:`.shapes`."""
+    """All GPU jobs; CPU as the log states it, memory as in :mod:`.tables`."""
     table = read_table(path, COLUMNS)
     gpus, cores = table.counts("gpu_num"), table.counts("cpu_num")
     columns = JobColumns(

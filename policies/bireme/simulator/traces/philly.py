@@ -27,10 +27,10 @@ ONE_CLUSTER = ("job_id", "submit_time", "model_name", "num_gpu", "duration")
 
 
 def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "") -> Trace:
-    """All jobs of either file; they ask for the amounts per GPU of :mod:`.shapes`.
+    """All jobs of either file; they ask for the amounts per GPU of :mod:`.tables`.
 
     ``speeds`` is a folder of ElasticFlow's, with which jobs that have a model are elastic
-    (:mod:`.elastic_flow`).
+    (:mod:`.gavel`).
     """
     is_one = "job_id" in read_header(path)
     if speeds:

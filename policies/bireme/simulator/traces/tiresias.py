@@ -18,7 +18,7 @@ MURI = (*TIRESIAS, "iteration_time", "priority")
 
 
 def read_tiresias(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """All jobs; they ask for the amounts per GPU of :mod:`.shapes`."""
+    """All jobs; they ask for the amounts per GPU of :mod:`.tables`."""
     table = read_table(path, TIRESIAS)
     if "iteration_time" in table.header:
         raise TraceError(
