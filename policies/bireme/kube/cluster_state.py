@@ -126,10 +126,8 @@ def add_members(used: IntArray, nodes: NodeTable, members: Iterable[tuple[str, R
 Reserved = Mapping[Key, AssumedPlan]
 """Assumed plans of gangs that are being admitted."""
 Fault = tuple[Reason, str]
-
-
 OnError = Callable[[Key, Exception], None]
-"""Called with the gang that an exception, a bug, is about; all others are gone on with."""
+"""Called with a gang and the exception it caused, which is a bug; other gangs are not affected."""
 
 
 def _raise(_: Key, error: Exception) -> None:
@@ -150,7 +148,7 @@ class ClusterState:
 
     Args:
         on_change: Called after every change that can matter to a decision.
-        policies: Unless given, an object of its own.
+        policies: The SchedulingPolicies to share; by default an own, empty cache.
     """
 
     def __init__(
