@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Final, Literal
 
 from bireme.simulator.outcome import JobRecord, Outcome
-from tests.support.history.observed import ENDED, World, phase_of, planned_nodes
+from tests.support.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
 from tests.support.history.records import Key, Record, in_order
 
 Kind = Literal["start", "stop", "resize"]
@@ -132,7 +132,7 @@ class _Reader:
         self.stoppings: list[tuple[float, float]] = []
         self._namespace = namespace
         self._began = began
-        self._world = World()
+        self._world = ObservedCluster()
         self._phases: dict[str, str] = {}
         self._held: dict[str, tuple[int, Places]] = {}
         self._stopping: dict[str, tuple[float, int]] = {}

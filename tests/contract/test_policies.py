@@ -17,7 +17,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
 from tests.support import random_snapshots
 from tests.support.model import oracles
-from tests.support.random_snapshots import Case
+from tests.support.random_snapshots import SnapshotCase
 
 contract = settings(max_examples=50, deadline=None)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
@@ -28,7 +28,7 @@ POLICIES += [("fifo", placer, "") for placer in sorted(PLACERS) if placer != "pa
 POLICIES += [("fifo", "packing", sizer) for sizer in sorted(SIZERS)]
 
 
-def sound(case: Case) -> list[Gang]:
+def sound(case: SnapshotCase) -> list[Gang]:
     """The gangs a policy gets to see."""
     snapshot = case.snapshot
     queues = QueueTree(snapshot.queues, snapshot.queue_usage, snapshot.total)
@@ -57,7 +57,7 @@ def facts(snapshot: ClusterSnapshot) -> tuple[object, ...]:
 @contract
 @given(random_snapshots.cases(), st.randoms(use_true_random=False))
 def test_an_orderer_returns_every_gang_once_in_a_total_order(
-    orderer_name: str, case: Case, shuffle: random.Random
+    orderer_name: str, case: SnapshotCase, shuffle: random.Random
 ) -> None:
     gangs = sound(case)
     first = ranking(make_orderer(orderer_name), gangs, case.snapshot)
@@ -71,7 +71,7 @@ def test_an_orderer_returns_every_gang_once_in_a_total_order(
 @contract
 @given(random_snapshots.cases())
 def test_an_orderer_hands_back_the_very_gangs_and_changes_nothing(
-    orderer_name: str, case: Case
+    orderer_name: str, case: SnapshotCase
 ) -> None:
     gangs = sound(case)
     given_list, before = list(gangs), facts(case.snapshot)
@@ -84,7 +84,9 @@ def test_an_orderer_hands_back_the_very_gangs_and_changes_nothing(
 @placers
 @contract
 @given(random_snapshots.cases())
-def test_a_placer_is_deterministic_and_changes_nothing(placer_name: str, case: Case) -> None:
+def test_a_placer_is_deterministic_and_changes_nothing(
+    placer_name: str, case: SnapshotCase
+) -> None:
     capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
     placer = make_placer(placer_name)
     free, before = capacity.free.copy(), facts(case.snapshot)
@@ -105,7 +107,7 @@ def test_a_placer_is_deterministic_and_changes_nothing(placer_name: str, case: C
 @contract
 @given(random_snapshots.cases())
 def test_a_placement_names_every_task_with_all_its_replicas_in_row_order(
-    placer_name: str, case: Case
+    placer_name: str, case: SnapshotCase
 ) -> None:
     for gang in sound(case):
         capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)
@@ -133,7 +135,7 @@ def elastic(gang: Gang) -> Gang:
 @contract
 @given(random_snapshots.cases())
 def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
-    sizer_name: str, case: Case
+    sizer_name: str, case: SnapshotCase
 ) -> None:
     gangs = [elastic(gang) for gang in sound(case)]
     ranked = [Ranked(gang, 0.0) for gang in gangs]
@@ -152,7 +154,7 @@ def test_a_sizer_names_whole_sizes_of_gangs_it_was_told_and_changes_nothing(
 @contract
 @given(random_snapshots.cases())
 def test_every_policy_keeps_the_promises_of_the_cycle(
-    orderer_name: str, placer_name: str, sizer_name: str, case: Case
+    orderer_name: str, placer_name: str, sizer_name: str, case: SnapshotCase
 ) -> None:
     sizer = make_sizer(sizer_name) if sizer_name else None
     policy = Policy(make_orderer(orderer_name), make_placer(placer_name), sizer)

@@ -119,7 +119,7 @@ CLASSES: Mapping[str, int] = {"low": -5, "high": 1000}
 
 
 @dataclass
-class World:
+class RandomCluster:
     """A cluster under construction: every ``add_*`` tells it both ways."""
 
     nodes: tuple[Node, ...]
@@ -402,10 +402,10 @@ def settings() -> st.SearchStrategy[SchedulingSettings]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, most: int = 5) -> World:
+def worlds(draw: st.DrawFn, most: int = 5) -> RandomCluster:
     """A cluster with up to ``most`` gangs in any state of their life, and pods of strangers."""
 
-    world = World(draw(nodes()), draw(settings()))
+    world = RandomCluster(draw(nodes()), draw(settings()))
     for index in range(draw(st.integers(0, most))):
         draw(st.sampled_from(KINDS))(draw, world, index)
     return world
@@ -454,7 +454,7 @@ def _made(number: int) -> float:
     return NOW - 90 + 30 * number
 
 
-def foreign_group(draw: st.DrawFn, world: World, index: int) -> None:
+def foreign_group(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     """A user's PodGroup: some members planned, in any state, and some waiting behind the gate."""
     name, queue = (
         f"group{index}",
@@ -548,7 +548,9 @@ def _held_tasks(shapes: Sequence[_Shape], counts: Counter[str]) -> tuple[Task, .
     )
 
 
-def _gated_tasks(draw: st.DrawFn, world: World, group: str, shapes: Sequence[_Shape]) -> list[Task]:
+def _gated_tasks(
+    draw: st.DrawFn, world: RandomCluster, group: str, shapes: Sequence[_Shape]
+) -> list[Task]:
     tasks = []
     for shape in shapes:
         count = draw(st.integers(0, 3))
@@ -565,7 +567,7 @@ def _gated_tasks(draw: st.DrawFn, world: World, group: str, shapes: Sequence[_Sh
 
 
 def _planned_members(
-    draw: st.DrawFn, world: World, group: str, queue: str, shapes: Sequence[_Shape]
+    draw: st.DrawFn, world: RandomCluster, group: str, queue: str, shapes: Sequence[_Shape]
 ) -> tuple[PlanFacts, int, Counter[str]]:
     """The plan, how many of its members are alive, and what those asked that are gone."""
     members, there, lost = [], 0, Counter[str]()
@@ -598,7 +600,7 @@ def _planned_members(
     return PlanFacts(1, 0, "", "Pinned", NOW, requests, roles, tuple(members)), there, lost
 
 
-Inhabitant = Callable[[st.DrawFn, World, int], None]
+Inhabitant = Callable[[st.DrawFn, RandomCluster, int], None]
 MEMBER_STATES = ("missing", "pending", "bound", "elsewhere", "Succeeded", "Failed")
 CLASS_NAMES = (None, None, "low", "low", "high", "high", "missing")
 FATES = ("", "", "", "", "suspended", "leaving", "Failed", "again", "gone")
@@ -613,7 +615,7 @@ def job_facts(manifest: Manifest) -> JobFacts:
 # --- TrainingJobs -----------------------------------------------------------------------------
 
 
-def waiting_job(draw: st.DrawFn, world: World, index: int) -> None:
+def waiting_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     """A job without a plan: fresh, interrupted, with pods left over or an empty PodGroup."""
     gang = draw(gangs(f"job{index}", world.settings.topology_levels))
     phase = draw(st.sampled_from(("", "Pending", "Restarting")))
@@ -645,7 +647,7 @@ def _fault(class_name: str | None, left: int) -> tuple[Reason, str] | None:
     return (Reason.STOPPING, f"{left} pods of the last start are still ending") if left else None
 
 
-def _leftovers(draw: st.DrawFn, world: World, manifest: Manifest) -> int:
+def _leftovers(draw: st.DrawFn, world: RandomCluster, manifest: Manifest) -> int:
     job = job_facts(manifest)
     plan = facts.a_plan(job, ("n0", "n1"))
     left = plan.members[: draw(st.integers(1, 2))]
@@ -671,7 +673,7 @@ def own_group(gang: Gang, plan: PlanFacts | None) -> Manifest:
     return {**group, "status": {} if plan is None else {"plan": plans.to_manifest(plan)}}
 
 
-def planned_job(draw: st.DrawFn, world: World, index: int) -> None:
+def planned_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     """A job that holds places: promised, planned or running, its pods in any state."""
     gang = draw(gangs(f"job{index}", world.settings.topology_levels, most=3))
     fate, class_name = draw(st.sampled_from(FATES)), draw(st.sampled_from(CLASS_NAMES))
@@ -714,7 +716,7 @@ def _struck(manifest: Manifest, fate: str) -> Manifest:
     return manifest
 
 
-def _publish(draw: st.DrawFn, world: World, gang: Gang, plan: PlanFacts) -> bool:
+def _publish(draw: st.DrawFn, world: RandomCluster, gang: Gang, plan: PlanFacts) -> bool:
     """AssumedPlan or write ``plan``, or both; whether there is a PodGroup then."""
     if draw(st.booleans()):
         world.add_object("group", own_group(gang, plan))
@@ -751,7 +753,7 @@ def _holder(gang: Gang, class_name: str | None, fate: str) -> Gang:
 
 def own_member(
     draw: st.DrawFn,
-    world: World,
+    world: RandomCluster,
     job: JobFacts,
     plan: PlanFacts,
     member: Member,
@@ -774,7 +776,9 @@ def own_member(
     return state
 
 
-def _impostor(world: World, job: JobFacts, plan: PlanFacts, missing: Sequence[Member]) -> None:
+def _impostor(
+    world: RandomCluster, job: JobFacts, plan: PlanFacts, missing: Sequence[Member]
+) -> None:
     """A bound pod of a stranger with the gang's labels, under a replica's name if one is free."""
     pod = facts.pod_manifest(job, plan, plan.members[0], node="n0", uid="impostor")
     owners = [{"kind": "TrainingJob", "name": job.key[1], "uid": "somebody"}]
@@ -786,7 +790,7 @@ def _impostor(world: World, job: JobFacts, plan: PlanFacts, missing: Sequence[Me
     world.add_usage("n0", plan.requests[plan.members[0].task])
 
 
-def idle_job(draw: st.DrawFn, world: World, index: int) -> None:
+def idle_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     """A job that wants nothing: finished, suspended or going away."""
     gang = draw(gangs(f"job{index}", world.settings.topology_levels))
     why = draw(st.sampled_from(("Succeeded", "Failed", "suspended", "leaving")))
@@ -802,7 +806,7 @@ def idle_job(draw: st.DrawFn, world: World, index: int) -> None:
 # --- strangers --------------------------------------------------------------------------------
 
 
-def stranger(draw: st.DrawFn, world: World, index: int) -> None:
+def stranger(draw: st.DrawFn, world: RandomCluster, index: int) -> None:
     """A pod that is nobody's member, bound or not, perhaps ended."""
     request = draw(requests())
     spec = encoding.pod_spec(request, draw(constraints()), draw(STYLES))
@@ -850,7 +854,7 @@ def _plain_gangs(draw: st.DrawFn, name: str) -> Gang:
     )
 
 
-def _run(draw: st.DrawFn, world: World, gang: Gang) -> None:
+def _run(draw: st.DrawFn, world: RandomCluster, gang: Gang) -> None:
     """``gang`` runs on both nodes, all its pods bound; now and then it is being stopped."""
     class_name = draw(st.sampled_from((None, "low")))
     attempt = draw(st.sampled_from((0, 0, 0, 0, 1)))
@@ -875,11 +879,11 @@ def _run(draw: st.DrawFn, world: World, gang: Gang) -> None:
 
 
 @st.composite
-def contests(draw: st.DrawFn) -> World:
+def contests(draw: st.DrawFn) -> RandomCluster:
     """Two nodes of eight GPUs, running gangs as far as there is room, and some that wait."""
     nodes = tuple(a_node(name) for name in NODES)
     orderer = draw(st.sampled_from(("combined-priority", "combined-priority", "fifo")))
-    world = World(nodes, SchedulingSettings(orderer=orderer), CONTEST_QUEUES)
+    world = RandomCluster(nodes, SchedulingSettings(orderer=orderer), CONTEST_QUEUES)
     free = dict.fromkeys(NODES, 4)
     for index in range(draw(st.integers(1, 5))):
         gang = draw(_plain_gangs(f"run{index}"))

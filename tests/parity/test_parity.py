@@ -22,14 +22,14 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
-from tests.parity.random_clusters import LABELS, NOW, World, contests, feed, worlds
+from tests.parity.random_clusters import LABELS, NOW, RandomCluster, contests, feed, worlds
 from tests.support.objects.facts import served
 from tests.support.scenario.manifests import Manifest, pod_group
 
 EXAMPLES = 80
 
 
-def state_of(world: World) -> ClusterState:
+def state_of(world: RandomCluster) -> ClusterState:
     """A state that was fed every object of ``world`` once."""
     state = ClusterState(world.settings)
     for collection, manifest in world.objects:
@@ -37,7 +37,7 @@ def state_of(world: World) -> ClusterState:
     return state
 
 
-def read(world: World, state: ClusterState) -> ClusterSnapshot:
+def read(world: RandomCluster, state: ClusterState) -> ClusterSnapshot:
     return state.snapshot(NOW, world.reserved)
 
 
@@ -130,13 +130,13 @@ def _told(action: Action, snapshot: ClusterSnapshot) -> dict[str, Any]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds() | contests())
-def test_what_is_read_from_the_api_server_is_what_is_there(world: World) -> None:
+def test_what_is_read_from_the_api_server_is_what_is_there(world: RandomCluster) -> None:
     assert_same(read(world, state_of(world)), world.snapshot())
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds() | contests())
-def test_no_gang_holds_more_than_is_in_use(world: World) -> None:
+def test_no_gang_holds_more_than_is_in_use(world: RandomCluster) -> None:
     snapshot = read(world, state_of(world))
     held = np.zeros_like(snapshot.used)
     for running in snapshot.running:
@@ -146,7 +146,7 @@ def test_no_gang_holds_more_than_is_in_use(world: World) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds() | contests())
-def test_the_operators_path_decides_as_the_core_does(world: World) -> None:
+def test_the_operators_path_decides_as_the_core_does(world: RandomCluster) -> None:
     by_hand, as_read = world.snapshot(), read(world, state_of(world))
     policy = make_policy(world.settings)
     expected = told(run_cycle(by_hand, policy), by_hand)
@@ -172,19 +172,19 @@ def test_neither_the_order_of_events_nor_their_repetition_matters(data: st.DataO
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds())
-def test_a_cluster_that_was_emptied_is_empty(world: World) -> None:
+def test_a_cluster_that_was_emptied_is_empty(world: RandomCluster) -> None:
     state = state_of(world)
     state.snapshot(NOW)
     for collection, manifest in world.objects:
         if collection != "node":
             feed(state, collection, manifest, delete=True)
-    bare = World(world.nodes, world.settings, queues=())
+    bare = RandomCluster(world.nodes, world.settings, queues=())
     assert_same(state.snapshot(NOW), bare.snapshot())
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds())
-def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: World) -> None:
+def test_a_plan_once_written_takes_exactly_what_the_cycle_took(world: RandomCluster) -> None:
     state = state_of(world)
     before = read(world, state)
     decision = run_cycle(before, make_policy(world.settings))

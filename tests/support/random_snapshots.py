@@ -62,7 +62,7 @@ LEVELS = (
 
 
 @dataclass(frozen=True)
-class Case:
+class SnapshotCase:
     """A snapshot and the nodes it was made of."""
 
     nodes: tuple[Node, ...]
@@ -156,7 +156,7 @@ def gangs(draw: st.DrawFn, uid: str) -> Gang:
 
 
 @st.composite
-def cases(draw: st.DrawFn, most_gangs: int = 6) -> Case:
+def cases(draw: st.DrawFn, most_gangs: int = 6) -> SnapshotCase:
     """A cluster with something running on it and gangs waiting for it."""
     nodes = draw(clusters())
     waiting = [draw(gangs(f"g{index}")) for index in range(draw(st.integers(0, most_gangs)))]
@@ -180,4 +180,4 @@ def cases(draw: st.DrawFn, most_gangs: int = 6) -> Case:
         now=100.0,
         settings=settings,
     )
-    return Case(nodes, snapshot)
+    return SnapshotCase(nodes, snapshot)

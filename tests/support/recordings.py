@@ -12,7 +12,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.replay.writer import RecordWriter
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 
 PLENTY = 2**24
 """More bytes than a test writes."""
@@ -54,7 +54,7 @@ def snapshots_in(folder: Path) -> list[ClusterSnapshot]:
 
 
 @dataclass
-class RecordedWorld(World):
+class RecordedCluster(SmallCluster):
     """A world whose cycles are written to ``folder``, with the policy that ``settings`` name."""
 
     folder: Path = field(kw_only=True)

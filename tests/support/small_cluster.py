@@ -27,7 +27,7 @@ MOST_CYCLES = 100
 
 
 @dataclass
-class World:
+class SmallCluster:
     """Gangs that wait, run and leave.
 
     Attributes:

@@ -12,7 +12,7 @@ from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.writer import record_files
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedWorld, a_writer, record
+from tests.support.recordings import RecordedCluster, a_writer, record
 
 PATIENT = SchedulingSettings(preemption=False)
 OWN = "combined-priority/packing"
@@ -21,7 +21,7 @@ OWN = "combined-priority/packing"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An hour on one node: ``long`` runs, ``short`` and ``urgent`` wait, the latter goes first."""
-    world = RecordedWorld([a_node("n0")], settings=PATIENT, folder=tmp_path, now=1e9)
+    world = RecordedCluster([a_node("n0")], settings=PATIENT, folder=tmp_path, now=1e9)
     arrivals = {
         0: (a_gang("long", a_task(8), estimated_seconds=600.0), 600.0),
         60: (a_gang("short", a_task(8)), 60.0),

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from tests.support.history.amounts import Amounts, request_of, total
-from tests.support.history.observed import World
+from tests.support.history.observed import ObservedCluster
 from tests.support.history.records import Key, Manifest, Record, in_order
 from tools.demo.workload import NAMESPACE
 
@@ -68,9 +68,9 @@ class Evidence:
             and record.manifest["involvedObject"]["name"] == name
         ]
 
-    def before(self, record: Record) -> World:
+    def before(self, record: Record) -> ObservedCluster:
         """The cluster as it was just before ``record``."""
-        world = World()
+        world = ObservedCluster()
         for earlier in self.records:
             if earlier.revision >= record.revision:
                 break
@@ -115,7 +115,7 @@ def plan_of(group: Manifest) -> Manifest:
     return plan
 
 
-def rank_of(world: World, job: Manifest) -> tuple[int, int]:
+def rank_of(world: ObservedCluster, job: Manifest) -> tuple[int, int]:
     """User priority of the job's queue and value of its class: what a claim is made of."""
     spec = job["spec"]
     queue = world.get("Queue", ("", spec["queue"])) or {"spec": {}}
@@ -128,7 +128,7 @@ def is_lower(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
-def room(world: World, without: Iterable[Key] = ()) -> Room:
+def room(world: ObservedCluster, without: Iterable[Key] = ()) -> Room:
     """What is free once the gangs ``without`` have left."""
     gone = frozenset(without)
     left = {name: world.allocatable(name) or {} for _, name in world.objects.get("Node", {})}

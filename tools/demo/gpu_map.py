@@ -5,7 +5,7 @@ node and keeps them until it ends.
 """
 
 from tests.support.history.amounts import GPU
-from tests.support.history.observed import World
+from tests.support.history.observed import ObservedCluster
 from tests.support.history.records import Key
 
 
@@ -18,7 +18,7 @@ class GpuMap:
         """Rack to its nodes, both sorted."""
         self._held: dict[Key, tuple[str, list[int]]] = {}
 
-    def update(self, world: World, rack_label: str) -> None:
+    def update(self, world: ObservedCluster, rack_label: str) -> None:
         """Follow ``world``."""
         for key in [k for k in self._held if not self._still(world, k)]:
             node, numbers = self._held.pop(key)
@@ -33,7 +33,7 @@ class GpuMap:
             if pod.holds_node and key not in self._held and pod.node in self.slots:
                 self._place(key, pod.gang[1], pod.node, int(pod.request.get(GPU, 0)))
 
-    def _still(self, world: World, key: Key) -> bool:
+    def _still(self, world: ObservedCluster, key: Key) -> bool:
         pod = world.pods.get(key)
         return pod is not None and pod.holds_node and pod.node == self._held[key][0]
 

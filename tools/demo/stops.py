@@ -7,7 +7,7 @@ does not depend on how the policy weighs them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.support.history.observed import World
+from tests.support.history.observed import ObservedCluster
 from tests.support.history.records import Key, Record
 from tools.demo.clusters import MIN_RUNTIME_SECONDS
 from tools.demo.evidence import (
@@ -29,7 +29,7 @@ TEXT = "an urgent gang stops as few lower gangs as possible, the latest start fi
 class _Stop:
     """Gangs that were stopped for an urgent one, and the cluster as it was before."""
 
-    world: World
+    world: ObservedCluster
     urgent: Manifest
     victims: tuple[Key, ...]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.support.history.amounts import GPU
-from tests.support.history.observed import ENDED, World, phase_of, planned_nodes
+from tests.support.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
 from tests.support.history.records import Key, Manifest, Record
 from tools.demo.moments import Moments
 from tools.demo.workload import NAMESPACE
@@ -110,7 +110,7 @@ class Timeline:
     """All stories so far; ``feed`` it every record once."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = ObservedCluster()
         self.stories: dict[Key, JobStory] = {}
         self.usage: list[Usage] = []
         self.moments = Moments()

@@ -64,7 +64,7 @@ def pod_of(manifest: Manifest) -> Pod:
     )
 
 
-class World:
+class ObservedCluster:
     """Every object at the revision of the record last applied, and the one it replaced."""
 
     def __init__(self) -> None:

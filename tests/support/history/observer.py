@@ -17,7 +17,14 @@ from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from tests.support.history.amounts import Amounts, amounts, shown, total
-from tests.support.history.observed import ENDED, Pod, World, is_elastic, phase_of, planned_nodes
+from tests.support.history.observed import (
+    ENDED,
+    ObservedCluster,
+    Pod,
+    is_elastic,
+    phase_of,
+    planned_nodes,
+)
 from tests.support.history.records import Key, Manifest, Record, in_order
 
 
@@ -39,7 +46,7 @@ class Violation:
 class Check(Protocol):
     """Looks at the world after every record; keeps what it needs to remember."""
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         """Violations that this record brought about, or that have lasted too long by now."""
         ...
 
@@ -61,7 +68,7 @@ class NodesNotOvercommitted:
 
     name: Final = "node-overcommitted"
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         pod = world.newly_bound(record)
         offered = world.allocatable(pod.node) if pod is not None else None
         if pod is None or offered is None:
@@ -77,7 +84,7 @@ class QueueLimitsKept:
 
     name: Final = "queue-limit-exceeded"
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         pod = world.newly_bound(record)
         if pod is None or not pod.is_ours or not pod.gang[1]:
             return
@@ -117,7 +124,7 @@ ON_THEIR_WAY_SECONDS: Final = 5.0
 """How long a decision to bind a pod may take from the scheduler to the API server."""
 
 
-def gang_of(world: World, record: Record) -> Key | None:
+def gang_of(world: ObservedCluster, record: Record) -> Key | None:
     """The gang that a record is about, if any."""
     if record.kind == "Pod":
         pod = world.pods.get(record.key) or world.pod_before
@@ -131,11 +138,11 @@ class Lasting:
 
     name: str
     grace_seconds: float
-    wrong: Callable[[World, Key], str]
+    wrong: Callable[[ObservedCluster, Key], str]
     """What is wrong with a gang right now; empty when nothing is."""
     _since: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         overdue = record.seconds - self.grace_seconds
         for late in [gang for gang, (since, _) in self._since.items() if since < overdue]:
             _, wrong = self._since[late]
@@ -151,7 +158,7 @@ class Lasting:
             self._since.pop(gang, None)
 
 
-def partial(world: World, gang: Key) -> str:
+def partial(world: ObservedCluster, gang: Key) -> str:
     """A gang that holds nodes with fewer members than it needs to make progress.
 
     An elastic gang may run at any size from ``minMember``, the fewest it starts with.
@@ -169,7 +176,7 @@ def partial(world: World, gang: Key) -> str:
     return f"only {placed} of {needed} members on nodes"
 
 
-def leftover(world: World, gang: Key) -> str:
+def leftover(world: ObservedCluster, gang: Key) -> str:
     """Replicas of a finished job that still hold nodes and are not being deleted."""
     job = world.job(gang)
     if job is None or phase_of(job) not in ENDED:
@@ -180,7 +187,7 @@ def leftover(world: World, gang: Key) -> str:
     return f"{phase_of(job)}, but {', '.join(left)} on nodes" if left else ""
 
 
-def deserted(world: World, gang: Key) -> str:
+def deserted(world: ObservedCluster, gang: Key) -> str:
     """A job that says it runs and has no replica on any node."""
     job = world.job(gang)
     if job is None or phase_of(job) != "Running":
@@ -200,7 +207,7 @@ class ReplicasOnce:
     def __init__(self) -> None:
         self._bound: dict[Key, dict[tuple[str, str], str]] = {}
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         if record.kind == "PodGroup":
             if _plan_id(world.before) != _plan_id(world.get("PodGroup", record.key)):
                 self._bound.pop(record.key, None)
@@ -219,7 +226,7 @@ class ReplicasOnce:
             message = f"replica {'-'.join(pod.replica)} was bound and made again in one plan"
             yield violation(self.name, record, pod.gang, message)
 
-    def _twins(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
+    def _twins(self, world: ObservedCluster, record: Record, pod: Pod) -> Iterator[Violation]:
         """Others of the same plan that a new pod was made beside, on nodes or not."""
         if not pod.plan or not pod.replica[1]:
             return
@@ -230,7 +237,7 @@ class ReplicasOnce:
                 message = f"replica {'-'.join(pod.replica)} was made as {pod.name} and {other.name}"
                 yield violation(self.name, record, pod.gang, message)
 
-    def _beside(self, world: World, record: Record, pod: Pod) -> Iterator[Violation]:
+    def _beside(self, world: ObservedCluster, record: Record, pod: Pod) -> Iterator[Violation]:
         for other in world.members(pod.gang):
             if not other.is_active or other.uid == pod.uid:
                 continue
@@ -243,7 +250,7 @@ class ReplicasOnce:
                 return
 
 
-def _may_come_back(world: World, pod: Pod) -> bool:
+def _may_come_back(world: ObservedCluster, pod: Pod) -> bool:
     job, plan = world.job(pod.gang), world.plan(pod.gang)
     if job is None or plan is None or not is_elastic(job):
         return False
@@ -268,7 +275,7 @@ class OnPlan:
         self._left_behind: dict[Key, tuple[float, Manifest]] = {}
         """Gang to when it was deleted, and the plan it had then."""
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         if record.change == "DELETED" and record.kind in ("PodGroup", "TrainingJob"):
             self._remember(world, record)
         pod = world.newly_bound(record)
@@ -287,7 +294,7 @@ class OnPlan:
             message = f"{pod.name} is on {pod.node}, its plan says {planned}"
             yield violation(self.name, record, pod.gang, message)
 
-    def _remember(self, world: World, record: Record) -> None:
+    def _remember(self, world: ObservedCluster, record: Record) -> None:
         plan = world.plan(record.key) or record.manifest.get("status", {}).get("plan")
         if plan:
             self._left_behind[record.key] = (record.seconds, plan)
@@ -298,7 +305,7 @@ class RoleAffinityHeld:
 
     name: Final = "role-affinity-broken"
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         if record.kind != "TrainingJob" or record.change == "DELETED":
             return
         began = world.before is None or phase_of(world.before) != "Running"
@@ -325,7 +332,7 @@ class JobsGoForward:
 
     name: Final = "job-went-back"
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         before = world.before
         if record.kind != "TrainingJob" or record.change == "DELETED" or before is None:
             return
@@ -353,7 +360,7 @@ class EpochsGrow:
     def __init__(self) -> None:
         self._highest = 0
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         if record.kind != "PodGroup" or record.change == "DELETED":
             return
         plan = world.plan(record.key)
@@ -380,7 +387,7 @@ class JobsStay:
     def __init__(self, removed: Iterable[Key]) -> None:
         self._removed = frozenset(removed)
 
-    def see(self, world: World, record: Record) -> Iterator[Violation]:
+    def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
         if record.kind != "TrainingJob" or record.change != "DELETED":
             return
         phase = phase_of(record.manifest)
@@ -388,7 +395,7 @@ class JobsStay:
             yield violation(LOST, record, record.key, f"deleted while {phase}")
 
 
-def unsettled(world: World, record: Record) -> Iterator[Violation]:
+def unsettled(world: ObservedCluster, record: Record) -> Iterator[Violation]:
     """Jobs that at the end are neither finished nor waiting for a stated reason."""
     for key, job in world.objects.get("TrainingJob", {}).items():
         status = job.get("status", {})
@@ -446,7 +453,7 @@ def check(
         EpochsGrow(),
         JobsStay(removed),
     )
-    world = World()
+    world = ObservedCluster()
     found: list[Violation] = []
     last: Record | None = None
     for last in in_order(record for record in records if record.change != "GAP"):

@@ -47,7 +47,7 @@ def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
 
 
 @dataclass
-class Truth:
+class ModelCluster:
     """Everything that is so, and every change there was.
 
     Attributes:

@@ -17,7 +17,7 @@ from tests.support.model.snapshots import Move
 
 
 @dataclass(frozen=True)
-class Case:
+class DecisionCase:
     """A decision, and all that was known when it was made. The queues of ``seen`` are a tree."""
 
     seen: Things
@@ -33,10 +33,10 @@ class Case:
         """A job as it was seen."""
         return self.seen["job"][name]
 
-    def before(self, move: Move) -> "Case":
+    def before(self, move: Move) -> "DecisionCase":
         """The same, decided only up to ``move``."""
         at = next(i for i, other in enumerate(self.moves) if other is move)
-        return Case(self.seen, self.moves[:at], self.now, self.settings)
+        return DecisionCase(self.seen, self.moves[:at], self.now, self.settings)
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -211,12 +211,12 @@ def size_bounds(job: Thing) -> tuple[int, int]:
     return sum(task["least"] for task in tasks), sum(task["most"] for task in tasks)
 
 
-def preemptors(case: Case) -> list[Move]:
+def preemptors(case: DecisionCase) -> list[Move]:
     """The holds of jobs for which others make room, or are leaving already."""
     return [move for move in case.of("hold") if move["why"] == "WaitingForPreemption"]
 
 
-def only_those_stop_that_may(case: Case) -> Iterator[str]:
+def only_those_stop_that_may(case: DecisionCase) -> Iterator[str]:
     """A job is left alone at first, and for good after so many evictions."""
     for move in case.of("stop"):
         job, rules = case.job(move["job"]), case.settings
@@ -226,7 +226,7 @@ def only_those_stop_that_may(case: Case) -> Iterator[str]:
             yield f"{move['job']} is stopped once more after {job['evictions']} evictions"
 
 
-def only_the_lower_make_room(case: Case) -> Iterator[str]:
+def only_the_lower_make_room(case: DecisionCase) -> Iterator[str]:
     """A stop is for a waiting job that goes before, has the higher claim and is longer overdue.
 
     Unless its queue takes its guarantee back from one that holds more than its own.
@@ -240,7 +240,7 @@ def only_the_lower_make_room(case: Case) -> Iterator[str]:
             yield f"{other} is stopped for {name}, which has no right to its places"
 
 
-def _ranks_above(case: Case, name: str, other: str) -> bool:
+def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
     late = case.overdue_seconds(other)
     return (
         case.claim(name) > case.claim(other)
@@ -249,7 +249,7 @@ def _ranks_above(case: Case, name: str, other: str) -> bool:
     )
 
 
-def _may_reclaim(case: Case, name: str, other: str) -> bool:
+def _may_reclaim(case: DecisionCase, name: str, other: str) -> bool:
     """What a reclaim needs at least: a guarantee that holds the gang, a victim's that is passed."""
     ours = case.path(case.job(name)["queue"])
     theirs = case.path(case.job(other)["queue"])
@@ -261,7 +261,7 @@ def _may_reclaim(case: Case, name: str, other: str) -> bool:
     )
 
 
-def room_that_is_made_is_enough(case: Case) -> Iterator[str]:
+def room_that_is_made_is_enough(case: DecisionCase) -> Iterator[str]:
     """I2, I5: what is kept for jobs fits, all of it, once those that must have left."""
     held = list(case.after(leavers_gone=True).values())
     own = [(case.job(move["job"]), move["kept"]) for move in preemptors(case)]
@@ -271,7 +271,7 @@ def room_that_is_made_is_enough(case: Case) -> Iterator[str]:
             yield f"{move['job']} is stopped for nobody"
 
 
-def every_stop_is_needed(case: Case) -> Iterator[str]:
+def every_stop_is_needed(case: DecisionCase) -> Iterator[str]:
     """Nobody stops for a job that fits beside it once those have left that leave for it or anyway.
 
     So leave those that make room for a job before it. Asked only where nothing but room decides: no
@@ -292,7 +292,7 @@ def every_stop_is_needed(case: Case) -> Iterator[str]:
                 yield f"{move['job']} is stopped for {move['for']}, which fits beside it"
 
 
-def _beside(case: Case, gone: Mapping[str, Places]) -> dict[str, Thing]:
+def _beside(case: DecisionCase, gone: Mapping[str, Places]) -> dict[str, Thing]:
     """Who holds places if of those that make room only ``gone`` do, and what they have left."""
     jobs = case.seen["job"]
     held = {n: j for n, j in jobs.items() if j["places"] and j["phase"] != "leaving"}
@@ -301,7 +301,7 @@ def _beside(case: Case, gone: Mapping[str, Places]) -> dict[str, Thing]:
     return held | {name: {**jobs[name], "places": p} for name, p in [*taken, *gone.items()]}
 
 
-def sizes_stay_between_least_and_most(case: Case) -> Iterator[str]:
+def sizes_stay_between_least_and_most(case: DecisionCase) -> Iterator[str]:
     """I1: only steady elastic jobs change, each task within its bounds; no replica moves."""
     for move in case.of("resize"):
         name, job = move["job"], case.job(move["job"])
@@ -318,7 +318,7 @@ def sizes_stay_between_least_and_most(case: Case) -> Iterator[str]:
                 yield f"{name} has replicas of {task} moved"
 
 
-def replica_0_stays(case: Case) -> Iterator[str]:
+def replica_0_stays(case: DecisionCase) -> Iterator[str]:
     """A shrink empties the node last on which the others find replica 0."""
     for move in case.of("resize"):
         job = case.job(move["job"])
@@ -328,7 +328,7 @@ def replica_0_stays(case: Case) -> Iterator[str]:
                 yield f"{move['job']} loses {task} on {job['anchor']}"
 
 
-def nobody_grows_while_others_wait(case: Case) -> Iterator[str]:
+def nobody_grows_while_others_wait(case: DecisionCase) -> Iterator[str]:
     """Capacity that somebody waits for is lent to nobody."""
     waits = [move["job"] for move in case.of("hold") if move["position"] is not None]
     for move in case.of("resize"):
@@ -336,7 +336,7 @@ def nobody_grows_while_others_wait(case: Case) -> Iterator[str]:
             yield f"{move['job']} grows while {waits} wait"
 
 
-def only_the_lower_shrink(case: Case) -> Iterator[str]:
+def only_the_lower_shrink(case: DecisionCase) -> Iterator[str]:
     """Below the size it asked for, a job shrinks for a job of a higher claim or a guarantee."""
     for move in case.of("resize"):
         job = case.job(move["job"])
@@ -355,7 +355,7 @@ def only_the_lower_shrink(case: Case) -> Iterator[str]:
             yield f"{move['job']} shrinks for nobody of a higher claim"
 
 
-_ROOM_CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
+_ROOM_CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
     only_those_stop_that_may,
     only_the_lower_make_room,
     room_that_is_made_is_enough,
@@ -367,7 +367,7 @@ _ROOM_CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
 )
 
 
-def everybody_is_answered_once(case: Case) -> Iterator[str]:
+def everybody_is_answered_once(case: DecisionCase) -> Iterator[str]:
     """I3: every waiting job is started or told why not; others move at most once."""
     waiting = sorted(n for n, job in case.seen["job"].items() if job["phase"] == "waiting")
     answered = sorted(move["job"] for move in case.of("start", "hold"))
@@ -381,7 +381,7 @@ def everybody_is_answered_once(case: Case) -> Iterator[str]:
             yield f"{name} is moved and is {case.job(name)['phase']}"
 
 
-def gangs_start_whole(case: Case) -> Iterator[str]:
+def gangs_start_whole(case: DecisionCase) -> Iterator[str]:
     """I1: a start has every task, each between its least and all its replicas."""
     for move in case.of("start"):
         tasks = case.job(move["job"])["tasks"].items()
@@ -390,7 +390,7 @@ def gangs_start_whole(case: Case) -> Iterator[str]:
         yield from (f"{move['job']} {words}" for words in wrong_sizes(bounds, sizes))
 
 
-def nodes_hold_what_they_offer(case: Case) -> Iterator[str]:
+def nodes_hold_what_they_offer(case: DecisionCase) -> Iterator[str]:
     """I2: whoever starts or grows has room before anybody has left, on nodes that are open."""
     for move in case.of("start", "resize"):
         before = case.job(move["job"])["places"]
@@ -404,7 +404,7 @@ def nodes_hold_what_they_offer(case: Case) -> Iterator[str]:
     yield from case.excess(case.after(leavers_gone=False).values(), new)
 
 
-def queues_stay_within_their_limits(case: Case) -> Iterator[str]:
+def queues_stay_within_their_limits(case: DecisionCase) -> Iterator[str]:
     """Nobody starts or grows past the limit of its queue or of one above."""
     taken: list[tuple[str, int]] = []
     for move in case.of("start", "resize"):
@@ -416,7 +416,7 @@ def queues_stay_within_their_limits(case: Case) -> Iterator[str]:
             taken.append((job["queue"], gpus))
 
 
-def a_verdict_is_true(case: Case) -> Iterator[str]:
+def a_verdict_is_true(case: DecisionCase) -> Iterator[str]:
     """I3: configuration faults, ``NeverFits`` and ``OverQueueLimit`` are said where they hold."""
     for move in case.of("start", "hold"):
         name, why = move["job"], move.get("why", "")
@@ -433,14 +433,14 @@ def a_verdict_is_true(case: Case) -> Iterator[str]:
             yield f"{name} is told {why}, which is not so"
 
 
-def _is_beyond_limit(case: Case, name: str) -> bool:
+def _is_beyond_limit(case: DecisionCase, name: str) -> bool:
     job = case.job(name)
     limits = [case.seen["queue"][queue]["limit"] for queue in case.path(job["queue"])]
     gpus = least_gpus(job)
     return any(limit is not None and gpus > max(0, limit) for limit in limits)
 
 
-def the_first_in_line_starts_if_it_can(case: Case) -> Iterator[str]:
+def the_first_in_line_starts_if_it_can(case: DecisionCase) -> Iterator[str]:
     """I4: whoever is held first, for capacity, did not fit beside those that started before."""
     for move in case.of("hold"):
         if move["position"] == 1 and move["why"] == "WaitingForCapacity":
@@ -450,7 +450,7 @@ def the_first_in_line_starts_if_it_can(case: Case) -> Iterator[str]:
                 yield f"{move['job']} is first in line, fits, and is told to wait"
 
 
-def turns_come_in_order(case: Case) -> Iterator[str]:
+def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
     """I4: lost nodes first, then the longest overdue, then the combined priority."""
     turns = [
         move["job"]
@@ -468,7 +468,7 @@ def turns_come_in_order(case: Case) -> Iterator[str]:
         yield f"{rest} have their turns, by priority {sorted(rest, key=case.rank)}"
 
 
-def whoever_goes_ahead_says_of_whom(case: Case) -> Iterator[str]:
+def starts_ahead_name_the_blocked_job(case: DecisionCase) -> Iterator[str]:
     """I4: starts before the blocked job name nobody, those after it name it."""
     blocked = ""
     for move in case.of("start", "hold"):
@@ -480,7 +480,7 @@ def whoever_goes_ahead_says_of_whom(case: Case) -> Iterator[str]:
             blocked = move["job"]
 
 
-def nobody_takes_reserved_places(case: Case) -> Iterator[str]:
+def nobody_takes_reserved_places(case: DecisionCase) -> Iterator[str]:
     """I4, I5: at its start a reservation fits beside all that are still there, and what is kept.
 
     Whoever is expected to end before is gone then; beside a closed one, only those count who
@@ -504,7 +504,7 @@ def nobody_takes_reserved_places(case: Case) -> Iterator[str]:
             yield f"in what is kept for {move['job']}, {words}"
 
 
-def _is_gone(case: Case, name: str, at: float) -> bool:
+def _is_gone(case: DecisionCase, name: str, at: float) -> bool:
     """Whether a job that runs, or is started now, is expected to have ended at ``at``."""
     job = case.job(name)
     if job["phase"] != "waiting":
@@ -512,7 +512,7 @@ def _is_gone(case: Case, name: str, at: float) -> bool:
     return job["estimate"] is not None and case.now + job["estimate"] <= at
 
 
-CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
+CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
     everybody_is_answered_once,
     gangs_start_whole,
     nodes_hold_what_they_offer,
@@ -520,13 +520,13 @@ CHECKS: tuple[Callable[[Case], Iterator[str]], ...] = (
     a_verdict_is_true,
     the_first_in_line_starts_if_it_can,
     turns_come_in_order,
-    whoever_goes_ahead_says_of_whom,
+    starts_ahead_name_the_blocked_job,
     nobody_takes_reserved_places,
     *_ROOM_CHECKS,
 )
 
 
-def violations(case: Case) -> Iterator[str]:
+def violations(case: DecisionCase) -> Iterator[str]:
     """Every check that ``case`` breaks, by name, and how."""
     for check in CHECKS:
         yield from (f"{check.__name__}: {words}" for words in check(case))
@@ -550,12 +550,12 @@ class Promises:
         """Something happened that no promise covers."""
         self.start, self.first = None, ""
 
-    def broken(self, case: Case) -> Iterator[str]:
+    def broken(self, case: DecisionCase) -> Iterator[str]:
         """What ``case``, decided on all that is so, breaks; it is the next to be held against."""
         yield from self._postponed(case)
         yield from self._kept_waiting(case)
 
-    def _postponed(self, case: Case) -> Iterator[str]:
+    def _postponed(self, case: DecisionCase) -> Iterator[str]:
         """A reservation of the first in line moves to later only for estimates that were wrong."""
         before, self.start = self.start, None
         line = [m for m in case.of("start", "hold") if m["do"] == "start" or m["position"]]
@@ -568,7 +568,7 @@ class Promises:
         if before and before[0] == first["job"] and self.start[1] > max(before[1], case.now):
             yield f"{before[0]} was to start at {before[1]} and now at {self.start[1]}"
 
-    def _kept_waiting(self, case: Case) -> Iterator[str]:
+    def _kept_waiting(self, case: DecisionCase) -> Iterator[str]:
         """Whoever is first past its bound starts once all have left that ran when it became so."""
         holding = frozenset((n, j["started"]) for n, j in case.seen["job"].items() if j["places"])
         first = _first_in_line(case)
@@ -582,12 +582,12 @@ class Promises:
             yield f"{first} goes before all others, and waits for jobs that came later"
 
 
-def _somebody_outran_its_estimate(case: Case) -> bool:
+def _somebody_outran_its_estimate(case: DecisionCase) -> bool:
     jobs = [job for job in case.seen["job"].values() if job["places"] and job["estimate"]]
     return any(job["started"] + job["estimate"] <= case.now for job in jobs)
 
 
-def _first_in_line(case: Case) -> str:
+def _first_in_line(case: DecisionCase) -> str:
     """The job that was displaced or is longest overdue, if nodes and limits are there for it."""
     hopeless = {m["job"] for m in case.of("hold") if m["position"] is None}
     line = sorted(

@@ -22,8 +22,17 @@ from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from tests.support.model.cluster import KINDS, Thing, Things, Truth, a_job, a_node, a_queue, a_task
-from tests.support.model.invariants import Case, Promises, violations
+from tests.support.model.cluster import (
+    KINDS,
+    ModelCluster,
+    Thing,
+    Things,
+    a_job,
+    a_node,
+    a_queue,
+    a_task,
+)
+from tests.support.model.invariants import DecisionCase, Promises, violations
 from tests.support.model.snapshots import Move, moves_of, node_of, snapshot_of
 from tests.support.workloads import COMBINED
 
@@ -79,14 +88,14 @@ submissions = st.tuples(
 
 @dataclass(eq=False)
 class Decider:
-    """Looks at ``truth`` as far as it has heard of it, and changes it.
+    """Looks at ``cluster`` as far as it has heard of it, and changes it.
 
     Attributes:
         cache: What it believes.
         heard: By kind, how many changes it has heard of.
     """
 
-    truth: Truth
+    cluster: ModelCluster
     policy: Policy
     settings: SchedulingSettings
     cache: Things = field(init=False)
@@ -104,21 +113,21 @@ class Decider:
 
     def relist(self, kind: str) -> None:
         """List one kind anew: its watch was too old (410), or there was none."""
-        self.cache[kind] = copy.deepcopy(self.truth.things[kind])
-        self.heard[kind] = len(self.truth.log[kind])
+        self.cache[kind] = copy.deepcopy(self.cluster.things[kind])
+        self.heard[kind] = len(self.cluster.log[kind])
         self._forget_table(kind)
 
     def listen(self, kind: str, most: int) -> None:
         """Hear of the next ``most`` changes of a kind; those it knows already are old news."""
         start = self.heard[kind]
-        for name, version, thing in self.truth.log[kind][start : start + most]:
+        for name, version, thing in self.cluster.log[kind][start : start + most]:
             self.heard[kind] += 1
             self._hear(kind, name, version, thing)
 
     def catch_up(self) -> None:
         """Hear of everything."""
         for kind in KINDS:
-            self.listen(kind, len(self.truth.log[kind]))
+            self.listen(kind, len(self.cluster.log[kind]))
 
     def _hear(self, kind: str, name: str, version: int, thing: Thing | None) -> None:
         known = self.cache[kind].get(name)
@@ -136,7 +145,7 @@ class Decider:
     @property
     def is_up_to_date(self) -> bool:
         """Whether it knows everything there is."""
-        return self.cache == self.truth.things
+        return self.cache == self.cluster.things
 
     @property
     def table(self) -> NodeTable:
@@ -152,7 +161,7 @@ class Decider:
 
     def snapshot(self) -> ClusterSnapshot:
         """What a decision may depend on."""
-        return snapshot_of(self.cache, self.table, self.truth.now, self.settings)
+        return snapshot_of(self.cache, self.table, self.cluster.now, self.settings)
 
     def decide(self) -> list[Move]:
         """One cycle over what it believes."""
@@ -172,17 +181,17 @@ class Decider:
         return refused
 
     def _write(self, move: Move, versions: dict[str, int]) -> str:
-        name, truth = move["job"], self.truth
+        name, cluster = move["job"], self.cluster
         if move["do"] == "hold":
             return "ok"
         if move["do"] == "start":
-            answer = truth.start(name, versions[name], move["places"], truth.now)
+            answer = cluster.start(name, versions[name], move["places"], cluster.now)
         elif move["do"] == "resize":
-            answer = truth.resize(name, versions[name], move["places"], truth.now)
+            answer = cluster.resize(name, versions[name], move["places"], cluster.now)
         else:
-            answer = truth.stop(name, versions[name])
+            answer = cluster.stop(name, versions[name])
         if answer != "conflict":
-            job = truth.things["job"][name]
+            job = cluster.things["job"][name]
             self._hear("job", name, job["version"], job)
         return answer
 
@@ -206,18 +215,18 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.truth = Truth()
+        self.cluster = ModelCluster()
         self.promises = Promises()
         self.is_sound, self.count = True, 0
         for name, gpus in (("n0", 8), ("n1", 4), ("n2", 2)):
-            self.truth.put("node", name, a_node(gpus))
+            self.cluster.put("node", name, a_node(gpus))
         for name, given in FIRST_QUEUES.items():
-            self.truth.put("queue", name, a_queue(**given))
+            self.cluster.put("queue", name, a_queue(**given))
 
     @initialize(backlog=st.lists(submissions, min_size=2, max_size=6))
     def begin(self, backlog: list[Submission]) -> None:
         """The program starts where some jobs wait already."""
-        self.program = Decider(self.truth, COMBINED, SETTINGS)
+        self.program = Decider(self.cluster, COMBINED, SETTINGS)
         for submission in backlog:
             self.submit_one(submission)
 
@@ -241,28 +250,28 @@ class Machine(RuleBasedStateMachine):
 
     def submit_one(self, submission: Submission) -> None:
         """A job arrives, unless there are many."""
-        if len(self.truth.things["job"]) < MOST_JOBS:
+        if len(self.cluster.things["job"]) < MOST_JOBS:
             self.count += 1
             kind, queue, priority, estimate = submission
             given: Thing = {"queue": QUEUES[queue], "priority": priority, "estimate": estimate}
-            job = a_job(self.truth.now, **copy.deepcopy(JOBS[kind]), **given)
-            self.truth.put("job", f"j{self.count:02}", job)
+            job = a_job(self.cluster.now, **copy.deepcopy(JOBS[kind]), **given)
+            self.cluster.put("job", f"j{self.count:02}", job)
 
     def delete(self, at: int, _: int) -> None:
         """A job is deleted; one that holds places leaves them later."""
-        if name := _pick(self.truth.jobs("waiting", "running"), at):
+        if name := _pick(self.cluster.jobs("waiting", "running"), at):
             self.promises.void()
-            if self.truth.things["job"][name]["phase"] == "waiting":
-                self.truth.remove("job", name)
+            if self.cluster.things["job"][name]["phase"] == "waiting":
+                self.cluster.remove("job", name)
             else:
-                self.truth.change("job", name, deleted=True, phase="leaving")
+                self.cluster.change("job", name, deleted=True, phase="leaving")
 
     def edit(self, at: int, kind: int) -> None:
         """The spec of a job asks for other sizes."""
-        if name := _pick(self.truth.jobs("waiting", "running"), at):
+        if name := _pick(self.cluster.jobs("waiting", "running"), at):
             self.promises.void()
             spec: dict[str, Any] = {"elastic": False, **copy.deepcopy(JOBS[kind])}
-            self.truth.change("job", name, **spec)
+            self.cluster.change("job", name, **spec)
 
     # --- the cluster ------------------------------------------------------------------------------
 
@@ -270,63 +279,63 @@ class Machine(RuleBasedStateMachine):
         """A node joins."""
         gpus = (1, 2, 8)[at % 3]
         self.count += 1
-        if len(self.truth.things["node"]) < 6:
+        if len(self.cluster.things["node"]) < 6:
             self.promises.void()
-            self.truth.put("node", f"m{self.count:02}", a_node(gpus))
+            self.cluster.put("node", f"m{self.count:02}", a_node(gpus))
 
     def change_node(self, at: int, change: int) -> None:
         """A node is removed, lost, closed, loses two devices, or is well again."""
         how = ("gone", "lost", "cordoned", "smaller", "well", "well")[change % 6]
-        if name := _pick(sorted(self.truth.things["node"]), at):
+        if name := _pick(sorted(self.cluster.things["node"]), at):
             self.promises.void()
             if how == "gone":
-                self.truth.remove("node", name)
+                self.cluster.remove("node", name)
             elif how == "smaller":
-                offers = self.truth.things["node"][name]["offers"]
+                offers = self.cluster.things["node"][name]["offers"]
                 fewer = {**offers, "gpu": max(0, offers["gpu"] - 2)}
-                self.truth.change("node", name, offers=fewer)
+                self.cluster.change("node", name, offers=fewer)
             else:
                 health = {"ready": how != "lost", "cordoned": how == "cordoned"}
-                self.truth.change("node", name, **health)
+                self.cluster.change("node", name, **health)
             if how in ("gone", "lost"):
-                self.truth.lose(name)
+                self.cluster.lose(name)
 
     def change_queue(self, at: int, change: int) -> None:
         """An administrator edits a queue, makes it, or deletes it."""
         name = QUEUES[at % len(QUEUES)]
         self.promises.void()
-        if name not in self.truth.things["queue"]:
-            self.truth.put("queue", name, a_queue(**CHANGES[change]))
+        if name not in self.cluster.things["queue"]:
+            self.cluster.put("queue", name, a_queue(**CHANGES[change]))
         elif change == 0 and name != "open":
-            self.truth.remove("queue", name)
+            self.cluster.remove("queue", name)
         else:
-            self.truth.change("queue", name, **CHANGES[change])
+            self.cluster.change("queue", name, **CHANGES[change])
 
     @rule(at=index, how=st.sampled_from(("finish", "finish", "fail")))
     def end(self, at: int, how: str) -> None:
         """A job is done, or a member of it fails and the gang has to start again."""
-        if name := _pick(self.truth.jobs("running"), at):
+        if name := _pick(self.cluster.jobs("running"), at):
             if how == "finish":
-                self.truth.remove("job", name)
+                self.cluster.remove("job", name)
             else:
                 self.promises.void()
-                self.truth.requeue(name, interrupted=True)
+                self.cluster.requeue(name, interrupted=True)
 
     @rule(at=index)
     def leave(self, at: int) -> None:
         """A job that was stopped has left."""
-        if name := _pick(self.truth.jobs("leaving"), at):
-            self.truth.leave(name)
+        if name := _pick(self.cluster.jobs("leaving"), at):
+            self.cluster.leave(name)
 
     @rule(seconds=st.sampled_from((1.0, 5.0, 20.0, 70.0)))
     def tick(self, seconds: float) -> None:
         """Time passes."""
-        self.truth.now += seconds
+        self.cluster.now += seconds
 
     def jump(self, at: int, _: int) -> None:
         """The clock is set."""
         self.promises.void()
-        self.truth.now += (-100.0, -5.0, 1000.0)[at % 3]
+        self.cluster.now += (-100.0, -5.0, 1000.0)[at % 3]
 
     # --- the program ------------------------------------------------------------------------------
 
@@ -368,7 +377,7 @@ class Machine(RuleBasedStateMachine):
         """A decision in which nothing is wrong."""
         seen = copy.deepcopy(self.program.cache)
         moves = self.program.decide()
-        case = Case(seen, moves, self.truth.now, SETTINGS)
+        case = DecisionCase(seen, moves, self.cluster.now, SETTINGS)
         self.demand(violations(case))
         self.demand(self.differences(moves))
         if self.program.is_up_to_date:
@@ -399,20 +408,22 @@ class Machine(RuleBasedStateMachine):
         if not self.is_sound or not hasattr(self, "program"):
             return
         for _ in range(MOST_ROUNDS):
-            self.truth.now += 10.0
+            self.cluster.now += 10.0
             self.program.catch_up()
             moves = self.cycle()
-            leaving = self.truth.jobs("leaving")
+            leaving = self.cluster.jobs("leaving")
             for name in leaving:
-                self.truth.leave(name)
+                self.cluster.leave(name)
             if leaving or any(move["do"] != "hold" for move in moves):
                 continue
-            if not (running := self.truth.jobs("running")):
+            if not (running := self.cluster.jobs("running")):
                 break
-            self.truth.remove("job", running[0])
+            self.cluster.remove("job", running[0])
         left = [f"{m['job']} is left and is told {m.get('why')}" for m in moves]
         self.demand(words for words in left if not words.endswith(FAULTS))
-        self.demand(f"{name} still holds places" for name in self.truth.jobs("running", "leaving"))
+        self.demand(
+            f"{name} still holds places" for name in self.cluster.jobs("running", "leaving")
+        )
 
 
 def _pick(names: list[str], at: int) -> str:

@@ -26,7 +26,7 @@ JOB = a_job(WORKERS)
 PLAN = a_plan(JOB, ("n0", "n1"))
 
 
-class Cluster:
+class ClusterStateFeed:
     """A state fed as by reflectors: two nodes of eight GPUs, and what a test adds."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bireme.kube.client import NotLeader
 from tests.support.fakeapi.store import Object
-from tests.support.history.observed import World
+from tests.support.history.observed import ObservedCluster
 from tests.support.history.observer import Violation, check, partial
 from tests.support.simcluster import objects
 from tests.support.simcluster.cluster import OPERATOR, SCHEDULING, SimulatedCluster
@@ -94,7 +94,7 @@ def _over_budget(cluster: SimulatedCluster) -> Iterator[str]:
 
 def _pool(cluster: SimulatedCluster) -> Iterator[str]:
     """A node pool never asks for more than its max, nor for fewer nodes than gangs are on."""
-    world, before = World(), 0
+    world, before = ObservedCluster(), 0
     for record in cluster.records:
         world.apply(record)
         if record.kind != "NodePool":
@@ -110,7 +110,7 @@ def _pool(cluster: SimulatedCluster) -> Iterator[str]:
 
 
 def _partial(cluster: SimulatedCluster) -> Iterator[str]:
-    world = World()
+    world = ObservedCluster()
     for record in cluster.records:
         world.apply(record)
     for gang in world.objects.get("PodGroup", {}):

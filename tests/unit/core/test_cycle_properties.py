@@ -21,7 +21,7 @@ from bireme.registry import make_orderer, make_policy
 from bireme.testing import a_gang, a_snapshot
 from tests.support import random_snapshots
 from tests.support.model import oracles
-from tests.support.random_snapshots import Case
+from tests.support.random_snapshots import SnapshotCase
 
 thorough = settings(max_examples=200, deadline=None)
 
@@ -49,7 +49,7 @@ def story(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
 
 @thorough
 @given(random_snapshots.cases())
-def test_no_promise_of_the_cycle_is_broken(case: Case) -> None:
+def test_no_promise_of_the_cycle_is_broken(case: SnapshotCase) -> None:
     decision = decide(case.snapshot)
     assert list(oracles.broken_promises(case.nodes, case.snapshot, decision)) == []
     assert decision.fallback == ""
@@ -57,7 +57,7 @@ def test_no_promise_of_the_cycle_is_broken(case: Case) -> None:
 
 @thorough
 @given(random_snapshots.cases())
-def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> None:
+def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: SnapshotCase) -> None:
     nodes = case.snapshot.nodes
     left = nodes.allocatable - nodes.fixed
     blocked_queues: set[str] = set()
@@ -82,7 +82,7 @@ def test_nobody_takes_places_or_limits_kept_for_an_overdue_gang(case: Case) -> N
 @thorough
 @given(random_snapshots.cases(), st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_the_order_of_the_input(
-    case: Case, shuffle: random.Random
+    case: SnapshotCase, shuffle: random.Random
 ) -> None:
     nodes, gangs = list(case.nodes), list(case.snapshot.waiting)
     shuffle.shuffle(nodes)
@@ -101,7 +101,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_input(
 
 @thorough
 @given(random_snapshots.cases())
-def test_equal_snapshots_give_equal_decisions_and_are_left_as_they_were(case: Case) -> None:
+def test_equal_snapshots_give_equal_decisions_and_are_left_as_they_were(case: SnapshotCase) -> None:
     used, usage = case.snapshot.used.copy(), repr(case.snapshot.queue_usage)
     first = story(decide(case.snapshot), case.snapshot)
     assert np.array_equal(case.snapshot.used, used)
@@ -114,7 +114,7 @@ def test_equal_snapshots_give_equal_decisions_and_are_left_as_they_were(case: Ca
 
 @thorough
 @given(random_snapshots.cases(), st.integers(0, 5))
-def test_adding_a_gang_never_reorders_the_others(case: Case, index: int) -> None:
+def test_adding_a_gang_never_reorders_the_others(case: SnapshotCase, index: int) -> None:
     fewer = tuple(gang for gang in case.snapshot.waiting if gang.uid != f"g{index}")
     without = replace(case.snapshot, waiting=fewer)
     order = [action.gang.uid for action in decide(case.snapshot).actions]
@@ -125,7 +125,7 @@ def test_adding_a_gang_never_reorders_the_others(case: Case, index: int) -> None
 
 @thorough
 @given(random_snapshots.cases())
-def test_positions_are_consecutive_and_only_of_those_who_wait(case: Case) -> None:
+def test_positions_are_consecutive_and_only_of_those_who_wait(case: SnapshotCase) -> None:
     decision = decide(case.snapshot)
     positions = [hold.position for hold in decision.held if hold.position is not None]
     assert positions == list(range(1, len(positions) + 1))

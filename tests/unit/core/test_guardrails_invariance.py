@@ -12,7 +12,7 @@ from bireme.core.decision import Admit, Decision, Hold, Preempt, Resize
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_snapshot
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import COMBINED, ELASTIC, KINDS, NODES, PATIENT, QUEUES, arrivals
 
 
@@ -21,7 +21,7 @@ def states(draw: st.DrawFn) -> ClusterSnapshot:
     """A moment in the life of a small cluster, with gangs that leave."""
     todo = draw(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
     hurried = replace(PATIENT, wait_bound_seconds=draw(st.sampled_from((5, 10**6))))
-    world = World(NODES, COMBINED, hurried, QUEUES, stop_seconds=10.0)
+    world = SmallCluster(NODES, COMBINED, hurried, QUEUES, stop_seconds=10.0)
     for at, gang, seconds in todo[:-2]:
         world.advance(float(at))
         world.submit(gang, seconds)

@@ -16,7 +16,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
     COMBINED,
     ELASTIC,
@@ -30,7 +30,7 @@ from tests.support.workloads import (
 )
 
 
-def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:
+def replay(world: SmallCluster, todo: Sequence[Arrival], most_moments: int = 500) -> list[Decision]:
     """Until nothing happens any more; every moment is decided until it comes to rest."""
     decisions: list[Decision] = []
     left = list(todo)
@@ -55,7 +55,7 @@ def replay(world: World, todo: Sequence[Arrival], most_moments: int = 500) -> li
 def test_with_true_or_generous_estimates_the_first_in_line_starts_when_promised(
     todo: list[Arrival],
 ) -> None:
-    world = World(NODES, Policy(Fifo(), Packing()), PATIENT, QUEUES)
+    world = SmallCluster(NODES, Policy(Fifo(), Packing()), PATIENT, QUEUES)
     replay(world, todo)
     promised: dict[str, float] = {}
     for moment in world.seen:
@@ -153,7 +153,7 @@ def test_victims_are_lower_and_needed_and_found_whenever_they_are_enough(
 def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
     todo: list[Arrival], stop_seconds: float
 ) -> None:
-    world = World(NODES, COMBINED, PATIENT, QUEUES, stop_seconds)
+    world = SmallCluster(NODES, COMBINED, PATIENT, QUEUES, stop_seconds)
     holds: dict[str, Hold] = {}
     for decision in replay(world, todo):
         holds |= {hold.gang.uid: hold for hold in decision.held}
@@ -163,9 +163,9 @@ def test_everything_that_fits_finishes_and_nobody_is_stopped_too_often(
     assert not world.running
 
 
-def never_ending(todo: Sequence[Arrival]) -> World:
+def never_ending(todo: Sequence[Arrival]) -> SmallCluster:
     """What has become of gangs that never end after a thousand seconds."""
-    world = World(NODES, COMBINED, PATIENT, QUEUES)
+    world = SmallCluster(NODES, COMBINED, PATIENT, QUEUES)
     for at, gang, _ in todo:
         world.advance(float(at))
         world.submit(gang, float("inf"))

@@ -26,7 +26,7 @@ QUIET_TICKS = 60
 
 def variant(world: Machine, somebody_waits: bool) -> Variant:
     """3 b + 2 l + w, and how far sizes can still go; the smaller, the nearer is the end."""
-    jobs = list(world.truth.things["job"].values())
+    jobs = list(world.cluster.things["job"].values())
     left = sum(max(0, SETTINGS.eviction_budget - job["evictions"]) for job in jobs)
     leaving = sum(job["phase"] == "leaving" for job in jobs)
     waiting = sum(job["phase"] == "waiting" for job in jobs)
@@ -51,9 +51,9 @@ def decided(world: Machine) -> bool:
 
 def left(world: Machine) -> None:
     """One of those that are leaving has left."""
-    for name in world.truth.jobs("leaving")[:1]:
+    for name in world.cluster.jobs("leaving")[:1]:
         before = variant(world, True)[0]
-        world.truth.leave(name)
+        world.cluster.leave(name)
         assert variant(world, True)[0] < before
 
 
@@ -81,8 +81,8 @@ def test_after_the_last_disturbance_the_moves_come_to_an_end(churn: Churn) -> No
     moved = []
     for _ in range(QUIET_TICKS):
         world.tick(7.0)
-        moved.append(decided(world) or bool(world.truth.jobs("leaving")))
+        moved.append(decided(world) or bool(world.cluster.jobs("leaving")))
         left(world)
-    jobs = world.truth.things["job"].values()
+    jobs = world.cluster.things["job"].values()
     assert max((job["evictions"] for job in jobs), default=0) <= SETTINGS.eviction_budget
     assert not any(moved[QUIET_TICKS // 2 :])

@@ -17,7 +17,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 
 NEVER = SchedulingSettings(wait_bound_seconds=10**9)
 """No wait bound helps: what is shown here holds without it."""
@@ -110,7 +110,7 @@ def test_an_endless_stream_of_gangs_that_run_on_never_pushes_a_reservation_back_
     """Those that ran when it came are gone after twelve seconds; later ones close their places."""
     chance = random.Random(seed)  # noqa: S311  # reproducible, not a secret
     policy = Policy(WideFirst(), Packing())
-    world = World([a_node(f"n{index}") for index in range(nodes)], policy, NEVER)
+    world = SmallCluster([a_node(f"n{index}") for index in range(nodes)], policy, NEVER)
     for now in range(80):
         world.advance(float(now))
         if now == 20:

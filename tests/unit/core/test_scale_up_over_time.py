@@ -13,7 +13,7 @@ from bireme.core.node_floor import PoolBounds, PoolState, floor, needed_nodes, w
 from bireme.core.nodes import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_node
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import COMBINED, ELASTIC, KINDS, PATIENT, QUEUES, Arrival, arrivals
 
 DELAY_SECONDS: Final = 5.0
@@ -22,7 +22,7 @@ POOL: Final = tuple(f"p{at}" for at in range(BOUNDS.maximum))
 
 
 @dataclass
-class GrowingWorld(World):
+class GrowingCluster(SmallCluster):
     """A world whose pool has up to six nodes of four GPUs, and none at first.
 
     Attributes:
@@ -120,7 +120,7 @@ MOST_MOMENTS = 500
 def test_all_who_fit_the_pool_at_its_most_start_and_in_the_end_no_node_is_left(
     todo: list[Arrival],
 ) -> None:
-    world = GrowingWorld((), COMBINED, PATIENT, QUEUES, stop_seconds=3.0)
+    world = GrowingCluster((), COMBINED, PATIENT, QUEUES, stop_seconds=3.0)
     for at, gang, seconds in todo:
         while world.next_end <= at:
             world.advance(world.next_end)

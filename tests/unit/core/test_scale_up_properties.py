@@ -16,7 +16,7 @@ from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from tests.support import random_snapshots
 from tests.support.model import oracles
-from tests.support.random_snapshots import Case
+from tests.support.random_snapshots import SnapshotCase
 
 thorough = settings(max_examples=100, deadline=None)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")
@@ -44,7 +44,7 @@ def moves(decision: Decision, snapshot: ClusterSnapshot) -> list[object]:
 @thorough
 @given(random_snapshots.cases(), random_snapshots.pools())
 def test_growth_starts_nobody_and_stays_within_the_room(
-    case: Case, pools: tuple[GrowablePool, ...]
+    case: SnapshotCase, pools: tuple[GrowablePool, ...]
 ) -> None:
     fixed = replace(case.snapshot, now=0.0)  # nobody has waited: no queue is barred
     growing = replace(fixed, growable=pools)
@@ -63,7 +63,7 @@ def test_growth_starts_nobody_and_stays_within_the_room(
 @thorough
 @given(random_snapshots.cases(), random_snapshots.pools())
 def test_growth_does_not_depend_on_what_is_remembered_or_how_pools_are_listed(
-    case: Case, pools: tuple[GrowablePool, ...]
+    case: SnapshotCase, pools: tuple[GrowablePool, ...]
 ) -> None:
     growing = replace(case.snapshot, growable=pools)
     first = decide(growing)

@@ -23,7 +23,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import growing
 
 HURRIED = SchedulingSettings(
@@ -122,7 +122,9 @@ def first_in_line(before: ClusterSnapshot, decision: Decision) -> str:
     return first.uid if allowed else ""
 
 
-def attack(world: World, arrivals: Mapping[int, list[tuple[Gang, float]]], seconds: int) -> Promise:
+def attack(
+    world: SmallCluster, arrivals: Mapping[int, list[tuple[Gang, float]]], seconds: int
+) -> Promise:
     """Second after second, one cycle each."""
     promise = Promise(world.stop_seconds)
     for now in range(seconds):
@@ -134,10 +136,10 @@ def attack(world: World, arrivals: Mapping[int, list[tuple[Gang, float]]], secon
     return promise
 
 
-def a_world(seed: int, *, stop_seconds: float = 0.0, sizer: bool = False) -> World:
+def a_world(seed: int, *, stop_seconds: float = 0.0, sizer: bool = False) -> SmallCluster:
     policy = Policy(Spiteful(seed), Packing(), Greedy() if sizer else None)
     nodes = [a_node("n0", 8), a_node("n1", 4), a_node("n2", 2)]
-    return World(nodes, policy, HURRIED, QUEUES, stop_seconds)
+    return SmallCluster(nodes, policy, HURRIED, QUEUES, stop_seconds)
 
 
 def a_stream(

@@ -14,7 +14,7 @@ from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task
 from tests.support import random_snapshots
 from tests.support.model import oracles
-from tests.support.random_snapshots import Case
+from tests.support.random_snapshots import SnapshotCase
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
 several = settings(max_examples=60, deadline=None)
@@ -23,7 +23,9 @@ several = settings(max_examples=60, deadline=None)
 @placers
 @several
 @given(random_snapshots.cases())
-def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(name: str, case: Case) -> None:
+def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(
+    name: str, case: SnapshotCase
+) -> None:
     snapshot = case.snapshot
     by_name = {node.name: node for node in case.nodes}
     for gang in (gang for gang in snapshot.waiting if not gang.flaw):
@@ -47,7 +49,7 @@ def test_a_gang_is_placed_whole_within_what_is_free_or_not_at_all(name: str, cas
 @several
 @given(random_snapshots.cases(most_gangs=0), random_snapshots.tasks(most=12))
 def test_a_gang_of_one_task_is_placed_exactly_when_it_fits(
-    name: str, case: Case, task: Task
+    name: str, case: SnapshotCase, task: Task
 ) -> None:
     assume(dict(task.request).get("memory", 0) < 2**46)
     capacity = FreeCapacity(case.snapshot.nodes, case.snapshot.used)

@@ -11,7 +11,7 @@ from bireme.core.running import RunningGang
 from bireme.kube import quantities, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
-from tests.support.objects.cluster_state import PLAN, WORKERS, Cluster, own_pod
+from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
 from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, served, through_the_wire
 from tests.support.scenario.manifests import task, training_job
 
@@ -23,20 +23,20 @@ GROUP = replace(
 """A plan for pods of another controller."""
 
 
-def planned(plan: PlanFacts = PLAN, **job: Any) -> Cluster:
+def planned(plan: PlanFacts = PLAN, **job: Any) -> ClusterStateFeed:
     """Two nodes, a job of two workers and its PodGroup with ``plan``."""
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(**job)
     cluster.group(plan)
     return cluster
 
 
-def only(cluster: Cluster, **options: Any) -> RunningGang:
+def only(cluster: ClusterStateFeed, **options: Any) -> RunningGang:
     (running,) = cluster.snapshot(**options).running
     return running
 
 
-def places(cluster: Cluster, **options: Any) -> dict[str, tuple[str, ...]]:
+def places(cluster: ClusterStateFeed, **options: Any) -> dict[str, tuple[str, ...]]:
     """The nodes that the only gang holds places on, by task."""
     snapshot = cluster.snapshot(**options)
     (running,) = snapshot.running
@@ -58,7 +58,7 @@ def test_a_planned_gang_holds_its_places_before_any_pod_exists() -> None:
 
 
 def test_a_promise_holds_places_before_its_plan_is_written_in_the_queue_it_was_made_in() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(queue="moved-since")
     assert places(cluster, reserved=promise()) == {"worker": ("n0", "n1")}
     assert only(cluster, reserved=promise()).gang.queue == "q"
@@ -120,7 +120,7 @@ def test_a_gang_holds_what_the_snapshot_says_is_used() -> None:
 @pytest.mark.parametrize("recorded", [{"waitSeconds": 70, "admittedTime": "now"}, {}])
 def test_its_run_time_counts_as_no_wait(recorded: dict[str, Any]) -> None:
     """It was planned 70 s after it was made; until that is recorded, it is worked out."""
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(WORKERS, status={"phase": "Running", **recorded})
     cluster.group(a_plan(a_job(WORKERS), planned=CREATED + 70))
     snapshot = replace(cluster.snapshot(), now=CREATED + 5000)
@@ -129,7 +129,7 @@ def test_its_run_time_counts_as_no_wait(recorded: dict[str, Any]) -> None:
 
 
 def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(task("worker", 3, gpus=7))
     cluster.group(PLAN)
     (worker,) = only(cluster).gang.tasks
@@ -139,7 +139,7 @@ def test_it_uses_what_was_planned_for_it_whatever_its_job_says_by_now() -> None:
 
 def test_tasks_that_its_job_no_longer_has_still_hold_their_places() -> None:
     job = a_job(task("ps", 1), task("worker", 1))
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(task("worker", 1))
     cluster.group(a_plan(job, ("n0", "n1")))
     assert places(cluster) == {"worker": ("n1",), "ps": ("n0",)}
@@ -158,7 +158,7 @@ def test_tasks_that_its_job_no_longer_has_still_hold_their_places() -> None:
 def test_a_gang_is_resized_only_while_all_of_it_runs(
     phase: str, second: str, is_elastic: bool
 ) -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     worker = {**WORKERS, "minReplicas": 1}
     cluster.job(worker, rendezvous="torch", status={"phase": phase})
     cluster.group(replace(PLAN, spec_hash=a_job(worker).spec_hash))
@@ -197,7 +197,7 @@ def test_a_job_that_is_being_deleted_leaves() -> None:
 
 
 def test_what_a_job_that_is_gone_left_behind_leaves() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     running = only(cluster)
     assert (running.gang.uid, running.gang.kind) == ("job-uid", "TrainingJob")
@@ -228,7 +228,7 @@ def test_pods_that_a_gang_has_given_up_leave_beside_it() -> None:
 
 
 def test_of_pods_of_others_those_that_exist_hold_the_places_planned_for_their_uid() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(GROUP, owner="", queue="q")
     assert cluster.snapshot().running == ()
     cluster.member(gated_pod("b", "job"))
@@ -241,7 +241,7 @@ def test_of_pods_of_others_those_that_exist_hold_the_places_planned_for_their_ui
 
 
 def test_pods_of_others_are_never_stopped_from_here() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(GROUP, owner="")
     cluster.member(gated_pod("a", "job"))
     assert not only(cluster).gang.is_preemptible

@@ -8,7 +8,7 @@ import pytest
 from bireme.kube import wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
-from tests.support.objects.cluster_state import PLAN, Cluster, gpus, own_pod
+from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, gpus, own_pod
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
 from tests.support.scenario.manifests import GPU
 
@@ -16,7 +16,7 @@ from tests.support.scenario.manifests import GPU
 
 
 def test_a_heartbeat_that_changes_no_fact_keeps_the_arrays_and_wakes_nobody() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     table, changes = cluster.state.node_table, cluster.changes
     cluster.node("n0")
     assert cluster.state.node_table is table
@@ -26,7 +26,7 @@ def test_a_heartbeat_that_changes_no_fact_keeps_the_arrays_and_wakes_nobody() ->
 
 
 def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.other("a", "n0", 3)
     cluster.other("b", "", 5)
     assert cluster.gpus() == [3, 0]
@@ -37,7 +37,7 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
 
 
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.other("a", "n0", 3)
     cluster.state.delete_node(("", "n0"), wire.V1Node(metadata=wire.V1ObjectMeta(name="n0")))
     assert cluster.gpus() == [0]
@@ -47,7 +47,7 @@ def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
 
 
 def test_a_pod_that_becomes_a_member_is_counted_once() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     labelled = own_pod(0)
     name = labelled["metadata"]["name"]
     cluster.other(name, "n0", 2)
@@ -58,7 +58,7 @@ def test_a_pod_that_becomes_a_member_is_counted_once() -> None:
 
 
 def test_deleting_what_was_never_there_changes_nothing() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     changes = cluster.changes
     cluster.gone(own_pod(0))
     assert cluster.changes == changes
@@ -69,7 +69,7 @@ def test_deleting_what_was_never_there_changes_nothing() -> None:
 
 
 def test_a_planned_gang_takes_its_room_before_any_pod_exists() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN, queue="q")
     assert cluster.gpus() == [2, 2]
     assert cluster.snapshot().queue_usage == {"q": PLAN.demand}
@@ -77,7 +77,7 @@ def test_a_planned_gang_takes_its_room_before_any_pod_exists() -> None:
 
 @pytest.mark.parametrize("bound", [{0}, {1}, {0, 1}])
 def test_every_replica_counts_once_planned_or_bound(bound: set[int]) -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     for index in (0, 1):
         cluster.member(own_pod(index, node=None if index in bound else ""))
@@ -86,14 +86,14 @@ def test_every_replica_counts_once_planned_or_bound(bound: set[int]) -> None:
 
 
 def test_a_replica_bound_elsewhere_counts_where_it_is() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     cluster.member(own_pod(0, node="n1"))
     assert cluster.gpus() == [0, 4]
 
 
 def test_a_replica_that_has_ended_frees_its_node_and_its_queue() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     cluster.member(own_pod(0, "Succeeded"))
     cluster.member(own_pod(1))
@@ -102,7 +102,7 @@ def test_a_replica_that_has_ended_frees_its_node_and_its_queue() -> None:
 
 
 def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     cluster.member(own_pod(0, ownerReferences=[{"uid": "somebody"}]))
     view = cluster.state.view(("default", "job"))
@@ -112,7 +112,7 @@ def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
 
 
 def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(PLAN)
     cluster.member(own_pod(0))
     used = cluster.state.used(without=("default", "job"))
@@ -125,7 +125,7 @@ def promised(queue: str = "q") -> dict[tuple[str, str], AssumedPlan]:
 
 
 def test_a_promise_counts_before_its_plan_is_written_and_never_twice() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     usage = {"q": PLAN.demand}
     steps: list[Callable[[], None]] = [
         lambda: None,
@@ -144,7 +144,7 @@ def test_a_promise_counts_before_its_plan_is_written_and_never_twice() -> None:
 
 
 def test_a_promise_to_pods_of_others_counts_each_of_them_once() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     request = (("cpu", 1000), (GPU, 2), ("pods", 1))
     plan = PlanFacts(
         1,
@@ -167,7 +167,7 @@ def test_a_promise_to_pods_of_others_counts_each_of_them_once() -> None:
 
 
 def test_a_gang_that_was_promised_its_places_does_not_wait() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     assert [gang.name for gang in cluster.waiting()] == ["job"]
     assert cluster.snapshot(reserved=promised()).waiting == ()

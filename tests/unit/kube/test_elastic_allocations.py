@@ -9,7 +9,7 @@ import pytest
 from bireme.core.running import RunningGang
 from bireme.kube import plans, quantities
 from bireme.kube.plans import PlanFacts
-from tests.support.objects.cluster_state import Cluster
+from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import CREATED, a_job, a_plan, pod_manifest
 from tests.support.scenario.manifests import GPU, task
 
@@ -20,8 +20,8 @@ SHRUNK = plans.given_up(PLAN, PLAN.members[2:], CREATED + 5)
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
 
-def cluster(plan: PlanFacts = PLAN, phase: str = "Running") -> Cluster:
-    made = Cluster()
+def cluster(plan: PlanFacts = PLAN, phase: str = "Running") -> ClusterStateFeed:
+    made = ClusterStateFeed()
     made.job(WORKERS, rendezvous="torch", status={"phase": phase})
     made.group(plan)
     return made
@@ -31,7 +31,7 @@ def pod(index: int, phase: str = "Running", **options: Any) -> dict[str, Any]:
     return pod_manifest(JOB, PLAN, PLAN.members[index], phase, **options)
 
 
-def running(made: Cluster) -> dict[str, RunningGang]:
+def running(made: ClusterStateFeed) -> dict[str, RunningGang]:
     return {running.gang.uid: running for running in made.snapshot().running}
 
 

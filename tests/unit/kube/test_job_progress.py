@@ -19,7 +19,7 @@ from bireme.kube.training_jobs import (
     reported_progress,
     with_report,
 )
-from tests.support.objects.cluster_state import PLAN, Cluster
+from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
 from tests.support.objects.facts import CREATED, a_job
 
 NOW = "2026-01-01T00:00:00Z"
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_as_if_nothing_had_been_told(given: Any) -> None:
 
 
 def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     status = {"phase": "Running", **after((100, ProgressReport(50, 100_000.0, 10, 20)))}
     cluster.job(status=status, estimatedDuration="1000s")
     cluster.group(PLAN)
@@ -175,7 +175,7 @@ def test_progress_reaches_the_gang_that_runs_within_the_bound() -> None:
 
 
 def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     status = {"phase": "Restarting", **after((100, ProgressReport(remaining_seconds=700.0)))}
     cluster.job(status=status, estimatedDuration="1000s")
     (gang,) = cluster.snapshot().waiting

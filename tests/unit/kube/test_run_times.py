@@ -13,7 +13,7 @@ from bireme.core.estimates import FEWEST_RUNS
 from bireme.kube import quantities
 from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.cluster_state import PLAN, Cluster
+from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
 from tests.support.objects.facts import CREATED, a_job, gated_pod
 from tests.support.scenario.manifests import GPU, Manifest, annotations, pod_spec, task
 
@@ -151,7 +151,7 @@ def test_like_runs_of_the_same_namespace_weigh_more_than_those_of_others() -> No
 def test_pods_of_others_are_judged_by_their_namespace_if_they_end_by_themselves(
     policies: tuple[str | None, ...], seconds: float | None
 ) -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.state.run_times.learn(a_few())
     cluster.group(None, owner="", name="group")
     for number, policy in enumerate(policies):
@@ -163,7 +163,7 @@ def test_pods_of_others_are_judged_by_their_namespace_if_they_end_by_themselves(
 
 
 def test_gangs_that_run_are_judged_too() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(status={"phase": "Running"})
     cluster.group(PLAN)
     assert [r.gang.estimated_seconds for r in cluster.snapshot().running] == [None]

@@ -6,13 +6,13 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import quantities, wire
-from tests.support.objects.cluster_state import PLAN, Cluster, own_pod
+from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
 from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
 from tests.support.scenario.manifests import Manifest, priority_class
 
 
 def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     cluster.group(None)
     assert len(cluster.waiting()) == 1
@@ -22,19 +22,19 @@ def test_a_job_waits_until_it_has_a_plan_of_its_own() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_finished_job_does_not_wait(phase: str) -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(status={"phase": phase})
     assert cluster.waiting() == []
 
 
 def test_a_suspended_job_does_not_wait() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(runPolicy={"suspend": True})
     assert cluster.waiting() == []
 
 
 def test_a_job_waits_for_the_pods_of_its_last_start_to_end() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     cluster.member(own_pod(0, deletionTimestamp=quantities.format_timestamp(CREATED)))
     assert cluster.fault() == (Reason.STOPPING, "1 pods of the last start are still ending")
@@ -44,7 +44,7 @@ def test_a_job_waits_for_the_pods_of_its_last_start_to_end() -> None:
 
 
 def test_a_job_waits_for_the_group_of_an_earlier_one_and_complains_of_a_strangers() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     cluster.group(PLAN, owner="earlier-uid")
     assert cluster.fault()[0] is Reason.STOPPING
@@ -54,7 +54,7 @@ def test_a_job_waits_for_the_group_of_an_earlier_one_and_complains_of_a_stranger
 
 
 def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job(priorityClassName="missing")
     verdict = (Reason.TEMPLATE_INVALID, "no")
     (gang,) = cluster.state.waiting(faults={"job-uid": verdict})
@@ -63,7 +63,7 @@ def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
 
 
 def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(None, "", "group")
     cluster.member(gated_pod("a"))
     cluster.member(gated_pod("stranger", schedulerName="default-scheduler"))
@@ -89,7 +89,7 @@ def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() ->
         pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": job, "uid": job}]
         return pod
 
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.group(None, owner="", name="group", minMember=2)
     released = made("a", "first", schedulingGates=[], nodeName="n0")
     cluster.member({**released, "status": {"phase": "Succeeded"}})
@@ -103,7 +103,7 @@ def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() ->
 
 
 def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     for name in ("one", "two"):
         cluster.group(None, "", name)
     cluster.member(gated_pod("a", "one"))
@@ -114,7 +114,7 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
 
 
 def test_changes_name_the_gang_they_are_about() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     cluster.group(PLAN)
     cluster.state.changed.clear()
@@ -127,7 +127,7 @@ def test_changes_name_the_gang_they_are_about() -> None:
 
 
 def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     cluster.job()
     gone = wire.CustomObject(metadata=wire.V1ObjectMeta(name="job", namespace="default"))
     cluster.state.delete_job(("default", "job"), gone)
@@ -138,7 +138,7 @@ def test_a_job_that_is_gone_leaves_nothing_but_its_group() -> None:
 
 
 def test_a_class_that_never_preempts_stops_nobody_for_its_gangs() -> None:
-    cluster = Cluster()
+    cluster = ClusterStateFeed()
     for name, policy in (("bold", "PreemptLowerPriority"), ("meek", "Never")):
         manifest = {**priority_class(name, 5), "preemptionPolicy": policy}
         kind = through_the_wire(manifest, wire.V1PriorityClass)

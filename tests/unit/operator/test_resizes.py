@@ -21,7 +21,7 @@ from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
-from tests.support.objects.cluster_state import Cluster
+from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
 from tests.support.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
@@ -36,7 +36,7 @@ class Desk:
     """Takes the place of work queue, actuator and status writer, and records what is begun."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster()
+        self.cluster = ClusterStateFeed()
         self.state = self.cluster.state
         self.cluster.job(WORKERS, rendezvous="torch", status={"phase": "Running"})
         self.cluster.group(PLAN, queue="q")

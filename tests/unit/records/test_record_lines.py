@@ -32,9 +32,9 @@ from bireme.testing import (
     a_task,
     with_running,
 )
-from tests.support.random_snapshots import Case, cases, pools
+from tests.support.random_snapshots import SnapshotCase, cases, pools
 from tests.support.recordings import told
-from tests.support.small_cluster import World
+from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
     COMBINED,
     ELASTIC,
@@ -80,7 +80,7 @@ def last_line(*snapshots: ClusterSnapshot) -> dict[str, object] | None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(cases(most_gangs=4), pools()), min_size=1, max_size=3))
 def test_any_clusters_one_after_another_are_read_as_they_were(
-    given: list[tuple[Case, tuple[GrowablePool, ...]]],
+    given: list[tuple[SnapshotCase, tuple[GrowablePool, ...]]],
 ) -> None:
     settings = given[0][0].snapshot.settings
     seen = [
@@ -102,7 +102,7 @@ def test_any_clusters_one_after_another_are_read_as_they_were(
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (1.0, None)))
 def test_life_of_a_cluster_is_read_as_it_was_and_decided_again(todo: list[Arrival]) -> None:
     """Starts, preemptions, resizes and ends, some of them in cycles with nothing to say."""
-    world = World(NODES, COMBINED, PATIENT, QUEUES, stop_seconds=3.0)
+    world = SmallCluster(NODES, COMBINED, PATIENT, QUEUES, stop_seconds=3.0)
     for at, gang, seconds in todo:
         world.advance(float(at))
         world.submit(gang, seconds)

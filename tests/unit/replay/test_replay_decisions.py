@@ -14,7 +14,7 @@ from bireme.replay.decisions import KINDS, DecisionComparison, differences
 from bireme.replay.reader import open_record
 from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedWorld, record
+from tests.support.recordings import RecordedCluster, record
 from tests.support.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
 from tests.support.workloads import KINDS as SHAPES
 
@@ -41,7 +41,7 @@ def test_policy_decides_its_own_record_as_it_did(
 ) -> None:
     folder = tmp_path_factory.mktemp("record")
     chosen = replace(PATIENT, orderer=orderer)
-    world = RecordedWorld(NODES, settings=chosen, queues=QUEUES, stop_seconds=3.0, folder=folder)
+    world = RecordedCluster(NODES, settings=chosen, queues=QUEUES, stop_seconds=3.0, folder=folder)
     for at, gang, seconds in todo:
         world.advance(float(at))
         world.submit(gang, seconds)

@@ -14,7 +14,7 @@ from bireme.registry import make_orderer, make_policy
 from bireme.replay.reader import open_record
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedWorld
+from tests.support.recordings import RecordedCluster
 from tests.support.simulations import a_job, a_trace
 from tests.support.workloads import NODES, PATIENT, QUEUES
 
@@ -88,7 +88,7 @@ def test_it_decides_on_the_records_of_another_policy(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("record")
-    world = RecordedWorld(NODES, settings=PATIENT, queues=QUEUES, stop_seconds=3.0, folder=folder)
+    world = RecordedCluster(NODES, settings=PATIENT, queues=QUEUES, stop_seconds=3.0, folder=folder)
     for n in range(6):
         world.advance(10.0 * n)
         gang = replace(a_gang(f"g{n}", a_task(1 + (n + seed) % 8)), queue=QUEUES[0].name)

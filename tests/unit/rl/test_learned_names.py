@@ -19,7 +19,7 @@ from bireme.rl.components import (
 from bireme.testing import a_gang, a_node, a_task
 from tests.support.networks import checkpoints
 from tests.support.networks.encoders import CHOICE_FACTS
-from tests.support.recordings import RecordedWorld
+from tests.support.recordings import RecordedCluster
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_record_is_replayed_by_a_checkpoint_and_made_by_one(
     folder = tmp_path / "record"
     folder.mkdir()
     settings = SchedulingSettings(orderer=both, placer=both, preemption=False)
-    world = RecordedWorld([a_node("n0")], settings=settings, folder=folder, now=1e9)
+    world = RecordedCluster([a_node("n0")], settings=settings, folder=folder, now=1e9)
     world.decide()
     for second in range(0, 600, 20):
         world.advance(1e9 + second)

@@ -14,7 +14,7 @@ from bireme.heuristics.simple_sizers import Maximum, Minimum
 from bireme.rl.shadow import Difference, compare
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from tests.support import random_snapshots
-from tests.support.random_snapshots import Case
+from tests.support.random_snapshots import SnapshotCase
 
 FIFO = Policy(Fifo(), Packing())
 SHORTEST = Policy(ShortestJob(), Packing())
@@ -52,7 +52,7 @@ def test_equal_starts_on_other_nodes_are_equal_starts() -> None:
 
 
 @given(random_snapshots.cases())
-def test_a_policy_agrees_with_itself_and_regrets_nothing(case: Case) -> None:
+def test_a_policy_agrees_with_itself_and_regrets_nothing(case: SnapshotCase) -> None:
     found = difference(case.snapshot, FIFO, FIFO)
     assert found.same_sizes in (None, 1.0)
     assert found == Difference(1.0, found.same_sizes, 0.0)
@@ -81,7 +81,7 @@ def test_sizes_are_compared_of_running_gangs_that_any_of_both_resizes() -> None:
 
 
 @given(random_snapshots.cases())
-def test_all_shares_lie_between_their_bounds_and_regret_changes_sides(case: Case) -> None:
+def test_all_shares_lie_between_their_bounds_and_regret_changes_sides(case: SnapshotCase) -> None:
     one = difference(case.snapshot, FIFO, SHORTEST)
     other = difference(case.snapshot, SHORTEST, FIFO)
     assert 0 <= one.agreement <= 1

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.support.history.amounts import GPU
 from tests.support.history.records import Change
-from tests.unit.tools.history_builder import Story, meta, pod
+from tests.unit.tools.history_builder import HistoryBuilder, meta, pod
 from tools.controlplane.nodes import HOSTNAME_LABEL, RACK
 from tools.demo.workload import NAMESPACE, Manifest, Workload
 
@@ -16,7 +16,7 @@ CLASSES: Final = {"training-urgent": 10000, "training-standard": 100, "training-
 Replica = tuple[str, str]
 
 
-class Told(Story):
+class DemoHistory(HistoryBuilder):
     """Every method takes the name of a job; what is said of a job stays until it is said anew."""
 
     def __init__(self, workload: Workload) -> None:
@@ -29,11 +29,11 @@ class Told(Story):
             name, rack = f"gpu-{number:02d}", number * workload.racks // workload.nodes
             node = meta(name, namespace="", labels={RACK: f"rack-{rack}", HOSTNAME_LABEL: name})
             offered = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "8"}
-            self.tell("Node", node | {"status": {"allocatable": offered}})
+            self.add("Node", node | {"status": {"allocatable": offered}})
         for queue, rank in RANKS.items():
-            self.tell("Queue", meta(queue, namespace="") | {"spec": {"userPriority": rank}})
+            self.add("Queue", meta(queue, namespace="") | {"spec": {"userPriority": rank}})
         for name, value in CLASSES.items():
-            self.tell("PriorityClass", meta(name, namespace="") | {"value": value})
+            self.add("PriorityClass", meta(name, namespace="") | {"value": value})
 
     def stamp(self, after_seconds: float = 0) -> str:
         """The time now, or so many seconds later, as objects carry it."""
@@ -46,14 +46,14 @@ class Told(Story):
         self.status[name] = status | {"queuePosition": 1, "priority": {"score": 0.5}}
         fields = {"creationTimestamp": self.jobs[name]["created"]}
         manifest = meta(name, namespace=NAMESPACE, **fields) | {"spec": self.jobs[name]["spec"]}
-        self.tell("TrainingJob", manifest | {"status": self.status[name]})
+        self.add("TrainingJob", manifest | {"status": self.status[name]})
 
     def submit(self, name: str) -> None:
         """The job is new, then waits."""
         self.jobs[name]["created"], self.status[name] = self.stamp(), {"attempt": 0}
         fields = {"creationTimestamp": self.stamp()}
         manifest = meta(name, namespace=NAMESPACE, **fields)
-        self.tell("TrainingJob", manifest | {"spec": self.jobs[name]["spec"]})
+        self.add("TrainingJob", manifest | {"spec": self.jobs[name]["spec"]})
         self.hold(
             name, "WaitingForCapacity", "asks 9 nvidia.com/gpu; 4 nvidia.com/gpu free; 0 ahead"
         )
@@ -103,7 +103,7 @@ class Told(Story):
         gone = {replica: at for replica, at in had.items() if replica not in wanted}
         self._pods(name, gone, "Failed", "DELETED")
         event = meta(f"{name}.{reason}", namespace=NAMESPACE) | {"reason": reason}
-        self.tell("Event", event | {"involvedObject": {"name": name}, "message": message})
+        self.add("Event", event | {"involvedObject": {"name": name}, "message": message})
 
     def _attempt(self, name: str) -> int:
         return int(self.status[name]["attempt"])
@@ -145,7 +145,7 @@ class Told(Story):
         tasks = self.jobs[name]["spec"]["tasks"]
         least = sum(task.get("minReplicas", task["replicas"]) for task in tasks)
         spec = {"minMember": least, "queue": self.jobs[name]["spec"]["queue"]}
-        self.tell("PodGroup", meta(name, namespace=NAMESPACE) | {"spec": spec, "status": status})
+        self.add("PodGroup", meta(name, namespace=NAMESPACE) | {"spec": spec, "status": status})
 
     def _pods(
         self,
@@ -162,12 +162,12 @@ class Told(Story):
             given: Manifest = {"gang": name, "uid": uid, "plan": f"1.{attempt}", "role": task}
             one = pod(index, node, phase, gpus=gpus, **given)
             one["metadata"]["namespace"] = NAMESPACE
-            self.tell("Pod", one, change)
+            self.add("Pod", one, change)
 
 
-def tell_all(workload: Workload) -> Told:
+def tell_all(workload: Workload) -> DemoHistory:
     """The whole small story, well told. Of the blocks, those named first start first."""
-    told = Told(workload)
+    told = DemoHistory(workload)
     blocks = [job.name for job in workload.submissions if len(job.after.jobs) == 1]
     elastic, large, short, urgent, flaky, never = (
         workload.named(part)
@@ -183,7 +183,7 @@ def tell_all(workload: Workload) -> Told:
     return told
 
 
-def _fill(told: Told, elastic: str, never: str, waves: list[str]) -> None:
+def _fill(told: DemoHistory, elastic: str, never: str, waves: list[str]) -> None:
     """The elastic job grows and gives back for a wave that fills the cluster."""
     for name in ("recommender", elastic, never):
         told.submit(name)
@@ -200,7 +200,7 @@ def _fill(told: Told, elastic: str, never: str, waves: list[str]) -> None:
     told.run(waves[1], "gpu-01", "gpu-03")
 
 
-def _pass(told: Told, large: str, short: str, blocks: list[str], waves: list[str]) -> None:
+def _pass(told: DemoHistory, large: str, short: str, blocks: list[str], waves: list[str]) -> None:
     """A large gang is blocked, a short one passes it, the others are held back."""
     told.submit(large)
     at = told.stamp(15)
@@ -219,7 +219,7 @@ def _pass(told: Told, large: str, short: str, blocks: list[str], waves: list[str
     told.run(large, "gpu-02", "gpu-03", "gpu-01")
 
 
-def _stop(told: Told, urgent: str, flaky: str, blocks: list[str], large: str) -> None:
+def _stop(told: DemoHistory, urgent: str, flaky: str, blocks: list[str], large: str) -> None:
     """Three blocks start one after the other, the last of them is stopped."""
     told.submit(flaky)
     told.submit("fraud-score")
@@ -242,7 +242,7 @@ def _stop(told: Told, urgent: str, flaky: str, blocks: list[str], large: str) ->
     told.run(urgent, "gpu-00")
 
 
-def _finish(told: Told, elastic: str, urgent: str, flaky: str, blocks: list[str]) -> None:
+def _finish(told: DemoHistory, elastic: str, urgent: str, flaky: str, blocks: list[str]) -> None:
     """Everybody has a turn."""
     told.run(flaky, "gpu-01")
     told.end(flaky)

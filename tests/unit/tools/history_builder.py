@@ -10,13 +10,13 @@ GROUP: Final = "bireme.dev"
 
 
 @dataclass
-class Story:
+class HistoryBuilder:
     """Writes a history of one gang ``ns/j`` in queue ``q``, unless told otherwise."""
 
     records: list[Record] = field(default_factory=list)
     seconds: float = 0.0
 
-    def tell(self, kind: str, manifest: Manifest, change: Change = "MODIFIED") -> None:
+    def add(self, kind: str, manifest: Manifest, change: Change = "MODIFIED") -> None:
         """The next revision of an object."""
         self.seconds = round(self.seconds + 0.1, 3)
         revision = len(self.records) + 1
@@ -25,22 +25,22 @@ class Story:
     def wait(self, seconds: float) -> None:
         """Time passes, and something unrelated happens."""
         self.seconds += seconds
-        self.tell("Queue", meta("clock", namespace=""))
+        self.add("Queue", meta("clock", namespace=""))
 
     def node(self, name: str = "n0", gpus: int = 8, rack: str = "r0") -> None:
         """A node with the label ``rack``."""
         labels = {"rack": rack}
         status = {"allocatable": {"cpu": "8", "nvidia.com/gpu": str(gpus), "pods": "110"}}
-        self.tell("Node", meta(name, namespace="", labels=labels) | {"status": status})
+        self.add("Node", meta(name, namespace="", labels=labels) | {"status": status})
 
     def queue(self, name: str, gpus: int) -> None:
         """A queue with a limit."""
-        self.tell("Queue", meta(name, namespace="") | {"spec": {"limit": {"nvidia.com/gpu": gpus}}})
+        self.add("Queue", meta(name, namespace="") | {"spec": {"limit": {"nvidia.com/gpu": gpus}}})
 
     def job(self, phase: str, *, name: str = "j", attempt: int = 0, **spec: Any) -> None:
         """A TrainingJob in ``phase``."""
         status = {"phase": phase, "attempt": attempt, "reason": "R", "message": "because"}
-        self.tell("TrainingJob", meta(name) | {"spec": spec, "status": status})
+        self.add("TrainingJob", meta(name) | {"spec": spec, "status": status})
 
     def plan(
         self, places: dict[str, str] | None, *, epoch: int = 1, attempt: int = 0, name: str = "j"
@@ -59,12 +59,12 @@ class Story:
                 ],
             }
         spec = {"minMember": 2, "queue": "q"}
-        self.tell("PodGroup", meta(name) | {"spec": spec, "status": status})
+        self.add("PodGroup", meta(name) | {"spec": spec, "status": status})
 
     def pod(self, index: str, node: str = "", phase: str = "Pending", **given: Any) -> None:
         """A pod as :func:`pod` makes it; ``change`` is the kind of its record."""
         change: Change = given.pop("change", "MODIFIED")
-        self.tell("Pod", pod(index, node, phase, **given), change)
+        self.add("Pod", pod(index, node, phase, **given), change)
 
     def gang(self, *nodes: str) -> None:
         """A whole gang, planned, bound and running."""

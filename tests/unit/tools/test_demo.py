@@ -10,7 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.support.history.records import Record
-from tests.unit.tools.demo_history import Told, tell_all
+from tests.unit.tools.demo_history import DemoHistory, tell_all
 from tools.demo.__main__ import main
 from tools.demo.colours import Palette
 from tools.demo.gantt import draw
@@ -31,7 +31,7 @@ def workload() -> Workload:
 
 
 @pytest.fixture
-def told(workload: Workload) -> Told:
+def told(workload: Workload) -> DemoHistory:
     return tell_all(workload)
 
 
@@ -44,7 +44,7 @@ def folded(records: list[Record]) -> Timeline:
 # --- the timeline, the report and the picture ----------------------------------------------------
 
 
-def test_timeline_knows_waits_runs_and_usage(told: Told) -> None:
+def test_timeline_knows_waits_runs_and_usage(told: DemoHistory) -> None:
     timeline = folded(told.records)
     flaky = timeline.stories[NAMESPACE, "flaky-finetune"]
     assert [(run.attempt, run.outcome) for run in flaky.runs] == [
@@ -61,7 +61,7 @@ def test_timeline_knows_waits_runs_and_usage(told: Told) -> None:
     assert timeline.in_order_of_start()[0].name == "recommender"
 
 
-def test_timeline_knows_how_large_an_elastic_job_was(told: Told) -> None:
+def test_timeline_knows_how_large_an_elastic_job_was(told: DemoHistory) -> None:
     timeline = folded(told.records)
     (run,) = timeline.stories[NAMESPACE, "llama-elastic"].runs
     assert [gpus for _, gpus in run.sizes] == [4, 8, 4]
@@ -70,7 +70,7 @@ def test_timeline_knows_how_large_an_elastic_job_was(told: Told) -> None:
     assert (half.held_gpus("hotfix"), timeline.held_gpus("llama-elastic")) == (0, 0)
 
 
-def test_turns_are_told_in_the_words_of_the_objects(told: Told) -> None:
+def test_turns_are_told_in_the_words_of_the_objects(told: DemoHistory) -> None:
     turns = folded(told.records).moments.turns
     assert [(turn.job, turn.kind) for turn in turns] == [
         ("llama-elastic", "grown"),
@@ -88,7 +88,7 @@ def test_turns_are_told_in_the_words_of_the_objects(told: Told) -> None:
     assert words["preempted"] == "stopped to make room for demo/hotfix"
 
 
-def test_mean_usage_weighs_by_time(told: Told) -> None:
+def test_mean_usage_weighs_by_time(told: DemoHistory) -> None:
     usage = folded(told.records).usage
     first = usage[0]
     assert mean_busy(usage[:1], first.seconds, first.seconds + 5) == first.total
@@ -96,7 +96,7 @@ def test_mean_usage_weighs_by_time(told: Told) -> None:
 
 
 def test_report_and_picture_are_written_as_documented(
-    told: Told, workload: Workload, tmp_path: Path
+    told: DemoHistory, workload: Workload, tmp_path: Path
 ) -> None:
     timeline = folded(told.records)
     report = report_of(timeline, judge(told.records, timeline, workload), seed=7)
@@ -124,7 +124,7 @@ def painted(timeline: Timeline, workload: Workload, width: int, height: int) -> 
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-def until(told: Told, name: str, phase: str) -> list[Record]:
+def until(told: DemoHistory, name: str, phase: str) -> list[Record]:
     """What was told until the job said that phase."""
     said = (
         at
@@ -134,7 +134,7 @@ def until(told: Told, name: str, phase: str) -> list[Record]:
     return told.records[: next(said) + 1]
 
 
-def test_screen_shows_jobs_map_reasons_and_turns(told: Told, workload: Workload) -> None:
+def test_screen_shows_jobs_map_reasons_and_turns(told: DemoHistory, workload: Workload) -> None:
     lines = painted(folded(until(told, "eval-suite", "Running")), workload, 120, 40)
     text = "\n".join(lines)
     assert len(lines) <= 40
@@ -150,14 +150,14 @@ def test_screen_shows_jobs_map_reasons_and_turns(told: Told, workload: Workload)
     assert "eval-suite backfilled: ahead of demo/search-pretrain without delaying it" in lines[-1]
 
 
-def test_low_terminal_leaves_out_finished_jobs_first(told: Told, workload: Workload) -> None:
+def test_low_terminal_leaves_out_finished_jobs_first(told: DemoHistory, workload: Workload) -> None:
     lines = painted(folded(told.records), workload, 80, 13)
     assert len(lines) <= 13
     assert any("llm-175b" in line for line in lines)
     assert not any("vit-large" in line or "recommender" in line for line in lines)
 
 
-def test_plain_view_tells_each_turn_once(told: Told) -> None:
+def test_plain_view_tells_each_turn_once(told: DemoHistory) -> None:
     timeline, lines = Timeline(), list[str]()
     plain = Plain(timeline, lines.append)
     timeline.feed(told.records, plain.take)
@@ -175,7 +175,9 @@ def test_plain_view_tells_each_turn_once(told: Told) -> None:
     assert sum("---" in line for line in lines) == 1
 
 
-def test_summary_names_every_promise_and_marks_broken_ones(told: Told, workload: Workload) -> None:
+def test_summary_names_every_promise_and_marks_broken_ones(
+    told: DemoHistory, workload: Workload
+) -> None:
     never = next(r for r in told.records if r.key[1] == "llm-175b" and "status" in r.manifest)
     timeline = folded([*told.records, replace(never, revision=len(told.records) + 1)])
     promises = judge(told.records, timeline, workload)

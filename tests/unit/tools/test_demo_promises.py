@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.history.records import Record
-from tests.unit.tools.demo_history import Told, tell_all
+from tests.unit.tools.demo_history import DemoHistory, tell_all
 from tools.demo.promises import judge
 from tools.demo.report import report_of
 from tools.demo.story import small_workload
@@ -23,11 +23,11 @@ def workload() -> Workload:
 
 
 @pytest.fixture
-def told(workload: Workload) -> Told:
+def told(workload: Workload) -> DemoHistory:
     return tell_all(workload)
 
 
-def broken(told: Told, workload: Workload) -> dict[str, str]:
+def broken(told: DemoHistory, workload: Workload) -> dict[str, str]:
     """Texts of the promises that are not kept, and why."""
     timeline = Timeline()
     timeline.feed(told.records)
@@ -36,16 +36,16 @@ def broken(told: Told, workload: Workload) -> dict[str, str]:
     return {promise.text: promise.detail for promise in promises if not promise.kept}
 
 
-def test_well_told_story_keeps_every_promise(told: Told, workload: Workload) -> None:
+def test_well_told_story_keeps_every_promise(told: DemoHistory, workload: Workload) -> None:
     assert broken(told, workload) == {}
 
 
 # --- ways to spoil it ------------------------------------------------------------------------
 
-Spoil = Callable[[Told], None]
+Spoil = Callable[[DemoHistory], None]
 
 
-def edit(told: Told, kind: str, name: str, change: Callable[[Manifest], None]) -> None:
+def edit(told: DemoHistory, kind: str, name: str, change: Callable[[Manifest], None]) -> None:
     """Apply ``change`` to every revision of an object; of every object where ``name`` is empty."""
     for at, record in enumerate(told.records):
         if record.kind == kind and name in ("", record.key[1]):
@@ -54,7 +54,7 @@ def edit(told: Told, kind: str, name: str, change: Callable[[Manifest], None]) -
             told.records[at] = replace(record, manifest=manifest)
 
 
-def drop(told: Told, wrong: Callable[[Record], bool]) -> None:
+def drop(told: DemoHistory, wrong: Callable[[Record], bool]) -> None:
     told.records = [record for record in told.records if not wrong(record)]
 
 
@@ -63,16 +63,16 @@ def status(record: Record) -> Manifest:
     return said
 
 
-def named(told: Told, reason: str) -> str:
+def named(told: DemoHistory, reason: str) -> str:
     """The first job that gives that reason."""
     return next(r.key[1] for r in told.records if status(r).get("reason") == reason)
 
 
-def set_status(told: Told, name: str, **fields: object) -> None:
+def set_status(told: DemoHistory, name: str, **fields: object) -> None:
     edit(told, "TrainingJob", name, lambda job: job.get("status", {}).update(fields))
 
 
-def reworded(told: Told, name: str, old: str, new: str) -> None:
+def reworded(told: DemoHistory, name: str, old: str, new: str) -> None:
     def change(job: Manifest) -> None:
         said = job.get("status", {})
         said["message"] = said.get("message", "").replace(old, new)
@@ -82,7 +82,7 @@ def reworded(told: Told, name: str, old: str, new: str) -> None:
     edit(told, "TrainingJob", name, change)
 
 
-def starts_late(told: Told) -> None:
+def starts_late(told: DemoHistory) -> None:
     at = next(r.revision for r in told.records if is_plan(r, "search-pretrain"))
     told.records = [
         replace(r, seconds=r.seconds + LATER_SECONDS) if r.revision >= at else r
@@ -94,15 +94,15 @@ def is_plan(record: Record, name: str) -> bool:
     return record.kind == "PodGroup" and record.key[1] == name and "plan" in status(record)
 
 
-def says_no_time(told: Told) -> None:
+def says_no_time(told: DemoHistory) -> None:
     edit(told, "TrainingJob", "", lambda job: job.get("status", {}).pop("estimatedStart", None))
 
 
-def says_two_times(told: Told) -> None:
+def says_two_times(told: DemoHistory) -> None:
     reworded(told, "search-pretrain", "free at 2026", "free at 2027")
 
 
-def short_stays(told: Told) -> None:
+def short_stays(told: DemoHistory) -> None:
     drop(told, lambda r: r.kind == "Pod" and r.key[1].startswith("eval-") and ended(r))
 
 
@@ -110,19 +110,19 @@ def ended(record: Record) -> bool:
     return status(record).get("phase") == "Succeeded"
 
 
-def passes_in_silence(told: Told) -> None:
+def passes_in_silence(told: DemoHistory) -> None:
     reworded(told, "eval-suite", "ahead of", "beside")
 
 
-def holds_in_silence(told: Told) -> None:
+def holds_in_silence(told: DemoHistory) -> None:
     drop(told, lambda r: status(r).get("reason") == "WaitingBehind")
 
 
-def stops_nobody(told: Told) -> None:
+def stops_nobody(told: DemoHistory) -> None:
     set_status(told, named(told, "Preempted"), preemptions=0)
 
 
-def stops_the_oldest(told: Told) -> None:
+def stops_the_oldest(told: DemoHistory) -> None:
     victim = named(told, "Preempted")
     start = next(r for r in told.records if is_plan(r, victim))
     stamp = start.manifest["status"]["plan"]["plannedTime"]
@@ -136,37 +136,37 @@ def stops_the_oldest(told: Told) -> None:
     edit(told, "PodGroup", first, change)
 
 
-def stops_an_equal(told: Told) -> None:
+def stops_an_equal(told: DemoHistory) -> None:
     rank = {"queue": "production", "priorityClassName": "training-urgent"}
     edit(told, "TrainingJob", named(told, "Preempted"), lambda job: job["spec"].update(rank))
 
 
-def stops_in_vain(told: Told) -> None:
+def stops_in_vain(told: DemoHistory) -> None:
     def enlarge(node: Manifest) -> None:
         node["status"]["allocatable"]["nvidia.com/gpu"] = "16"
 
     edit(told, "Node", "gpu-03", enlarge)
 
 
-def stops_too_few(told: Told) -> None:
+def stops_too_few(told: DemoHistory) -> None:
     edit(told, "TrainingJob", "hotfix", lambda job: job["spec"]["tasks"][1].update(replicas=15))
 
 
-def stops_in_silence(told: Told) -> None:
+def stops_in_silence(told: DemoHistory) -> None:
     reworded(told, named(told, "Preempted"), "to make room", "for a reason")
 
 
-def waits_in_silence(told: Told) -> None:
+def waits_in_silence(told: DemoHistory) -> None:
     reworded(told, "hotfix", f"{NAMESPACE}/{named(told, 'Preempted')}", "somebody")
 
 
-def never_returns(told: Told) -> None:
+def never_returns(told: DemoHistory) -> None:
     victim = named(told, "Preempted")
     stop = next(r for r in told.records if status(r).get("reason") == "Preempted")
     drop(told, lambda r: r.revision > stop.revision and is_plan(r, victim))
 
 
-def counts_twice(told: Told) -> None:
+def counts_twice(told: DemoHistory) -> None:
     def change(job: Manifest) -> None:
         if job.get("status", {}).get("preemptions"):
             job["status"]["preemptions"] = 2
@@ -174,42 +174,42 @@ def counts_twice(told: Told) -> None:
     edit(told, "TrainingJob", named(told, "Preempted"), change)
 
 
-def resizes_by_restart(told: Told) -> None:
+def resizes_by_restart(told: DemoHistory) -> None:
     plans = [r for r in told.records if is_plan(r, "llama-elastic")]
     plans[1].manifest["status"]["plan"]["plannedTime"] = "2026-01-01T00:00:59Z"
 
 
-def moves_rank_0(told: Told) -> None:
+def moves_rank_0(told: DemoHistory) -> None:
     plans = [r for r in told.records if is_plan(r, "llama-elastic")]
     plans[-1].manifest["status"]["plan"]["placements"][0]["node"] = "gpu-00"
 
 
-def goes_below_minimum(told: Told) -> None:
+def goes_below_minimum(told: DemoHistory) -> None:
     plans = [r for r in told.records if is_plan(r, "llama-elastic")]
     del plans[-1].manifest["status"]["plan"]["placements"][1:]
 
 
-def never_shrinks(told: Told) -> None:
+def never_shrinks(told: DemoHistory) -> None:
     plans = [r.revision for r in told.records if is_plan(r, "llama-elastic")]
     drop(told, lambda r: r.revision in plans[2:])
 
 
-def resizes_in_silence(told: Told) -> None:
+def resizes_in_silence(told: DemoHistory) -> None:
     drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Shrunk")
 
 
-def grows_in_silence(told: Told) -> None:
+def grows_in_silence(told: DemoHistory) -> None:
     drop(told, lambda r: r.kind == "Event" and r.manifest["reason"] == "Grown")
 
 
-def shrinks_for_nobody(told: Told) -> None:
+def shrinks_for_nobody(told: DemoHistory) -> None:
     def change(event: Manifest) -> None:
         event["message"] = event["message"].replace(f"{NAMESPACE}/", f"{NAMESPACE}/no-")
 
     edit(told, "Event", "", change)
 
 
-def overtaken(told: Told) -> None:
+def overtaken(told: DemoHistory) -> None:
     """A gang as large as the urgent one and lower gets nodes first."""
     last = [r for r in told.records if r.kind == "PodGroup" and "plan" in status(r)]
     rival = next(r for r in last if r.key[1] == "bert-large")
@@ -221,23 +221,23 @@ def overtaken(told: Told) -> None:
     ]
 
 
-def unfinished(told: Told) -> None:
+def unfinished(told: DemoHistory) -> None:
     drop(told, lambda r: r.kind == "TrainingJob" and r.key[1] == "sweep-1" and ended(r))
 
 
-def forgotten(told: Told) -> None:
+def forgotten(told: DemoHistory) -> None:
     drop(told, lambda r: r.key[1].startswith("sweep-1"))
 
 
-def told_wrongly(told: Told) -> None:
+def told_wrongly(told: DemoHistory) -> None:
     reworded(told, "llm-175b", "at most 15", "at most 16")
 
 
-def never_failed(told: Told) -> None:
+def never_failed(told: DemoHistory) -> None:
     set_status(told, "flaky-finetune", restarts=0)
 
 
-def missed(told: Told) -> None:
+def missed(told: DemoHistory) -> None:
     told.records.append(Record(90.0, "GAP", "Pod", len(told.records) + 1, {}))
 
 
@@ -282,7 +282,7 @@ RESIZE = "an elastic job grows"
     ],
 )
 def test_broken_promise_is_not_called_kept(
-    told: Told, workload: Workload, spoil: Spoil, promise: str, why: str
+    told: DemoHistory, workload: Workload, spoil: Spoil, promise: str, why: str
 ) -> None:
     spoil(told)
     (detail,) = [said for text, said in broken(told, workload).items() if text.startswith(promise)]

@@ -11,7 +11,7 @@ from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
 from benchmarks.differential.verdicts import verdict_on
 from tests.support.scenario.manifests import annotations, queue, task, training_job
-from tests.unit.tools.history_builder import Story
+from tests.unit.tools.history_builder import HistoryBuilder
 from tools.controlplane.nodes import fake_nodes
 
 Mutation = Callable[[list[Deed]], list[Deed]]
@@ -131,7 +131,7 @@ def test_starts_of_one_moment_come_in_any_order_and_those_of_two_do_not() -> Non
 
 
 def test_a_history_is_read_as_starts_stops_resizes_and_ends() -> None:
-    story = Story()
+    story = HistoryBuilder()
     story.wait(10.0)
     began = story.seconds
     story.job("Pending")

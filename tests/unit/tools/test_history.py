@@ -8,137 +8,137 @@ import pytest
 from tests.support.history.amounts import amount, request_of, shown
 from tests.support.history.observer import INVARIANTS, check
 from tests.support.history.records import Manifest, in_order, read, to_line
-from tests.unit.tools.history_builder import Story, meta, pod
+from tests.unit.tools.history_builder import HistoryBuilder, meta, pod
 
 
 @pytest.fixture
-def story() -> Story:
-    story = Story()
-    story.node("n0", rack="r0")
-    story.node("n1", rack="r1")
-    return story
+def history() -> HistoryBuilder:
+    history = HistoryBuilder()
+    history.node("n0", rack="r0")
+    history.node("n1", rack="r1")
+    return history
 
 
-def test_gang_that_runs_and_ends_breaks_no_promise(story: Story) -> None:
-    story.job("Pending")
-    story.gang("n0", "n1")
-    story.wait(60)
-    story.pod("0", "n0", "Succeeded")
-    story.wait(60)
-    story.pod("1", "n1", "Succeeded")
-    story.job("Succeeded")
-    story.plan(None)
-    story.wait(60)
-    assert check(story.records, settled=True) == []
+def test_gang_that_runs_and_ends_breaks_no_promise(history: HistoryBuilder) -> None:
+    history.job("Pending")
+    history.gang("n0", "n1")
+    history.wait(60)
+    history.pod("0", "n0", "Succeeded")
+    history.wait(60)
+    history.pod("1", "n1", "Succeeded")
+    history.job("Succeeded")
+    history.plan(None)
+    history.wait(60)
+    assert check(history.records, settled=True) == []
 
 
-def overcommit(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.pod("2", "n0", "Running", gpus=7, gang="other", plan="")
+def overcommit(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.pod("2", "n0", "Running", gpus=7, gang="other", plan="")
 
 
-def overcommit_of_pods_that_end_slowly(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.pod("0", "n0", "Running", gpus=8, leaving=True)
-    story.pod("2", "n0", "Running", gang="other", plan="")
+def overcommit_of_pods_that_end_slowly(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.pod("0", "n0", "Running", gpus=8, leaving=True)
+    history.pod("2", "n0", "Running", gang="other", plan="")
 
 
-def unknown_resource(story: Story) -> None:
+def unknown_resource(history: HistoryBuilder) -> None:
     manifest = pod("0", "n0", "Running", gang="")
     manifest["spec"]["containers"][0]["resources"]["limits"] = {"example.com/fpga": 1}
-    story.tell("Pod", manifest)
+    history.add("Pod", manifest)
 
 
-def queue_limit(story: Story) -> None:
-    story.queue("q", gpus=2)
-    story.gang("n0", "n0")
-    story.plan({"0": "n1"}, name="k")
-    story.pod("0", "n1", gang="k")
+def queue_limit(history: HistoryBuilder) -> None:
+    history.queue("q", gpus=2)
+    history.gang("n0", "n0")
+    history.plan({"0": "n1"}, name="k")
+    history.pod("0", "n1", gang="k")
 
 
-def partial_gang(story: Story) -> None:
-    story.plan({"0": "n0", "1": "n1"})
-    story.pod("0", "n0")
-    story.pod("1")
-    story.wait(11)
-    story.pod("1", "n1")
+def partial_gang(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0", "1": "n1"})
+    history.pod("0", "n0")
+    history.pod("1")
+    history.wait(11)
+    history.pod("1", "n1")
 
 
-def partial_gang_after_a_loss(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.pod("1", "n1", "Failed")
-    story.wait(11)
+def partial_gang_after_a_loss(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.pod("1", "n1", "Failed")
+    history.wait(11)
 
 
-def twin(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.pod("1", "n1", "Running", uid="twin", name="j-worker-1-b")
+def twin(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.pod("1", "n1", "Running", uid="twin", name="j-worker-1-b")
 
 
-def replica_made_again(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.pod("1", "n1", "Running", change="DELETED")
-    story.pod("1", "n1", "Running", uid="again", change="ADDED")
+def replica_made_again(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.pod("1", "n1", "Running", change="DELETED")
+    history.pod("1", "n1", "Running", uid="again", change="ADDED")
 
 
-def two_plans(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.plan({"0": "n0", "1": "n1", "2": "n1"}, attempt=1)
-    story.pod("2", "n1", "Running", plan="1.1")
+def two_plans(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.plan({"0": "n0", "1": "n1", "2": "n1"}, attempt=1)
+    history.pod("2", "n1", "Running", plan="1.1")
 
 
-def wrong_node(story: Story) -> None:
-    story.plan({"0": "n0", "1": "n0"})
-    story.pod("0", "n1")
+def wrong_node(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0", "1": "n0"})
+    history.pod("0", "n1")
 
 
-def no_plan(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.plan(None)
-    story.pod("2", "n0")
+def no_plan(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.plan(None)
+    history.pod("2", "n0")
 
 
-def servers_elsewhere(story: Story) -> None:
-    story.plan({"0": "n1"})
-    story.tell("Pod", pod("0", "n0", "Running", role="ps", gang="x"))
-    story.pod("0", "n1", "Running", gang="x")
+def servers_elsewhere(history: HistoryBuilder) -> None:
+    history.plan({"0": "n1"})
+    history.add("Pod", pod("0", "n0", "Running", role="ps", gang="x"))
+    history.pod("0", "n1", "Running", gang="x")
     wish = {"mode": "Required", "topologyKey": "rack"}
-    story.job("Running", name="x", roleAffinity=wish)
+    history.job("Running", name="x", roleAffinity=wish)
 
 
-def server_left_over(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.job("Succeeded")
-    story.wait(11)
+def server_left_over(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.job("Succeeded")
+    history.wait(11)
 
 
-def deposed_leader(story: Story) -> None:
-    story.plan({"0": "n0"}, epoch=2)
-    story.plan({"0": "n0"}, epoch=1, name="k")
+def deposed_leader(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0"}, epoch=2)
+    history.plan({"0": "n0"}, epoch=1, name="k")
 
 
-def comes_back(story: Story) -> None:
-    story.job("Succeeded")
-    story.job("Pending")
+def comes_back(history: HistoryBuilder) -> None:
+    history.job("Succeeded")
+    history.job("Pending")
 
 
-def counts_down(story: Story) -> None:
-    story.job("Pending", attempt=2)
-    story.job("Pending", attempt=1)
+def counts_down(history: HistoryBuilder) -> None:
+    history.job("Pending", attempt=2)
+    history.job("Pending", attempt=1)
 
 
-def vanishes(story: Story) -> None:
-    story.job("Running")
-    last = story.records[-1]
-    story.tell("TrainingJob", last.manifest, "DELETED")
+def vanishes(history: HistoryBuilder) -> None:
+    history.job("Running")
+    last = history.records[-1]
+    history.add("TrainingJob", last.manifest, "DELETED")
 
 
-def runs_without_replicas(story: Story) -> None:
-    story.job("Running")
-    story.wait(11)
+def runs_without_replicas(history: HistoryBuilder) -> None:
+    history.job("Running")
+    history.wait(11)
 
 
-SEEDED: list[tuple[Callable[[Story], None], str]] = [
+SEEDED: list[tuple[Callable[[HistoryBuilder], None], str]] = [
     (overcommit, "node-overcommitted"),
     (overcommit_of_pods_that_end_slowly, "node-overcommitted"),
     (unknown_resource, "node-overcommitted"),
@@ -162,111 +162,113 @@ SEEDED: list[tuple[Callable[[Story], None], str]] = [
 
 @pytest.mark.parametrize(("tell", "invariant"), SEEDED, ids=[t.__name__ for t, _ in SEEDED])
 def test_seeded_violation_is_caught(
-    story: Story, tell: Callable[[Story], None], invariant: str
+    history: HistoryBuilder, tell: Callable[[HistoryBuilder], None], invariant: str
 ) -> None:
-    tell(story)
-    assert invariant in story.broken()
+    tell(history)
+    assert invariant in history.broken()
 
 
 def test_every_invariant_has_a_seeded_violation() -> None:
     assert {invariant for _, invariant in SEEDED} == set(INVARIANTS)
 
 
-def test_violation_says_when_where_and_how_much(story: Story) -> None:
-    overcommit(story)
-    (found,) = [v for v in check(story.records) if v.invariant == "node-overcommitted"]
+def test_violation_says_when_where_and_how_much(history: HistoryBuilder) -> None:
+    overcommit(history)
+    (found,) = [v for v in check(history.records) if v.invariant == "node-overcommitted"]
     assert "node n0: 9 used, 8 there of nvidia.com/gpu with pod other-worker-2" in str(found)
-    assert found.revision == len(story.records)
+    assert found.revision == len(history.records)
     assert f"{found.seconds:.2f} s" in str(found)
 
 
-def test_partial_gang_within_the_grace_time_is_no_violation(story: Story) -> None:
-    partial_gang(story)
-    assert story.broken(grace_seconds=12) == set()
+def test_partial_gang_within_the_grace_time_is_no_violation(history: HistoryBuilder) -> None:
+    partial_gang(history)
+    assert history.broken(grace_seconds=12) == set()
 
 
-def test_partial_gang_is_told_once(story: Story) -> None:
-    story.plan({"0": "n0", "1": "n1"})
-    story.pod("0", "n0")
+def test_partial_gang_is_told_once(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0", "1": "n1"})
+    history.pod("0", "n0")
     for _ in range(4):
-        story.wait(20)
-    assert [v.invariant for v in check(story.records)] == ["gang-partial"]
+        history.wait(20)
+    assert [v.invariant for v in check(history.records)] == ["gang-partial"]
 
 
-def test_job_deleted_by_its_user_is_not_lost(story: Story) -> None:
-    vanishes(story)
-    assert story.broken(removed={("ns", "j")}) == set()
+def test_job_deleted_by_its_user_is_not_lost(history: HistoryBuilder) -> None:
+    vanishes(history)
+    assert history.broken(removed={("ns", "j")}) == set()
 
 
 @pytest.mark.parametrize("phase", ["Starting", "Running", "Restarting"])
-def test_job_left_halfway_at_the_end_is_lost(story: Story, phase: str) -> None:
-    story.job(phase)
-    assert story.broken() == set()
-    assert story.broken(settled=True) == {"job-lost"}
+def test_job_left_halfway_at_the_end_is_lost(history: HistoryBuilder, phase: str) -> None:
+    history.job(phase)
+    assert history.broken() == set()
+    assert history.broken(settled=True) == {"job-lost"}
 
 
-def test_preempted_job_that_waits_for_its_turn_is_not_lost(story: Story) -> None:
+def test_preempted_job_that_waits_for_its_turn_is_not_lost(history: HistoryBuilder) -> None:
     status = {"phase": "Restarting", "reason": "WaitingForCapacity", "message": "full"}
-    story.tell("TrainingJob", meta("j") | {"spec": {}, "status": status})
-    assert story.broken(settled=True) == {"job-lost"}, "it has no place in the queue"
-    story.tell("TrainingJob", meta("j") | {"spec": {}, "status": {**status, "queuePosition": 1}})
-    assert story.broken(settled=True) == set()
+    history.add("TrainingJob", meta("j") | {"spec": {}, "status": status})
+    assert history.broken(settled=True) == {"job-lost"}, "it has no place in the queue"
+    history.add("TrainingJob", meta("j") | {"spec": {}, "status": {**status, "queuePosition": 1}})
+    assert history.broken(settled=True) == set()
 
 
-def test_job_that_waits_must_say_why(story: Story) -> None:
-    story.tell("TrainingJob", meta("mute") | {"spec": {}})
-    assert story.broken(settled=True) == {"job-lost"}
-    story.tell("TrainingJob", meta("mute") | {"spec": {}}, "DELETED")
-    story.job("Pending")
-    assert story.broken(settled=True, removed={("ns", "mute")}) == set()
+def test_job_that_waits_must_say_why(history: HistoryBuilder) -> None:
+    history.add("TrainingJob", meta("mute") | {"spec": {}})
+    assert history.broken(settled=True) == {"job-lost"}
+    history.add("TrainingJob", meta("mute") | {"spec": {}}, "DELETED")
+    history.job("Pending")
+    assert history.broken(settled=True, removed={("ns", "mute")}) == set()
 
 
-def test_replica_may_come_back_with_a_new_plan(story: Story) -> None:
-    story.gang("n0", "n1")
-    story.pod("0", "n0", "Running", change="DELETED")
-    story.pod("1", "n1", "Running", change="DELETED")
-    story.plan(None)
-    story.plan({"0": "n0", "1": "n1"}, attempt=1)
-    story.pod("0", "n0", "Running", uid="second-0", plan="1.1")
-    story.pod("1", "n1", "Running", uid="second-1", plan="1.1")
-    assert story.broken() == set()
+def test_replica_may_come_back_with_a_new_plan(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    history.pod("0", "n0", "Running", change="DELETED")
+    history.pod("1", "n1", "Running", change="DELETED")
+    history.plan(None)
+    history.plan({"0": "n0", "1": "n1"}, attempt=1)
+    history.pod("0", "n0", "Running", uid="second-0", plan="1.1")
+    history.pod("1", "n1", "Running", uid="second-1", plan="1.1")
+    assert history.broken() == set()
 
 
-def test_member_on_its_way_follows_the_plan_that_its_deleted_gang_had(story: Story) -> None:
-    story.plan({"0": "n0", "1": "n1"})
-    story.tell("PodGroup", story.records[-1].manifest, "DELETED")
-    story.pod("0", "n0")
-    assert story.broken() == set()
-    story.wait(10)
-    story.pod("1", "n1")
-    assert story.broken() == {"off-plan"}, "too late to have been on its way"
+def test_member_on_its_way_follows_the_plan_that_its_deleted_gang_had(
+    history: HistoryBuilder,
+) -> None:
+    history.plan({"0": "n0", "1": "n1"})
+    history.add("PodGroup", history.records[-1].manifest, "DELETED")
+    history.pod("0", "n0")
+    assert history.broken() == set()
+    history.wait(10)
+    history.pod("1", "n1")
+    assert history.broken() == {"off-plan"}, "too late to have been on its way"
 
 
-def test_pods_of_other_controllers_are_found_in_the_plan_by_uid(story: Story) -> None:
-    story.plan({})
-    group = story.records[-1].manifest
+def test_pods_of_other_controllers_are_found_in_the_plan_by_uid(history: HistoryBuilder) -> None:
+    history.plan({})
+    group = history.records[-1].manifest
     group["status"]["plan"]["placements"] = [{"task": "pod", "pods": ["u1"], "node": "n0"}]
-    story.tell("PodGroup", group)
-    story.pod("", "n0", uid="u1", plan="")
-    assert story.broken() == set()
-    story.pod("", "n1", uid="u2", name="stranger", plan="")
-    assert story.broken() == {"off-plan"}
+    history.add("PodGroup", group)
+    history.pod("", "n0", uid="u1", plan="")
+    assert history.broken() == set()
+    history.pod("", "n1", uid="u2", name="stranger", plan="")
+    assert history.broken() == {"off-plan"}
 
 
-def test_records_are_judged_in_the_order_of_revisions(story: Story) -> None:
-    story.gang("n0", "n1")
-    assert check(reversed(story.records)) == check(story.records) == []
-    seconds = [record.seconds for record in in_order(reversed(story.records))]
+def test_records_are_judged_in_the_order_of_revisions(history: HistoryBuilder) -> None:
+    history.gang("n0", "n1")
+    assert check(reversed(history.records)) == check(history.records) == []
+    seconds = [record.seconds for record in in_order(reversed(history.records))]
     assert seconds == sorted(seconds)
 
 
 def test_file_gives_back_what_was_recorded_but_a_line_cut_short(
-    story: Story, tmp_path: Path
+    history: HistoryBuilder, tmp_path: Path
 ) -> None:
-    story.gang("n0", "n1")
+    history.gang("n0", "n1")
     path = tmp_path / "tests.support.history.jsonl"
-    path.write_text("".join(map(to_line, story.records)) + '{"seconds": 1')
-    assert read(path) == story.records
+    path.write_text("".join(map(to_line, history.records)) + '{"seconds": 1')
+    assert read(path) == history.records
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from tests.support.history.observer import check
-from tests.unit.tools.history_builder import Story
+from tests.unit.tools.history_builder import HistoryBuilder
 
 
 @pytest.fixture
-def story() -> Story:
-    story = Story()
-    story.node("n0")
-    story.node("n1")
-    return story
+def history() -> HistoryBuilder:
+    history = HistoryBuilder()
+    history.node("n0")
+    history.node("n1")
+    return history
 
 
 ELASTIC: dict[str, Any] = {
@@ -23,39 +23,41 @@ ELASTIC: dict[str, Any] = {
 }
 
 
-def test_elastic_gang_that_grows_shrinks_and_grows_again_breaks_no_promise(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.job("Running", **ELASTIC)
+def test_elastic_gang_that_grows_shrinks_and_grows_again_breaks_no_promise(
+    history: HistoryBuilder,
+) -> None:
+    history.gang("n0", "n0")
+    history.job("Running", **ELASTIC)
     for epoch in (1, 2):  # a new leader resizes the plan of the old one
-        story.plan({"0": "n0", "1": "n0", "2": "n1"})
-        story.pod("2", "n1", "Running", uid=f"third-{epoch}")
-        story.wait(60)
-        story.plan({"0": "n0", "1": "n0"})
-        story.pod("2", "n1", "Running", uid=f"third-{epoch}", leaving=True)
-        story.pod("2", "n1", "Running", uid=f"third-{epoch}", change="DELETED")
-        story.plan({"0": "n1", "1": "n1"}, name="another", epoch=epoch + 1)
-        story.wait(60)
-    assert check(story.records) == []
+        history.plan({"0": "n0", "1": "n0", "2": "n1"})
+        history.pod("2", "n1", "Running", uid=f"third-{epoch}")
+        history.wait(60)
+        history.plan({"0": "n0", "1": "n0"})
+        history.pod("2", "n1", "Running", uid=f"third-{epoch}", leaving=True)
+        history.pod("2", "n1", "Running", uid=f"third-{epoch}", change="DELETED")
+        history.plan({"0": "n1", "1": "n1"}, name="another", epoch=epoch + 1)
+        history.wait(60)
+    assert check(history.records) == []
 
 
-def elastic_gang_below_its_minimum(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.job("Running", **ELASTIC)
-    story.pod("1", "n0", "Running", change="DELETED")
-    story.wait(60)
+def elastic_gang_below_its_minimum(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.job("Running", **ELASTIC)
+    history.pod("1", "n0", "Running", change="DELETED")
+    history.wait(60)
 
 
-def elastic_twin(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.job("Running", **ELASTIC)
-    story.pod("1", "n0", "Running", uid="twin", name="j-worker-1-b")
+def elastic_twin(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.job("Running", **ELASTIC)
+    history.pod("1", "n0", "Running", uid="twin", name="j-worker-1-b")
 
 
-def first_replica_of_an_elastic_gang_made_again(story: Story) -> None:
-    story.gang("n0", "n0")
-    story.job("Running", **ELASTIC)
-    story.pod("0", "n0", "Running", change="DELETED")
-    story.pod("0", "n0", "Running", uid="again", change="ADDED")
+def first_replica_of_an_elastic_gang_made_again(history: HistoryBuilder) -> None:
+    history.gang("n0", "n0")
+    history.job("Running", **ELASTIC)
+    history.pod("0", "n0", "Running", change="DELETED")
+    history.pod("0", "n0", "Running", uid="again", change="ADDED")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def first_replica_of_an_elastic_gang_made_again(story: Story) -> None:
     ],
 )
 def test_promise_that_elastic_gangs_make_too_is_checked(
-    story: Story, tell: Callable[[Story], None], invariant: str
+    history: HistoryBuilder, tell: Callable[[HistoryBuilder], None], invariant: str
 ) -> None:
-    tell(story)
-    assert story.broken() == {invariant}
+    tell(history)
+    assert history.broken() == {invariant}
