@@ -6,7 +6,7 @@ number of replicas and divides it between parameter servers and workers.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,10 @@ class Optimus:
     Clusters", EuroSys 2018, section 4.1.
     """
 
+    def __init__(self, price: Callable[[Allotment, Task], float] | None = None) -> None:
+        """``price`` of one more replica; None: D(t), its dominant share."""
+        self._price = price
+
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
@@ -62,7 +66,7 @@ class Optimus:
             gang = allotment.gang
             return -seconds_for(left[gang.uid], pool.steps_per_second(gang, sizes))
 
-        hand_out(pool, measured, value)
+        hand_out(pool, measured, value, self._price)
         return pool.proposal()
 
 

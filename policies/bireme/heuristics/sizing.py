@@ -209,11 +209,15 @@ def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
 
 
 def hand_out(
-    pool: CapacityPool, allotments: Sequence[Allotment], value: Callable[[Allotment, Sizes], float]
+    pool: CapacityPool,
+    allotments: Sequence[Allotment],
+    value: Callable[[Allotment, Sizes], float],
+    price: Callable[[Allotment, Task], float] | None = None,
 ) -> None:
-    """Give one replica at a time to whom it gains most per unit of dominant share.
+    """Give one replica at a time to the gang that gains most for its price.
 
-    The gain is the increase of ``value(allotment, sizes)``. It ends when nothing fits or nothing
+    The gain is the increase of ``value(allotment, sizes)``, the price ``price(allotment, task)``,
+    by default the dominant share of one replica. It ends when nothing fits or nothing
     gains. Ties go to the higher rank, then to the task written first.
     """
     heap: list[tuple[float, int, int, int]] = []
@@ -226,8 +230,8 @@ def hand_out(
             if allotment.sizes[task.name] < allotment.high[task.name] and pool.fits(task.request):
                 gain = value(allotment, resized(allotment.sizes, task, 1)) - now
                 if gain > 0:  # not NaN either: two infinities, a size that cannot run
-                    share = pool.dominant_share(task.request)
-                    heapq.heappush(heap, (-gain / share, rank, place, grown[rank]))
+                    paid = price(allotment, task) if price else pool.dominant_share(task.request)
+                    heapq.heappush(heap, (-gain / paid, rank, place, grown[rank]))
 
     for rank in range(len(allotments)):
         offer(rank)

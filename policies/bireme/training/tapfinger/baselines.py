@@ -13,7 +13,12 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.resources import BoolArray, FloatArray, IntArray
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import Node, NodeTable
+from bireme.core.policy import Ranked
+from bireme.core.resources import BoolArray, FloatArray, IntArray, request_of
+from bireme.core.snapshot import ClusterSnapshot
+from bireme.heuristics.measured_sizers import Optimus
 from bireme.rl.encoders.tapfinger import LOST, VOID, winners
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene
 from bireme.training.tapfinger.environment import (
@@ -214,14 +219,13 @@ def expert_for(config: TapFingerEnvConfig) -> Lookahead:
     return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and config.is_multi)
 
 
-# Optimus and Tiresias in TapFinger's pools, which change the allocation of jobs that run.
+# --- Optimus and Tiresias, which change the allocation of jobs that run --------------------------
 #
-# Both are the authors' variants. Every pool admits the first job in sight that no pool before it
-# has taken, if it has room for one more in the smallest size, and divides all it has among its jobs
-# anew. In single mode that happens once per step of time, and a job whose allocation changed makes
-# half a step's progress (:mod:`bireme.training.tapfinger.environment`).
-#
-# Shapes: R pools of all envs together, L jobs of each at most, CPUs and GPUs last.
+# Both are the variants of TapFinger's authors. Every pool admits the first job in sight that no
+# pool before it has taken, if it has room for one more in the smallest size, and divides all it has
+# among its jobs anew. In single mode that happens once per step of time, and a job whose allocation
+# changed makes half a step's progress. Shapes: R pools of all environments together, L jobs of each
+# at most, CPUs and GPUs last.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -285,43 +289,75 @@ def authors_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatA
     return np.asarray(1 / (a / gpus + b + c * gpus / cpus + d * gpus + e * cpus))
 
 
-def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_speed) -> IntArray:
-    """One unit after the other to whom it saves most time, over what he has of it.
+_CPU: Final = "bireme.dev/cpu"
+_GPU: Final = "bireme.dev/gpu"
 
-    Peng et al., Optimus, EuroSys 2018, section 4.1, with CPUs in place of parameter servers and
-    GPUs in place of workers.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PoolSpeed:
+    """What a step is believed to add to a job's progress, by CPUs and GPUs, as a gang's speed."""
+
+    table: FloatArray
+
+    def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
+        """Return the progress of one step of time; a pool is one node."""
+        return float(self.table[sizes["cpu"], sizes["gpu"]])
+
+
+def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_speed) -> IntArray:
+    """Divide every pool by :class:`bireme.heuristics.measured_sizers.Optimus`.
+
+    The variant of TapFinger's authors: CPUs stand for parameter servers and GPUs for workers, and
+    one more of them costs what the job already has of it, instead of its dominant share.
     """
-    law = config.law
-    amount = np.where(held.there[..., None], np.array(law.least), 0)
-    left, rows = held.capacity - amount.sum(axis=1), np.arange(len(amount))
-    todo = np.where(held.there, 1.0 - held.progress, 0.0)[..., None]
-    savings = _savings(law, speed)
-    while True:
-        worth = todo * savings[held.kind, amount[..., 0], amount[..., 1]] * (left > 0)[:, None, :]
-        best = worth.reshape(len(amount), -1).argmax(axis=1)
-        job, axis = best // 2, best % 2
-        grows = worth[rows, job, axis] > 0
-        if not grows.any():
-            return amount
-        amount[rows[grows], job[grows], axis[grows]] += 1
-        left[rows[grows], axis[grows]] -= 1
+    sizer = Optimus(price=lambda allotment, task: allotment.sizes[task.name])
+    tables = _speeds(config.law, speed)
+    amount = np.zeros((*held.there.shape, 2), dtype=np.int64)
+    for row, capacity in enumerate(held.capacity.tolist()):
+        jobs = np.flatnonzero(held.there[row]).tolist()
+        gangs = [_gang(config.law, held, row, job, tables) for job in jobs]
+        nodes = NodeTable([Node("pool", dict(zip((_CPU, _GPU), capacity, strict=True)))], ())
+        snapshot = ClusterSnapshot(0.0, nodes, np.zeros_like(nodes.allocatable), (), {})
+        sizes = sizer.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot)
+        for job in jobs:
+            found = sizes[str(job)]
+            amount[row, job] = found["cpu"], found["gpu"]
+    return amount
+
+
+def _gang(
+    law: TapFingerLaw, held: PoolJobs, row: int, job: int, tables: Sequence[_PoolSpeed]
+) -> Gang:
+    """Return a job as an elastic gang; its unit of work is its whole progress."""
+    (cpus, gpus), (most_cpus, most_gpus) = law.least, law.most
+    return Gang(
+        uid=str(job),
+        name=str(job),
+        namespace="tapfinger",
+        queue="default",
+        tasks=(
+            Task("cpu", cpus, request_of({_CPU: 1}), min_replicas=cpus, max_replicas=most_cpus),
+            Task("gpu", gpus, request_of({_GPU: 1}), min_replicas=gpus, max_replicas=most_gpus),
+        ),
+        arrived=0.0,
+        is_elastic=True,
+        speed=tables[int(held.kind[row, job])],
+        remaining_steps=1.0 - float(held.progress[row, job]),
+    )
 
 
 @lru_cache(maxsize=8)
-def _savings(law: TapFingerLaw, speed: Speed) -> FloatArray:
-    """What one more CPU, or GPU, saves of a run, over what there is; (kinds, CPUs, GPUs, 2)."""
+def _speeds(law: TapFingerLaw, speed: Speed) -> tuple[_PoolSpeed, ...]:
+    """Tabulate ``speed`` by kind; below the least amount it is that of the least."""
     kind, amount = law.every_amount()
-    amount = np.maximum(amount, law.least)
-    saved = []
-    for axis in (0, 1):
-        more = np.minimum(amount + (np.arange(2) == axis), law.most)
-        now, then = speed(law, kind, amount), speed(law, kind, more)
-        saved.append((1 / now - 1 / then) / amount[..., axis])
-    return np.stack(saved, axis=-1)
+    return tuple(map(_PoolSpeed, speed(law, kind, np.maximum(amount, law.least))))
 
 
 def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
-    """GPU after GPU to the half of the jobs with less service, in order of their starts.
+    """Give GPU after GPU to the half of the jobs with less service, in order of their starts.
+
+    Not :class:`bireme.heuristics.tiresias.TiresiasLas`, which orders gangs of a fixed size by a
+    fixed threshold: the variant of TapFinger's authors divides GPUs, and compares with the median.
 
     Gu et al., Tiresias, NSDI 2019, with two queues that are split at the median and, as the
     authors of TapFinger have it, elastic in GPUs in multi mode; CPUs are shared out evenly. In
