@@ -13,7 +13,7 @@ job completion times (the objective of Decima, Mao et al., SIGCOMM'19, section 5
 
     action       0 to slots-1: that waiting gang; slots: void
     info         action_mask, int8, shape (slots + 1,): 1 for what may be chosen. Void may not while
-                 nothing runs and somebody waits; it then means the first. An empty slot means void.
+                 nothing runs and a gang waits; it then means the first. An empty slot means void.
     terminated   all jobs are finished, or nothing that waits will ever start
 """
 
@@ -43,16 +43,13 @@ from bireme.simulator.simulation import Simulation
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
 
-# The simulation as a game: at every moment somebody from outside says which waiting gang is next.
-#
-# Choices of one moment make one order, and the cycle runs over it once, when time goes on. Until
-# then
-# it is run as a preview after every choice, on the cluster as the moment began: who comes later in
-# the order changes nothing for who came before, so what is seen after a choice is what will be.
 
+class _TurnBasedSimulation:
+    """One simulation, played choice by choice from the first moment at which a gang waits.
 
-class Game:
-    """One simulation from the first moment at which somebody waits to the last.
+    Choices of one moment make one order, and the cycle runs over it once, when time goes on. Until
+    then it is run as a preview after every choice, on the cluster as the moment began: later
+    choices change nothing for earlier ones, so that the preview is what will be.
 
     Attributes:
         candidates: Gangs that may still be chosen at this moment, in order of arrival.
@@ -61,65 +58,65 @@ class Game:
         is_over: Whether all jobs are finished, or nothing that waits will ever start.
     """
 
-    def __init__(self, world: SimulationState, placer: Placer) -> None:
-        self.world = world
-        self._turns = _Turns()
-        self._policy = Policy(self._turns, placer)
-        self.simulation = Simulation(world, self._policy)
+    def __init__(self, state: SimulationState, placer: Placer) -> None:
+        self.state = state
+        self._order = _ChosenOrder()
+        self._policy = Policy(self._order, placer)
+        self.simulation = Simulation(state, self._policy)
         self._begin_moment()
         self._skip()
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as this moment began, without those that wait."""
+        """The cluster as this moment began, without waiting gangs."""
         return self._snapshot
 
     def choose(self, slot: int) -> float:
-        """Let that candidate be next; the hours that jobs then spent until the next choice."""
+        """Choose that candidate next; return the hours that jobs spent until the next choice."""
         self._choose([self.candidates[slot]])
         return self._skip()
 
     def pass_time(self) -> float:
-        """Choose nobody else now; hours as of :meth:`choose`."""
+        """End the choices of this moment; return hours as :meth:`choose` does."""
         return self._end_moment() + self._skip()
 
     def _skip(self) -> float:
-        """Let time pass until there is somebody to choose."""
+        """Let time pass until there is a gang to choose."""
         hours = 0.0
         while not self.candidates and not self.is_over:
             hours += self._end_moment()
         return hours
 
     def _end_moment(self) -> float:
-        began = self.world.now
+        began = self.state.now
         if chosen := self._chosen():
             self.simulation.decide_on(chosen)
-        jobs = len(self.world.active)
+        jobs = len(self.state.active)
         self.simulation.finish_step()
         self._begin_moment()
-        return jobs * (self.world.now - began) / 3600
+        return jobs * (self.state.now - began) / 3600
 
     def _begin_moment(self) -> None:
         self.is_over = not self.simulation.advance()
-        self._turns.by_uid.clear()
-        now = self._snapshot = self.world.snapshot(())
+        self._order.by_uid.clear()
+        now = self._snapshot = self.state.snapshot(())
         self.used, self.running = now.used, len(now.running)
         self.candidates = []
         if not self.is_over:
-            waiting = self.world.waiting.all_gangs()
+            waiting = self.state.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
             self._choose([g for g in self.candidates if g.displaced or now.overdue_seconds(g) > 0])
 
     def _choose(self, gangs: Sequence[Gang]) -> None:
         if not gangs:
             return
-        turns = self._turns.by_uid
+        turns = self._order.by_uid
         turns |= {gang.uid: at for at, gang in enumerate(gangs, len(turns))}
         self.candidates = [gang for gang in self.candidates if gang.uid not in turns]
         self._preview()
 
     def _preview(self) -> None:
-        seen = self.world.snapshot(self._chosen())
+        seen = self.state.snapshot(self._chosen())
         admitted = run_cycle(seen, self._policy, explain=False).admitted
         self.used = self._snapshot.used.copy()
         for action in admitted:
@@ -128,18 +125,18 @@ class Game:
         self.running = len(self._snapshot.running) + len(admitted)
 
     def _chosen(self) -> tuple[Gang, ...]:
-        waiting, turns = self.world.waiting.all_gangs(), self._turns.by_uid
+        waiting, turns = self.state.waiting.all_gangs(), self._order.by_uid
         return tuple(gang for gang in waiting if gang.uid in turns)
 
 
-class _Turns:
-    """Gangs in the order in which they were chosen; nobody is ever stopped."""
+class _ChosenOrder:
+    """Orderer of gangs in the order in which they were chosen; none is ever stopped."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, int] = {}
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """First chosen first; those that run, of which none was chosen now, last."""
+        """Order chosen gangs first to last, then those that run."""
         last = len(self.by_uid)
         turns = [(self.by_uid.get(gang.uid, last), gang.arrived, gang.uid) for gang in gangs]
         order = sorted(range(len(gangs)), key=turns.__getitem__)
@@ -155,12 +152,15 @@ _PHYSICS: Final = Physics()
 
 
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
-    """Which of the waiting gangs is next.
+    """Gymnasium environment in which the action is the waiting gang that goes next.
+
+    It is for agents of users: no recipe of Bireme trains in it, since their environments step
+    thousands of small problems at once (:mod:`bireme.training.vec_env`).
 
     Observations are float32; slots without a gang hold zeros:
         ``demand``, (slots, resources): what the gang asks, as shares of the whole cluster.
         ``times``, (slots, 3): see :data:`TIMES`; hours are cut off at a year.
-        ``free``, (nodes, resources): shares of each node that nobody holds.
+        ``free``, (nodes, resources): free shares of each node.
         ``crowd``, (2,): how many gangs wait that the agent may still choose, and how many run,
         each as a share of the jobs of the trace.
 
@@ -168,7 +168,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         episodes: The trace of every episode, or a function that makes one from a seed.
         slots: How many gangs the agent sees.
         placer: Where gangs go; a name of the registry.
-        learns: Whether run times that nobody stated are judged by those of finished jobs.
+        learns: Whether run times that no owner stated are estimated from finished jobs.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         boxes = {name: spaces.Box(0.0, *limits) for name, limits in self._shapes.items()}
         self.action_space = spaces.Discrete(slots + 1)
         self.observation_space = cast("spaces.Space[Observation]", spaces.Dict({**boxes}))
-        self._game: Game | None = None
+        self._simulation: _TurnBasedSimulation | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -211,52 +211,52 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         trace = self._episodes if isinstance(self._episodes, Trace) else self._episodes(drawn)
         _check(trace)
         history = RuntimeHistory() if self._learns else None
-        world = SimulationState(trace, self._nodes, self._settings, self._physics, drawn, history)
-        self._game = Game(world, self._placer)
-        return self._seen(self._game), {"action_mask": self._mask(self._game)}
+        state = SimulationState(trace, self._nodes, self._settings, self._physics, drawn, history)
+        self._simulation = _TurnBasedSimulation(state, self._placer)
+        return self._seen(self._simulation), {"action_mask": self._mask(self._simulation)}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Let the chosen gang be next, or time pass."""
-        game = self._playing
-        if game.is_over:
+        play = self._playing
+        if play.is_over:
             raise ResetNeeded("the episode is over; call reset()")
-        mask = self._mask(game)
+        mask = self._mask(play)
         slot = int(action) if mask[action] else 0 if not mask[-1] else self._slots
-        hours = game.pass_time() if slot == self._slots else game.choose(slot)
-        info = {"action_mask": self._mask(game)}
-        return self._seen(game), -hours, game.is_over, False, info
+        hours = play.pass_time() if slot == self._slots else play.choose(slot)
+        info = {"action_mask": self._mask(play)}
+        return self._seen(play), -hours, play.is_over, False, info
 
     @property
     def records(self) -> tuple[JobRecord, ...]:
-        """The life of every job of the episode, in order of submission."""
+        """The records of all jobs of the episode, in order of submission."""
         return self._playing.simulation.records()
 
     @property
-    def _playing(self) -> Game:
-        if self._game is None:
+    def _playing(self) -> _TurnBasedSimulation:
+        if self._simulation is None:
             raise ResetNeeded("there is no episode; call reset()")
-        return self._game
+        return self._simulation
 
-    def _mask(self, game: Game) -> NDArray[np.int8]:
+    def _mask(self, play: _TurnBasedSimulation) -> NDArray[np.int8]:
         mask = np.zeros(self._slots + 1, np.int8)
-        mask[: min(len(game.candidates), self._slots)] = 1
-        mask[-1] = not game.candidates or game.running > 0
+        mask[: min(len(play.candidates), self._slots)] = 1
+        mask[-1] = not play.candidates or play.running > 0
         return mask
 
-    def _seen(self, game: Game) -> Observation:
+    def _seen(self, play: _TurnBasedSimulation) -> Observation:
         seen = {name: np.zeros(shape, np.float32) for name, (_, shape) in self._shapes.items()}
-        snapshot = game.snapshot
-        for slot, gang in enumerate(game.candidates[: self._slots]):
+        snapshot = play.snapshot
+        for slot, gang in enumerate(play.candidates[: self._slots]):
             asked = (gang.demand.get(n, 0) / max(snapshot.total[n], 1) for n in self._axis.names)
             seen["demand"][slot] = [min(1.0, share) for share in asked]
             known, wait = gang.estimated_seconds, snapshot.wait_seconds(gang)
             hours = [(known or 0.0) / 3600, known is not None, wait / 3600]
             seen["times"][slot] = np.minimum(hours, MOST_HOURS)
         offered = snapshot.nodes.allocatable
-        free = (offered - game.used) / np.maximum(offered, 1)
+        free = (offered - play.used) / np.maximum(offered, 1)
         seen["free"][:] = np.where(snapshot.nodes.is_ready[:, None], np.clip(free, 0, 1), 0)
-        counts = np.array([len(game.candidates), game.running])
-        seen["crowd"][:] = counts / len(game.world.jobs)
+        counts = np.array([len(play.candidates), play.running])
+        seen["crowd"][:] = counts / len(play.state.jobs)
         return seen
 
 

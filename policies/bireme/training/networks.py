@@ -1,4 +1,4 @@
-"""What learns: a network that answers an observation with a distribution and, if asked, a value.
+"""Networks that learn: they answer an observation with a distribution and, if asked, a value.
 
 Observations come from envs as numpy arrays and enter networks as tensors with the same names.
 Batches are ragged in one way only: envs that are over are left out, so every row that a network
@@ -72,10 +72,10 @@ def predict(policy: ActorCritic, observation: Observation) -> Actions:
     return arrays(policy.distribution(tensors(observation)).mode())
 
 
-# Layers that networks of several families share; what is padding changes nothing in them.
+# --- layers that several families share; padding changes nothing in them ------------------------
 #
-# Shapes: ``states`` (..., things, features), ``is_there`` (..., things) bool: False where it is
-# padding. Leading dimensions are those of batches.
+# Shapes: ``states`` (..., things, features), ``is_there`` (..., things) bool: False for padding.
+# Leading dimensions are those of batches.
 
 
 class Attention(nn.Module):

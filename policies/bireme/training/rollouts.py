@@ -1,8 +1,8 @@
-"""Rollouts: what a policy lived through in its envs, and how much better it did than expected.
+"""Episodes and rollouts: what a policy did in its environments, and how much better than expected.
 
 A rollout has ``steps`` rows and ``envs`` columns. Environments end at different times; entries of
-envs that were over before a step are not active, hold zeros, and never reach a network: what
-networks see is kept flat, one row per active entry, in the order of ``is_active``.
+those that were over before a step are not active, hold zeros, and never reach a network: what
+networks get is kept flat, one row per active entry, in the order of ``is_active``.
 
 Advantages come from a critic (:func:`gae`, :func:`n_step_returns`) or from replicas, copies of the
 same arrivals (:func:`replica_advantages`): in scheduling most of what happens is decided by what
@@ -23,18 +23,18 @@ from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, arrays, tensors
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv, take
 
-# Episodes: a env played from reset to the end, with envs that end earlier left out.
-#
-# All envs start together; when the last one is over, the next episode begins with new seeds, each
-# of which goes to ``replicas`` envs side by side. Seeds and the actions since the reset are kept,
-# so that an episode broken off in the middle can be restored exactly, in any env.
+# --- episodes -----------------------------------------------------------------------------------
 
 LONGEST_EPISODE: Final = 100_000
 _MOST_SEEDS: Final = 2**31
 
 
 class Episodes:
-    """The episodes of one env, one after the other.
+    """The episodes of one VecEnv, one after the other.
+
+    All environments start together; when the last one is over, the next episode begins with new
+    seeds, each of which goes to ``replicas`` environments side by side. Seeds and the actions since
+    the reset are kept, so that an episode broken off in the middle can be restored exactly.
 
     Attributes:
         seeds: Of the envs in this episode, shape (envs,).
@@ -70,23 +70,23 @@ class Episodes:
 
     @property
     def rows(self) -> IntArray:
-        """The envs in which there is something to decide."""
+        """The environments that are not over."""
         return np.flatnonzero(~self.is_over)
 
     def seen(self) -> Observation:
-        """What is seen of the envs that are not over, in the order of :attr:`rows`."""
+        """Return the observation of environments that go on, in the order of :attr:`rows`."""
         return self.seen_of(self.rows)
 
     def seen_of(self, rows: IntArray) -> Observation:
-        """What is seen of ``rows``."""
+        """Return the observation of ``rows``."""
         return self._seen if len(rows) == self.env.count else take(self._seen, rows)
 
     def step(self, actions: Actions) -> EnvStep:
-        """Act in the envs that are not over, in the order of :attr:`rows`."""
+        """Act in the environments that are not over, in the order of :attr:`rows`."""
         return self._step(_spread(actions, self.rows, self.env.count))
 
     def state_dict(self) -> dict[str, Any]:
-        """All it takes to go on from here."""
+        """Return all it takes to go on from here."""
         state: dict[str, Any] = {
             "draws": self._draws.bit_generator.state,
             "last_return": self.last_return,
@@ -127,10 +127,10 @@ def play(
     act: Callable[[Observation], Actions],
     longest: int = LONGEST_EPISODE,
 ) -> FloatArray:
-    """One whole episode: the sum of rewards, shape (envs,).
+    """Play one whole episode; return the sum of rewards, shape (envs,).
 
     Args:
-        act: From what is seen of the envs that are not over to what is done in them.
+        act: From the observation of the environments that are not over to their actions.
         longest: After how many steps an episode that does not end is an error.
     """
     episodes = Episodes(env, 0)
@@ -143,7 +143,7 @@ def play(
 
 
 def never_ends(env: int, steps: int) -> SettingError:
-    """The error for a env that is not over after ``steps``."""
+    """Return the error for an environment that is not over after ``steps``."""
     return SettingError(
         f"env {env} is not over after {steps} steps; let the env forbid actions that "
         "never lead on, or allow longer episodes"
@@ -181,9 +181,12 @@ def _unstacked(history: Mapping[str, Tensor]) -> list[Actions]:
     return [dict(zip(steps, at, strict=True)) for at in zip(*steps.values(), strict=True)]
 
 
+# --- rollouts -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What happened; n is the number of active entries.
+    """What was played; n is the number of active entries.
 
     Attributes:
         observations: By name, shape (n, ...).
@@ -321,7 +324,7 @@ def _dense(values: Tensor | None, rows: IntArray, count: int) -> FloatArray:
 
 
 def joined(actions: list[Action]) -> Action:
-    """Actions one after the other, by agent where there are several."""
+    """Concatenate actions, by agent where there are several."""
     first = actions[0]
     if isinstance(first, Tensor):
         return torch.cat([one for one in actions if isinstance(one, Tensor)])
@@ -332,10 +335,13 @@ def joined(actions: list[Action]) -> Action:
 
 
 def taken(actions: Action, rows: Tensor | slice) -> Action:
-    """Some rows of actions."""
+    """Return some rows of actions."""
     if isinstance(actions, Tensor):
         return actions[rows]
     return {agent: part[rows] for agent, part in actions.items()}
+
+
+# --- advantages ---------------------------------------------------------------------------------
 
 
 def gae(

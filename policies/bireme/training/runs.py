@@ -1,7 +1,7 @@
-"""A training run: a folder in which a policy is learned, stage by stage, and what is seen of it.
+"""A training run: a folder in which a policy is learned, stage by stage; its curves and progress.
 
     FOLDER/run.json                 what is being trained, and which stages are finished
-    FOLDER/curves.csv, curves.png   the curves (:mod:`bireme.training.runs`)
+    FOLDER/curves.csv, curves.png   the curves
     FOLDER/STAGE.safetensors        what that stage's algorithm has learned so far; likewise
     FOLDER/STAGE.stopping.safetensors  the best weights, where a validation score ends the stage
     FOLDER/checkpoint/              the finished checkpoint, as it is served
@@ -31,11 +31,7 @@ from bireme.training import storage
 from bireme.training.algorithm import Callback, TrainingProgress
 from bireme.training.distributed import least, process_seed, rank, world_size
 
-# The curves of a run: a table that grows by a row per update, and its picture.
-#
-# ``curves.csv`` has the columns ``stage``, ``step`` (samples of that stage, over all processes) and
-# ``seconds`` (of the whole run, over all its starts), then one per number that was told. A number
-# that appears later gets a column then; cells it has no value for are empty.
+# --- curves -------------------------------------------------------------------------------------
 
 KEYS: Final = ("stage", "step", "seconds")
 _ACROSS: Final = 3
@@ -43,7 +39,12 @@ _PANEL_INCHES: Final = (4.0, 2.6)
 
 
 class LearningCurves:
-    """The rows of one ``curves.csv``, in memory and on disk alike."""
+    """The rows of one ``curves.csv``, in memory and on disk alike.
+
+    Columns are ``stage``, ``step`` (samples of that stage, over all processes) and ``seconds`` (of
+    the whole run, over all its starts), then one per number. A number that appears later gets a
+    column then; cells without a value are empty.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,13 +72,13 @@ class LearningCurves:
     def last_numbers(self) -> dict[str, float]:
         """The last value of every number, in the order of the columns."""
         names = [name for name in self._columns if name not in KEYS]
-        told = {name: row[name] for row in self.rows for name in names if row.get(name)}
-        return {name: float(told[name]) for name in names if name in told}
+        latest = {name: row[name] for row in self.rows for name in names if row.get(name)}
+        return {name: float(latest[name]) for name in names if name in latest}
 
     def add(self, stage: str, step: int, seconds: float, numbers: Mapping[str, float]) -> None:
-        """Write a row; one with a number nobody told before rewrites the table."""
-        told = {key: f"{number:.6g}" for key, number in numbers.items()}
-        row = {"stage": stage, "step": str(step), "seconds": f"{seconds:.3f}", **told}
+        """Write a row; one with a new number rewrites the table."""
+        cells = {key: f"{number:.6g}" for key, number in numbers.items()}
+        row = {"stage": stage, "step": str(step), "seconds": f"{seconds:.3f}", **cells}
         new = [key for key in row if key not in self._columns]
         self.rows.append(row)
         if new or not self._is_on_disk:
@@ -122,7 +123,7 @@ class LearningCurves:
         self._is_on_disk = True
 
 
-# What a person sees while a policy is trained: a bar on a terminal, elsewhere a line at times.
+# --- progress for people: a bar on a terminal, elsewhere a line at times ------------------------
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 _NUMBERS_SHOWN: Final = 4
@@ -189,10 +190,10 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[numbers]}"),
             console=Console(file=stream),
         )
-        self._task = self._bars.add_task("starting", total=None, told="")
+        self._task = self._bars.add_task("starting", total=None, numbers="")
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -208,15 +209,21 @@ class Bar:
 
     def show(self, stage: str, done: int, total: int, numbers: Mapping[str, float]) -> None:
         self._bars.update(
-            self._task, description=stage, completed=done, total=total, told=format_numbers(numbers)
+            self._task,
+            description=stage,
+            completed=done,
+            total=total,
+            numbers=format_numbers(numbers),
         )
 
 
 def format_numbers(numbers: Mapping[str, float]) -> str:
-    """The numbers told last, which are those of validation, come first."""
+    """Format the last numbers, those of validation first."""
     last = list(numbers.items())[: -_NUMBERS_SHOWN - 1 : -1]
     return ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in last)
 
+
+# --- the run ------------------------------------------------------------------------------------
 
 Scale = Literal["full", "smoke"]
 SECONDS_BETWEEN_SAVES: Final = 60.0
@@ -293,11 +300,11 @@ class TrainingRun:
 
     @property
     def last_numbers(self) -> Mapping[str, float]:
-        """What the curves tell last of everything."""
+        """The last value of every number in the curves."""
         return self._curves.last_numbers
 
     def note(self, name: str, value: float) -> None:
-        """Tell a number that belongs to the next row of the curves: a validation score, say."""
+        """Add a number to the next row of the curves: a validation score, say."""
         self._notes[name] = value
 
     def learn(
@@ -353,16 +360,16 @@ class TrainingRun:
                 "folder with --out"
             )
         self._resumes = file.exists()
-        told = json.loads(file.read_text(encoding="utf-8")) if self._resumes else {}
+        saved = json.loads(file.read_text(encoding="utf-8")) if self._resumes else {}
         for key, now in self._identity().items():
-            if told.get(key, now) != now:
+            if saved.get(key, now) != now:
                 raise SettingError(
-                    f"{str(self.folder)!r} holds a run with {key} {told[key]!r}, not {now!r}; "
+                    f"{str(self.folder)!r} holds a run with {key} {saved[key]!r}, not {now!r}; "
                     "resume it with the same, or name another folder with --out"
                 )
-        self._finished: list[str] = told.get("finished", [])
+        self._finished: list[str] = saved.get("finished", [])
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._curves = LearningCurves.read(self.folder / "curves.csv", told.get("rows", 0))
+        self._curves = LearningCurves.read(self.folder / "curves.csv", saved.get("rows", 0))
         least(0.0)  # all have read before the first writes
         if self.is_first:
             self._note_down()
@@ -404,27 +411,26 @@ class TrainingRun:
         draft.replace(self.folder / "run.json")
 
 
-# Early stopping: the policy that did best on envs it does not learn from is the one to keep.
-#
-# Learning goes on past the best policy, into noise and into what only the training envs have, so
-# every few updates the policy is judged on fixed validation envs. The best weights are kept; when
-# they have not been bettered for ``patience`` results, learning ends.
+# --- early stopping -----------------------------------------------------------------------------
 
 
 class EarlyStopping:
-    """A callback that judges, keeps the best, and ends learning.
+    """A callback that validates, keeps the best weights, and ends learning.
+
+    Learning goes on past the best policy, into noise and into what only the training environments
+    have, so every few updates the policy is scored on fixed validation environments.
 
     Args:
         policy: Whose weights are kept.
         score: The validation score of the policy as it is. The same in all processes.
-        every: Judge after every so many updates.
-        patience: End after so many results in a row that were no better.
+        every: Validate after every so many updates.
+        patience: End after so many validations in a row that were no better.
         is_less_better: Whether a score is a cost.
 
     Attributes:
-        best_score: None before the first result.
-        best_update: After which update it was reached.
-        last_score: Of the last result.
+        best_score: None before the first validation.
+        best_update: The update after which it was reached.
+        last_score: Of the last validation.
     """
 
     def __init__(
@@ -447,13 +453,13 @@ class EarlyStopping:
         self._best: dict[str, Tensor] = {}
 
     def __call__(self, progress: TrainingProgress) -> bool:
-        """Judge, if it is time; whether learning should go on."""
+        """Validate, if it is time; return whether learning should go on."""
         if progress.update % self._every == 0:
             self.evaluate(progress.update)
         return self._misses < self._patience
 
     def evaluate(self, update: int = 0) -> float:
-        """Judge the policy now, before learning for instance; a score of nan is never best."""
+        """Validate now, before learning for instance; a score of nan is never best."""
         score = self.last_score = self._score()
         if self._is_best(score):
             self.best_score, self.best_update, self._misses = score, update, 0
@@ -466,12 +472,12 @@ class EarlyStopping:
         """Give the policy its best weights back.
 
         Raises:
-            SettingError: it was never judged.
+            SettingError: it was never validated.
         """
         if self.best_score is None:
             raise SettingError(
-                f"the policy was never judged; learn for at least every={self._every} updates, or "
-                "call evaluate() first"
+                f"the policy was never validated; learn for at least every={self._every} updates, "
+                "or call evaluate() first"
             )
         self._policy.load_state_dict(self._best)
 

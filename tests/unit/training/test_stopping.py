@@ -79,7 +79,7 @@ def test_policy_may_be_judged_before_learning() -> None:
 
 
 def test_nothing_can_be_restored_before_the_first_judgement() -> None:
-    with pytest.raises(SettingError, match="never judged; learn for at least every=10 updates"):
+    with pytest.raises(SettingError, match="never validated; learn for at least every=10 updates"):
         EarlyStopping(Echoing(), lambda: 0.0).restore()
 
 

@@ -1,8 +1,9 @@
-"""Rules that choose without learning: the paper's Random and Min, shortest first, a tuned one.
+"""TapFinger's baselines: rules that choose without learning, and the expert of the warm start.
 
-A rule is what an agent is: from what is seen to what every pool does. Random and Min are the
-authors': each pool takes any job in sight, whether it fits or not, and who comes later in the
-order of pools loses a conflict. The others see all pools at once and leave no conflicts.
+A rule is what an agent is: from the observation to what every pool does. Random and Min are the
+authors': each pool takes any job in sight, whether it fits or not, and a later pool in their order
+loses a conflict. The greedy rules and shortest first see all pools at once and leave no conflicts.
+The look-ahead rule is what the agents start from. Optimus and Tiresias divide whole pools anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -143,18 +144,7 @@ def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
     return found
 
 
-# The rule that TapFinger's agents start from: every pool looks ahead for itself.
-#
-# A pool starts a job with the best size that is free if no other pool would have it done sooner,
-# and
-# if waiting for something that runs, here or in another of its pools, would save it a step at most.
-# Of the jobs that pass it takes first those that can go to the fewest pools, then the quickest;
-# jobs
-# that gain nothing by a larger size it leaves to the pool with the most room. What several pools
-# choose goes to the one with the most room, and the others choose again.
-#
-# It knows what the agents know. It is a contender of its own, since what learning adds is what the
-# agents do better than this.
+# --- the expert: every pool looks ahead for itself ----------------------------------------------
 
 _SAVES_STEPS: Final = 1.0
 _RARE: Final = 1e6
@@ -164,7 +154,15 @@ _QUICK: Final = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """The rule, as slots and sizes of what is seen.
+    """The rule that TapFinger's agents start from, as slots and sizes of the view.
+
+    A pool starts a job with the best size that is free if no other pool would have it done sooner,
+    and if waiting for something that runs, here or in another of its pools, would save it a step at
+    most. Of the jobs that pass it takes first those that can go to the fewest pools, then the
+    quickest; jobs that gain nothing by a larger size it leaves to the pool with the most room. What
+    several pools choose goes to the one with the most room, and the others choose again. It knows
+    what the agents know, and is a baseline of its own: what learning adds is what the agents do
+    better than this.
 
     Attributes:
         heeds_reach: Whether jobs that can go to the fewest pools come first.
