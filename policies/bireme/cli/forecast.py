@@ -1,6 +1,6 @@
 """``bireme forecast``: how well a series can be forecast, by whom, and what comes next.
 
-Every forecaster is fitted to what lies before the last part of the series and judged on that part,
+Every forecaster is fitted to what lies before the last part of the series and tested on that part,
 beside persistence and the season before; the best one is fitted once more and forecasts on. The
 table goes to standard output, all numbers to ``--json``, a picture to ``--plot``. The GRU is
 trained on the series where torch is installed; what a network was trained on is always said.
@@ -107,9 +107,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if options.plot:
         _draw(comparison, Path(options.plot))
     if options.json:
-        told = json.dumps(report.document(comparison, command), indent=1, allow_nan=False)
+        text = json.dumps(report.document(comparison, command), indent=1, allow_nan=False)
         with naming("--json"):
-            write_text(options.json, told + "\n")
+            write_text(options.json, text + "\n")
     if options.json != STANDARD_OUTPUT:
         sys.stdout.write(report.table(comparison))
     return 0

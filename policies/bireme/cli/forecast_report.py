@@ -57,8 +57,8 @@ def verdict(comparison: ForecastComparison) -> str:
         return f"no gain at {100 * q:g} %: {rule} alone does as well{also or helps_not}"
     gain = share(1 - loss / simple_loss)
     doubt = "" if is_beyond_chance(scores[name], scores[rule], q) else ", which may be chance"
-    told = f"{name} has {gain} less loss than {rule}, the better of the two simple rules{doubt}"
-    return f"{told}{also}" if closest != name else told
+    gained = f"{name} has {gain} less loss than {rule}, the better of the two simple rules{doubt}"
+    return f"{gained}{also}" if closest != name else gained
 
 
 def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
@@ -75,7 +75,7 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
 def document(comparison: ForecastComparison, command: str) -> dict[str, Any]:
     """What ``--json`` writes.
 
-    ``bireme`` (the version), ``command``, ``series`` (how it was read), ``test`` (what was judged
+    ``bireme`` (the version), ``command``, ``series`` (how it was read), ``test`` (what was tested
     and how), ``models`` (by name: accuracies, skills, loss, share of actual values below the upper
     bound, seconds of fitting, or the fault for which it was not tried), ``chosen``, ``said``,
     ``verdict`` and ``forecast`` (per interval to come: begin, point, lower and upper bound).
@@ -300,10 +300,10 @@ def _subtitle(comparison: ForecastComparison) -> str:
     skills = [
         (baseline, comparison.skill(comparison.chosen.name, baseline)) for baseline in baselines
     ]
-    told = [f"1-WAPE {share(accuracy)}"] if accuracy is not None else []
-    told += [
+    parts = [f"1-WAPE {share(accuracy)}"] if accuracy is not None else []
+    parts += [
         f"skill {share(skill)} against {baseline}"
         for baseline, skill in skills
         if skill is not None
     ]
-    return f"last {comparison.request.test:,} intervals: {', '.join(told)}"
+    return f"last {comparison.request.test:,} intervals: {', '.join(parts)}"

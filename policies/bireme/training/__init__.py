@@ -1,1 +1,1 @@
-"""How policies are learned: envs, algorithms, recipes; the only package that knows torch."""
+"""Training of learned policies: algorithms, environments, recipes; the only package with torch."""

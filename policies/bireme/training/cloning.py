@@ -2,7 +2,7 @@
 
 A round plays one episode in which, step by step and env by env, either the expert acts (with
 a share that falls linearly to 0 over ``expert_rounds``) or the learner does. The expert labels
-every state met, whoever acted, and the learner is trained on all states so far. So it also learns
+every state met, whichever acted, and the learner is trained on all states so far. So it also learns
 what the expert does in states that only its own mistakes lead to.
 
 What is minimised is the negative log-likelihood of the expert's actions; a categorical policy may
@@ -86,8 +86,8 @@ class Cloning(Algorithm[CloningConfig]):
         for _ in range(self.config.n_epochs):
             shuffled = torch.randperm(size, generator=self.generator)
             losses += [self._improve(rows) for rows in shuffled.tensor_split(parts)]
-        told = {"loss": float(np.mean(losses)), "expert_share": share, "states": float(size)}
-        return states, told
+        metrics = {"loss": float(np.mean(losses)), "expert_share": share, "states": float(size)}
+        return states, metrics
 
     def state_dict(self) -> dict[str, Any]:
         """With all labelled states."""

@@ -3,7 +3,7 @@
 A simulation tells how good an order was, not in which direction it should have been different. So
 parameters are drawn around a mean, each draw with its mirror image, and the mean moves towards
 those with lower losses; step size and covariance follow what has paid so far. All draws of a
-generation should be judged on the same cases (common random numbers): only ranks are used.
+generation should be scored on the same cases (common random numbers): only ranks are used.
 
 Covariance matrix adaptation: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772,
 equations in brackets. Mirrored draws: Salimans et al., arXiv:1703.03864.
@@ -20,11 +20,11 @@ from bireme.core.resources import FloatArray
 
 _ARRAYS = ("mean", "_covariance", "_path", "_step_path")
 _MOST_CONDITION = 1e12
-"""Above it the covariance is no longer told apart from a singular one."""
+"""Above it the covariance is no longer distinguishable from a singular one."""
 
 
 class Evolution:
-    """Asks for the losses of draws, and moves: ``ask``, judge each row, ``tell``, again.
+    """Asks for the losses of draws, and moves: ``ask``, score each row, ``tell``, again.
 
     Attributes:
         mean: The present answer, shape (parameters,).
@@ -73,7 +73,7 @@ class Evolution:
         self._usual_length = math.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))
 
     def ask(self) -> FloatArray:
-        """Parameters to judge, shape (population, parameters); rows 2i and 2i + 1 are mirrored."""
+        """Return parameters to score, shape (population, parameters); rows 2i and 2i + 1 are mirrored."""
         values, vectors = np.linalg.eigh(self._covariance)
         self._root = vectors * np.sqrt(values)
         self._inverse_root = vectors / np.sqrt(values) @ vectors.T
@@ -92,7 +92,7 @@ class Evolution:
         if losses.shape != (len(self._draws),):
             raise SettingError(
                 f"losses has shape {losses.shape}, {len(self._draws)} draws were asked for; "
-                "judge every one of them"
+                "score every one of them"
             )
         ranks = np.argsort(np.nan_to_num(losses, nan=math.inf), kind="stable")
         best = self._draws[ranks[: len(self._weights)]]

@@ -1,4 +1,4 @@
-"""Recipes: how each learned policy is trained and judged, by name, loaded only when asked for.
+"""Recipes: how each learned policy is trained and evaluated, by name, loaded only when asked for.
 
 A recipe is a class made without arguments; what it must have is :class:`Recipe`. A name with a
 colon is a recipe of the user's own: ``mypackage.mymodule:MyRecipe``.
@@ -29,7 +29,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
-"""What is trained as well, but forecasts; ``bireme forecast`` judges it."""
+"""What is trained as well, but forecasts; ``bireme forecast`` evaluates it."""
 
 _OF_THE_EXTRA: Final = (
     "torch",
@@ -43,11 +43,11 @@ _OF_THE_EXTRA: Final = (
 )
 
 Results = Mapping[str, Mapping[str, float]]
-"""By contender and metric; what is not finite counts as no value."""
+"""Numbers by policy and metric; what is not finite counts as no value."""
 
 
 class Trainable(Protocol):
-    """How something learned comes to be; ``summary`` is one line."""
+    """Training of a policy or a forecaster; ``summary`` is one line."""
 
     summary: str
 
@@ -57,11 +57,11 @@ class Trainable(Protocol):
 
 
 class Recipe(Trainable, Protocol):
-    """How one learned policy comes to be, and how it is judged.
+    """Training and evaluation of one learned policy.
 
     Attributes:
-        settings: What it can be judged in, by name, a line each.
-        primary: The metric that ranks contenders, and whether less of it is better.
+        settings: What it can be evaluated in, by name, a line each.
+        primary: The metric that ranks policies, and whether less of it is better.
     """
 
     settings: Mapping[str, str]

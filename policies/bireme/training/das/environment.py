@@ -702,7 +702,7 @@ class DasTurnEnv:
     """
 
     def __init__(self, env: DasEnv, *, reports: bool | None = None) -> None:
-        """``reports``: whether finished runs are told of; None for every other seed."""
+        """``reports``: whether finished runs are reported; None for every other seed."""
         self.env = env
         self._reports = reports
         self._every = np.arange(env.count)

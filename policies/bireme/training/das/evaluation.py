@@ -217,7 +217,7 @@ PolicyMaker = Callable[[FinishedRuns], Policy]
 
 
 def baselines() -> dict[str, PolicyMaker]:
-    """By name: orderer/placer, and ``best-site``, which is both, also told of finished runs."""
+    """By name: orderer/placer, and ``best-site``, which is both, also given finished runs."""
     return {
         **{name: partial(_rule, name) for name in RULES},
         "best-site": lambda _: _best_site(None),

@@ -358,7 +358,7 @@ def as_set(state: DeepRmState) -> Observation:
 
 
 def _free_after(state: DeepRmState, steps: int) -> IntArray:
-    """Slots that are free so many steps on if nobody starts, shape (envs, resources)."""
+    """Slots that are free so many steps on if no job starts, shape (envs, resources)."""
     still_runs = state.ends > state.clock[:, None] + steps
     return np.asarray(SLOTS - np.einsum("wj,wjr->wr", still_runs, state.jobs.demands))
 

@@ -1,6 +1,6 @@
 """The two networks of A2cScheduler: a scorer shared over the queue, and the paper's two CNNs.
 
-The scorer judges every job by the same small network, which also knows the mean of what it sees in
+The scorer scores every job by the same small network, which also knows the mean of what it sees in
 all jobs, and what is the same for all. So it has a few thousand weights, takes a queue of any
 length, and no order of the jobs changes its answer. The void has a network of its own; a job's
 score is how much better starting it is than to wait.
@@ -63,7 +63,7 @@ class ServedQueueScorer(nn.Module):
 
 
 class SetPolicy(ActorCritic):
-    """The scorer as a policy; replicas judge it, so it has no critic."""
+    """The scorer as a policy; replicas are its baseline, so it has no critic."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ from bireme.training.gru.networks import (
 )
 from bireme.training.runs import TrainingRun
 
-# --- generated demand: pools that nobody has seen yet -------------------------------------------
+# --- generated demand: pools that no one has seen yet -------------------------------------------
 
 DAY: Final = 24
 WEEK: Final = 7 * DAY
@@ -168,7 +168,7 @@ class GruRecipe:
         self._series, self._horizon = series, horizon
 
     def train(self, run: TrainingRun) -> Path:
-        """Learn, judge and write.
+        """Learn, evaluate and write.
 
         Raises:
             TooShortError: the series leaves less than a season of rows.

@@ -1,9 +1,9 @@
 """The network of the learned index: the service a gang is still expected to cost, in steps.
 
 Run times are heavy-tailed: who has run for long will, and who is expected to run for long may. So
-what is left of a gang is judged by the longer of the two, smoothly, times a power of its size:
+what is left of a gang is estimated by the longer of the two, smoothly, times a power of its size:
 
-    whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where nobody knows
+    whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where it is unknown
     whole = whole - w3                                 in the first five minutes
     left  = smooth max(log2 attained + w4, whole, w5) + w6 * log2 devices
     score = -floor(left / step)

@@ -1,1 +1,1 @@
-"""RLPTO: giving nodes to training tasks as they converge, and what that is judged by."""
+"""RLPTO: workers for training tasks as they converge (Lu et al., IEEE TPDS 2023)."""

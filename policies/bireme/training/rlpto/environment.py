@@ -110,7 +110,7 @@ def training_loss(pace: FloatArray, iterations: FloatArray) -> FloatArray:
 # --- the experiments -----------------------------------------------------------------------------
 
 BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
-"""Least gains of accuracy per iteration, from 0 to 1, that are judged (tables II and III)."""
+"""Least gains of accuracy per iteration, from 0 to 1, of the evaluation (tables II and III)."""
 MIX_BETA: Final = 3e-4
 """That of the priority mixes (section VII.B.4)."""
 MOST_SERVERS: Final = 16
@@ -470,7 +470,7 @@ def priced(period: RlptoPeriod) -> FloatArray:
 SLOTS: Final = MOST_SERVERS
 """Servers that are shown, N; those beyond what a config has never run anything."""
 MOST_ITERATIONS: Final = 200.0
-"""After so many a task ends even if it still gains (assumed; the paper's number is not told)."""
+"""After so many a task ends even if it still gains (assumed; the paper states none)."""
 _MINUTE: Final = 60.0
 
 

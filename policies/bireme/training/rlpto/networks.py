@@ -1,4 +1,4 @@
-"""RLPTO's network: one small judge of tasks, shared over all of them.
+"""RLPTO's network: one small scorer of tasks, shared over all of them.
 
 Every task is read by the same layers, which also know the mean over tasks and the context, and is
 given two scores: for one node more and for one node less. Doing nothing has a score of its own. So
@@ -63,7 +63,7 @@ class ServedAllocator(nn.Module):
 
 
 class RlptoPolicy(ActorCritic):
-    """The network as a policy; replicas judge it, so it has no critic."""
+    """The network as a policy; replicas are its baseline, so it has no critic."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """The first that came first, each where it has the place that suits it; nobody waits.
+    """The first that came first, each in the place that suits it; no job waits.
 
     Who gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest`` at
     least, where most are free; who does not gets the least, where fewest are free. With 10 GPUs a
@@ -106,7 +106,7 @@ def best_pairs(
     Args:
         scores: Shape (W, N, P).
         amounts: What each job would get, shape (W, N, P, 2).
-        may: Which may start if they fit, shape (W, N, P); where nobody would and somebody has to,
+        may: Which may start if they fit, shape (W, N, P); where none would and one has to,
             all may.
     """
     job, fits = seen["job"], seen["fits"]
