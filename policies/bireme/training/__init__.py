@@ -1,1 +1,1 @@
-"""Training of learned policies: algorithms, environments, recipes; the only package with torch."""
+"""Training of learned policies: algorithms, environments, recipes; all of torch is here."""

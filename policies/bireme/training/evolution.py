@@ -73,7 +73,7 @@ class Evolution:
         self._usual_length = math.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))
 
     def ask(self) -> FloatArray:
-        """Return parameters to score, shape (population, parameters); rows 2i and 2i + 1 are mirrored."""
+        """Return parameters to score, (population, parameters); rows 2i and 2i + 1 are mirrored."""
         values, vectors = np.linalg.eigh(self._covariance)
         self._root = vectors * np.sqrt(values)
         self._inverse_root = vectors / np.sqrt(values) @ vectors.T

@@ -31,7 +31,9 @@ class ActorCritic(nn.Module, ABC):
         """What to do, for every row of ``observation``."""
 
     def values(self, observation: Tensors) -> Tensor:
-        """Expected return from every row on, shape (batch,); needed unless replicas are the baseline.
+        """Return the expected return from every row on, shape (batch,).
+
+        Not needed where replicas are the baseline.
 
         Raises:
             SettingError: the policy has no critic.

@@ -1,1 +1,1 @@
-"""DAS: a env of machines that differ, two agents that order and place, and their result."""
+"""DAS: machines that differ, and two agents that order jobs and place them (Xing et al. 2023)."""

@@ -1,1 +1,1 @@
-"""A2cScheduler: DeepRM's env in batches, its rules, networks and recipes (Liang et al. 2019)."""
+"""A2cScheduler in DeepRM's environment, its baselines, networks and recipes (Liang et al. 2019)."""
