@@ -110,7 +110,7 @@ def assert_resized_as_promised(records: list[Record]) -> None:
 
 def test_elastic_job_grows_shrinks_and_runs_on(tenant: Tenant, tmp_path: Path) -> None:
     tenant.create(priority_class("elastic-high", 1000))
-    with Recorder(tenant.cluster.kubeconfig, tmp_path / "tests.support.history.jsonl") as recorder:
+    with Recorder(tenant.cluster.kubeconfig, tmp_path / "history.jsonl") as recorder:
         tenant.create(training_job("first", task(replicas=6)))
         tenant.await_phase("first", "Running")
         tenant.create(elastic())

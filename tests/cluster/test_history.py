@@ -30,7 +30,7 @@ def change(cluster: Cluster, name: str, priority: int) -> None:
 
 
 def test_every_revision_is_recorded_in_order(gpus: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "tests.support.history.jsonl"
+    path = tmp_path / "history.jsonl"
     with Recorder(gpus.kubeconfig, path) as recorder:
         gpus.api.post(QUEUES, queue("busy"))
         for priority in range(CHANGES):
@@ -50,7 +50,7 @@ def test_every_revision_is_recorded_in_order(gpus: Cluster, tmp_path: Path) -> N
 
 def test_stopped_api_server_leaves_no_gap(gpus: Cluster, tmp_path: Path) -> None:
     gpus.api.post(QUEUES, queue("patient"))
-    with Recorder(gpus.kubeconfig, tmp_path / "tests.support.history.jsonl") as recorder:
+    with Recorder(gpus.kubeconfig, tmp_path / "history.jsonl") as recorder:
         change(gpus, "patient", 1)
         recorder.settle()
         server = gpus.component("kube-apiserver")
@@ -68,7 +68,7 @@ def test_expired_history_is_a_gap_and_deletions_in_it_are_told(
     gpus.api.post(QUEUES, queue("doomed"))
     with (
         FaultProxy(gpus.kubeconfig) as proxy,
-        Recorder(proxy.kubeconfig, tmp_path / "tests.support.history.jsonl") as recorder,
+        Recorder(proxy.kubeconfig, tmp_path / "history.jsonl") as recorder,
     ):
         proxy.hold()
         proxy.cut_watches()
@@ -87,6 +87,6 @@ def test_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     config.write_text(
         "clusters: [{cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{user: {}}]\n"
     )
-    recorder = Recorder(config, tmp_path / "tests.support.history.jsonl")
+    recorder = Recorder(config, tmp_path / "history.jsonl")
     with pytest.raises(RuntimeError, match=r"could not list .*Node.* at http://127.0.0.1:9: "):
         recorder.start(timeout_seconds=1)

@@ -128,7 +128,7 @@ def serving(
 
 
 def _fill_in(programs: Programs, folder: Path, history: Iterable[Samples]) -> None:
-    text = folder / "tests.support.history.txt"
+    text = folder / "history.txt"
     with text.open("w") as file:
         told = ""
         for series in history:

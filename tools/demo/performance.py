@@ -57,7 +57,7 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
         console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {line}", highlight=False)
 
     with _cluster(workload, options, say) as cluster:
-        history = clusters.RUN / "tests.support.history.jsonl"
+        history = clusters.RUN / "history.jsonl"
         with Recorder(cluster.kubeconfig, history, WATCHED) as recorder:
             timeline = Timeline()
             palette = Palette(job.name for job in workload.submissions)

@@ -218,8 +218,8 @@ def _listed(sizes: Mapping[str, int]) -> str:
 HOSTS_FOLDER: Final = "/etc/volcano"
 _INDEX: Final = re.compile(r"\bV[CK]_TASK_INDEX\b")
 _HOSTS: Final = re.compile(r"/etc/volcano\b|\bVC_[A-Z0-9_]+_(HOSTS|NUM)\b")
-_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "tests.support.model.volcano.sh/group-name")
-_QUEUE_KEY: Final = "tests.support.model.volcano.sh/queue-name"
+_GROUP_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_QUEUE_KEY: Final = "scheduling.volcano.sh/queue-name"
 
 
 def containers(spec: Json) -> Iterator[Json]:

@@ -6,7 +6,7 @@ pods, TrainingJobs, PodGroups and Queues. :func:`~tests.support.history.observer
 in the order
 etcd made them and returns every broken promise; it is pure, so a recorded file can be judged again.
 
-    with Recorder(cluster.kubeconfig, folder / "tests.support.history.jsonl") as recorder:
+    with Recorder(cluster.kubeconfig, folder / "history.jsonl") as recorder:
         ...
         recorder.settle()                  # everything up to now is in
     violations = check(recorder.records(), grace_seconds=10, settled=True)

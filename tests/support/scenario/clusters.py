@@ -80,7 +80,7 @@ def kept_promises(
     Raises:
         AssertionError: lists every broken invariant that is not in ``except_for``.
     """
-    with Recorder(cluster.kubeconfig, folder / "tests.support.history.jsonl") as recorder:
+    with Recorder(cluster.kubeconfig, folder / "history.jsonl") as recorder:
         yield recorder
         recorder.settle()
     found = check(recorder.records(), grace_seconds=grace_seconds)

@@ -10,7 +10,7 @@ from bireme.cli.manifest_files import ManifestError, manifests
 
 
 def queue(**spec: Any) -> dict[str, Any]:
-    head = {"apiVersion": "tests.support.model.volcano.sh/v1beta1", "kind": "Queue"}
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
     return {**head, "metadata": {"name": "q"}, "spec": spec}
 
 
@@ -47,7 +47,7 @@ def test_a_hierarchy_of_annotations_becomes_queues_with_parents() -> None:
 
 
 def test_a_pod_group_keeps_its_shape() -> None:
-    head = {"apiVersion": "tests.support.model.volcano.sh/v1beta1", "kind": "PodGroup"}
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
     spec = {"minMember": 3, "minTaskMember": {"a": 2}, "queue": "q", "minResources": {"cpu": "3"}}
     topology = {"networkTopology": {"mode": "hard"}}
     made, notes = convert([{**head, "metadata": {"name": "g"}, "spec": {**spec, **topology}}], {})
@@ -71,7 +71,7 @@ def test_pods_of_other_controllers_join_the_group_they_name() -> None:
 
 
 def test_pods_without_a_group_go_back_to_the_default_scheduler() -> None:
-    made, notes = convert([workload({"tests.support.model.volcano.sh/queue-name": "q"})], {})
+    made, notes = convert([workload({"scheduling.volcano.sh/queue-name": "q"})], {})
     assert "schedulerName" not in made[0]["spec"]["template"]["spec"]
     assert any("default scheduler" in note.text for note in notes)
 

@@ -266,7 +266,7 @@ def test_file_gives_back_what_was_recorded_but_a_line_cut_short(
     history: HistoryBuilder, tmp_path: Path
 ) -> None:
     history.gang("n0", "n1")
-    path = tmp_path / "tests.support.history.jsonl"
+    path = tmp_path / "history.jsonl"
     path.write_text("".join(map(to_line, history.records)) + '{"seconds": 1')
     assert read(path) == history.records
 
