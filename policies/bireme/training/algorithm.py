@@ -34,7 +34,7 @@ from bireme.training.vec_env import VecEnv
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingProgress:
+class LearningProgress:
     """State of learning after an update; ``steps`` are decisions of this process."""
 
     update: int
@@ -43,7 +43,7 @@ class TrainingProgress:
     metrics: Mapping[str, float]
 
 
-Callback: TypeAlias = Callable[[TrainingProgress], bool]
+Callback: TypeAlias = Callable[[LearningProgress], bool]
 """Called after every update; False ends the learning."""
 
 
@@ -150,7 +150,7 @@ class Algorithm(ABC, Generic[C]):
             if self.episodes.last_return is not None:
                 metrics["return"] = self.episodes.last_return
             if callback is not None:
-                progress = TrainingProgress(self.updates, self.steps, self.seconds, metrics)
+                progress = LearningProgress(self.updates, self.steps, self.seconds, metrics)
                 goes_on = bool(least(float(callback(progress))))
         return self
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
-from bireme.training.algorithm import Callback, TrainingProgress
+from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.distributed import least, process_seed, rank, world_size
 
 # --- curves -------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class TrainingRun:
         self._finished.append(stage)
         self._save(now)
 
-    def __call__(self, progress: TrainingProgress) -> bool:
+    def __call__(self, progress: LearningProgress) -> bool:
         """Take note of an update; whether learning goes on."""
         stage = self._stage
         if stage is None:
@@ -452,7 +452,7 @@ class EarlyStopping:
         self._misses = 0
         self._best: dict[str, Tensor] = {}
 
-    def __call__(self, progress: TrainingProgress) -> bool:
+    def __call__(self, progress: LearningProgress) -> bool:
         """Validate, if it is time; return whether learning should go on."""
         if progress.update % self._every == 0:
             self.evaluate(progress.update)

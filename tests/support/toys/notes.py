@@ -1,15 +1,15 @@
 """A callback that takes note of everything and never ends learning."""
 
-from bireme.training.algorithm import TrainingProgress
+from bireme.training.algorithm import LearningProgress
 
 
 class Notes:
     """What an algorithm told, update by update."""
 
     def __init__(self) -> None:
-        self.told: list[TrainingProgress] = []
+        self.told: list[LearningProgress] = []
 
-    def __call__(self, progress: TrainingProgress) -> bool:
+    def __call__(self, progress: LearningProgress) -> bool:
         """Take note."""
         self.told.append(progress)
         return True

@@ -10,7 +10,7 @@ import torch
 
 from bireme.core.resources import FloatArray
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.algorithm import Algorithm, TrainingProgress
+from bireme.training.algorithm import Algorithm, LearningProgress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
@@ -98,7 +98,7 @@ def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
     def run(seed: int) -> tuple[torch.Tensor, list[dict[str, float]]]:
         policy, told = Echoing(hidden=4), []
 
-        def note(progress: TrainingProgress) -> bool:
+        def note(progress: LearningProgress) -> bool:
             told.append({**progress.metrics})
             return True
 
@@ -114,9 +114,9 @@ def test_same_seed_same_run_to_the_last_bit(make: Maker) -> None:
 
 
 def test_learning_ends_when_the_callback_says_so() -> None:
-    seen: list[TrainingProgress] = []
+    seen: list[LearningProgress] = []
 
-    def stop_third(progress: TrainingProgress) -> bool:
+    def stop_third(progress: LearningProgress) -> bool:
         seen.append(progress)
         return progress.update < 3
 
@@ -130,7 +130,7 @@ def test_a_callback_may_change_the_settings() -> None:
     """With a learning rate of 0 from the second update on, only the first one teaches."""
     algorithm, after = clipped(Echoing(), Echo(count=4)), []
 
-    def end_teaching(progress: TrainingProgress) -> bool:
+    def end_teaching(progress: LearningProgress) -> bool:
         algorithm.config = replace(algorithm.config, learning_rate=0.0)
         after.append(torch.cat([one.detach().flatten() for one in algorithm.policy.parameters()]))
         return True
@@ -161,7 +161,7 @@ def test_ppo_balances_a_pole() -> None:
     )  # fmt: skip
     scores: list[float] = []
 
-    def solved(progress: TrainingProgress) -> bool:
+    def solved(progress: LearningProgress) -> bool:
         if progress.update % 10 == 0:
             scores.append(reached(policy, CartPole(100)))
         return not scores or scores[-1] < 195

@@ -11,7 +11,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.testing import ManualClock
 from bireme.training import distributed
-from bireme.training.algorithm import Callback, TrainingProgress
+from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.runs import SECONDS_BETWEEN_SAVES, EarlyStopping, TrainingRun
 from tests.support.toys.envs import Echo
@@ -42,7 +42,7 @@ class Ticking:
             self.clock.advance(self.seconds)
             self.steps += 1
             goes_on = callback(
-                TrainingProgress(self.steps, self.steps, 0.0, {"twice": 2.0 * self.steps})
+                LearningProgress(self.steps, self.steps, 0.0, {"twice": 2.0 * self.steps})
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_noted_number_belongs_to_the_next_row_and_gets_a_column_of_its_own(tmp_p
     clock = ManualClock(0)
     run = TrainingRun("toy", tmp_path, clock=clock)
 
-    def judge(progress: TrainingProgress) -> bool:
+    def judge(progress: LearningProgress) -> bool:
         if progress.update == 2:
             run.note("validation", 3.5)
         return True
@@ -96,7 +96,7 @@ def test_run_broken_off_goes_on_to_the_same_weights_and_curves(tmp_path: Path) -
     whole = a_ppo()
     TrainingRun("toy", tmp_path / "whole").learn("ppo", whole, 6 * STEPS)
 
-    def broken_off(progress: TrainingProgress) -> bool:
+    def broken_off(progress: LearningProgress) -> bool:
         if progress.update == 4:
             raise KeyboardInterrupt
         return True
@@ -104,7 +104,7 @@ def test_run_broken_off_goes_on_to_the_same_weights_and_curves(tmp_path: Path) -
     clock = ManualClock(0)
     first = TrainingRun("toy", tmp_path / "parts", clock=clock)
 
-    def slow(progress: TrainingProgress) -> bool:
+    def slow(progress: LearningProgress) -> bool:
         clock.advance(SECONDS_BETWEEN_SAVES if progress.update == 2 else 1)
         return broken_off(progress)
 
@@ -174,7 +174,7 @@ def test_resuming_where_nothing_is_begins(tmp_path: Path) -> None:
 
 def test_run_is_no_callback_outside_of_learning(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="only inside its learn"):
-        TrainingRun("toy", tmp_path)(TrainingProgress(1, 1, 0.0, {}))
+        TrainingRun("toy", tmp_path)(LearningProgress(1, 1, 0.0, {}))
 
 
 def test_alone_a_process_is_the_first_and_averages_nothing() -> None:

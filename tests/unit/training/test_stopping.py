@@ -8,7 +8,7 @@ import torch
 
 from bireme.core.errors import SettingError
 from bireme.training import storage
-from bireme.training.algorithm import TrainingProgress
+from bireme.training.algorithm import LearningProgress
 from bireme.training.runs import EarlyStopping
 from tests.support.toys.policies import Echoing
 
@@ -31,7 +31,7 @@ class Judged:
         """After which update learning ended."""
         for update in range(after + 1, after + updates + 1):
             self.mark(update)
-            if not self.stopping(TrainingProgress(update, update, 0.0, {})):
+            if not self.stopping(LearningProgress(update, update, 0.0, {})):
                 return update
         return after + updates
 

@@ -21,7 +21,7 @@ from bireme.core.resources import IntArray
 from bireme.onnx.sessions import Array
 from bireme.rl.checkpoint import Checkpoint
 from bireme.training.a2c import A2C, A2CConfig
-from bireme.training.algorithm import OnPolicy, TrainingProgress
+from bireme.training.algorithm import LearningProgress, OnPolicy
 from bireme.training.deeprm import evaluation
 from bireme.training.deeprm.environment import (
     DeepRmEnv,
@@ -80,7 +80,7 @@ class LinearDecay(EarlyStopping):
         self._algorithm, self._total = algorithm, schedule.steps
         self._rate = algorithm.config.learning_rate
 
-    def __call__(self, progress: TrainingProgress) -> bool:
+    def __call__(self, progress: LearningProgress) -> bool:
         """Set the learning rate of the next update, and validate where it is time."""
         self._decay(progress.steps)
         return super().__call__(progress)

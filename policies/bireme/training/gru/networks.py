@@ -39,7 +39,7 @@ from bireme.forecasting.networks import (
     network_of,
 )
 from bireme.forecasting.series import Series, TooShortError, origins_between
-from bireme.training.algorithm import Callback, TrainingProgress
+from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.export import compare, exported, source_commit, today, versions
 
 # --- the network --------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class GruTrainer:
             if callback is not None and is_reported:
                 metrics = {"loss": float(np.mean(losses[-_UPDATES_BETWEEN_REPORTS:]))}
                 took = time.perf_counter() - since
-                goes_on = callback(TrainingProgress(self.updates, self.updates, took, metrics))
+                goes_on = callback(LearningProgress(self.updates, self.updates, took, metrics))
         return self
 
     def state_dict(self) -> dict[str, Any]:

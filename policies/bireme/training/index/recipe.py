@@ -29,7 +29,7 @@ from bireme.rl.components import ScoredOrderer
 from bireme.rl.encoders.index import IndexGangs
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics import Physics
-from bireme.training.algorithm import Callback, TrainingProgress
+from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.evolution import Evolution
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.index import evaluation
@@ -116,7 +116,7 @@ class IndexSearch:
             self.updates += 1
             metrics = {"loss_spread": float(losses.std()), "search_step": self._evolution.step}
             steps, seconds = self.updates * per_generation, time.monotonic() - began
-            if not callback(TrainingProgress(self.updates, steps, seconds, metrics)):
+            if not callback(LearningProgress(self.updates, steps, seconds, metrics)):
                 break
 
     def validation(self) -> Callable[[], float]:

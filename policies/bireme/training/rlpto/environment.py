@@ -182,7 +182,7 @@ _ASKED: Final = (-1.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RlptoTasks:
+class RlptoTaskSet:
     """Tasks by number, the order in which they are submitted; shapes (envs, tasks).
 
     Attributes:
@@ -201,22 +201,22 @@ class RlptoTasks:
     asked: FloatArray
 
 
-def draw(configs: Sequence[RlptoEnvConfig], seeds: Sequence[int]) -> RlptoTasks:
+def draw(configs: Sequence[RlptoEnvConfig], seeds: Sequence[int]) -> RlptoTaskSet:
     """Draw the tasks of one environment per configuration and seed."""
     drawn = [_draw(config, seed) for config, seed in zip(configs, seeds, strict=True)]
-    return RlptoTasks(
-        *(np.stack([getattr(one, each.name) for one in drawn]) for each in fields(RlptoTasks))
+    return RlptoTaskSet(
+        *(np.stack([getattr(one, each.name) for one in drawn]) for each in fields(RlptoTaskSet))
     )
 
 
-def _draw(config: RlptoEnvConfig, seed: int) -> RlptoTasks:
+def _draw(config: RlptoEnvConfig, seed: int) -> RlptoTaskSet:
     chance = np.random.default_rng(seed)
     count = len(RLPTO_IMAGES)
     mixed = chance.permutation(count)
     images = np.array(RLPTO_IMAGES)[np.arange(count) if config.priorities else mixed]
     tops = np.array([TOPS[size] for size in images.tolist()])
     paces = np.array([PACES[size] for size in images.tolist()])
-    return RlptoTasks(
+    return RlptoTaskSet(
         images=images,
         top=tops + TOP_SPREAD * chance.standard_normal(count),
         pace=paces * np.exp(PACE_SPREAD * chance.standard_normal(count)),

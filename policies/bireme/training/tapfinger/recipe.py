@@ -15,7 +15,7 @@ from typing import Final, Literal
 import torch
 
 from bireme.rl.checkpoint import Checkpoint
-from bireme.training.algorithm import Callback, TrainingProgress
+from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
@@ -201,7 +201,7 @@ class Vanilla(Ablation):
 def _watching(score: evaluation.TapFingerValidation) -> Callback:
     """Tells how the agents do after every update."""
 
-    def watch(_: TrainingProgress) -> bool:
+    def watch(_: LearningProgress) -> bool:
         score()
         return True
 

@@ -12,7 +12,7 @@ from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import Frame, encode
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import Series, TooShortError
-from bireme.training.algorithm import TrainingProgress
+from bireme.training.algorithm import LearningProgress
 from bireme.training.gru.networks import (
     GruNetwork,
     GruTrainer,
@@ -122,11 +122,11 @@ def test_learning_that_was_broken_off_goes_on_to_the_same_weights() -> None:
 
 
 def test_a_callback_hears_of_the_loss_and_ends_the_learning() -> None:
-    series, heard = daily(20), list[TrainingProgress]()
+    series, heard = daily(20), list[LearningProgress]()
     rows = windows_of(series.values, FRAME, origins_of(series, FRAME))
     fitting = GruTrainer(new_network(FRAME, 0), rows, 200)
 
-    def hear(told: TrainingProgress) -> bool:
+    def hear(told: LearningProgress) -> bool:
         heard.append(told)
         return told.update < 50
 
