@@ -14,7 +14,6 @@ from benchmarks.report import Result, Row, Sample, at_most
 from benchmarks.timings.cases import Run
 from benchmarks.timings.populated_api import PopulatedApi
 from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.server import DiscoverableApi
 from tools.controlplane.process import Process, free_ports
 
 _PROGRAMS: Final = {
@@ -29,7 +28,7 @@ async def measure_memory(run: Run) -> Result:
     """Resident memory after everything was listed and swept a few times."""
     nodes, gangs, others = run.pick(5000, 50), run.pick(1000, 10), run.pick(30_000, 300)
     rows = []
-    async with DiscoverableApi() as api:
+    async with FakeApi() as api:
         for name in _PROGRAMS:
             empty = await _resident(run, api, name, "empty")
             rows.append(Row(what=f"{name}, empty cluster", unit="MiB", bireme=Sample.of([empty])))

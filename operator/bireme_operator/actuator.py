@@ -48,9 +48,9 @@ class Actuator:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
         except (ApiError, AdmissionRejected):
             # Pods would be taken for leftovers where the cache does not have their plan yet.
-            await self.watches.wait_past(self.watches.groups, written)
+            await self.watches.wait_for(self.watches.groups, job.key, written)
             raise
-        await self.watches.wait_past(self.watches.groups, written)
+        await self.watches.wait_for(self.watches.groups, job.key, written)
 
     async def _create_group(self, job: JobFacts) -> str:
         try:
@@ -78,7 +78,7 @@ class Actuator:
         for error in sorted(errors, key=lambda e: not isinstance(e, AdmissionRejected)):
             raise error
         newest = max((r for r in results if isinstance(r, int)), default=0)
-        await self.watches.wait_past(self.watches.members, newest)
+        await self.watches.wait_for_pods(newest)
 
     async def _create_service(self, job: JobFacts, *, may_exist: bool) -> None:
         if may_exist and await self._has_service(job):
@@ -194,7 +194,7 @@ class Actuator:
         written = await self.writes.write_group_status(
             key, group.resource_version, {"phase": phase}
         )
-        await self.watches.wait_past(self.watches.groups, written)
+        await self.watches.wait_for(self.watches.groups, key, written)
 
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete what was created, then clear the plan."""

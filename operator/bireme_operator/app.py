@@ -1,8 +1,8 @@
-"""The kopf application: start-up, login, probes, shutdown. It decides nothing.
+"""The operator process: start-up, lease, probes, shutdown. It decides nothing.
 
-kopf owns the process and its settings, and watches nothing: the caches and the loop are our own,
-for reasons measured in docs/adr. Whatever ends the term of leadership ends the process: a fresh
-one has no memory to be wrong about.
+kopf runs within a term of leadership (:mod:`bireme_operator.custom_resources`); the lease, the
+loop and the endpoint that serves the probes are outside it, for it ends at errors that they
+outlive. Whatever ends the term ends the process: a fresh one has no memory to be wrong about.
 """
 
 import asyncio
@@ -10,9 +10,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Any
 
-import kopf
 import structlog
 
 from bireme.core.settings import SchedulingSettings
@@ -47,7 +45,6 @@ class Operator:
         self._identity = (
             f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{secrets.token_hex(4)}"
         )
-        self._start_error: Exception | None = None
         self._term: LeaderTerm | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
@@ -55,51 +52,29 @@ class Operator:
         self._endpoint = HealthEndpoint(self._metrics.registry, self.unhealthy, self.unready)
         self._progress = ProgressEndpoint(self._desk, self._metrics)
 
-    def registry(self) -> kopf.OperatorRegistry:
-        """kopf's handlers, bound to this operator."""
-        registry = kopf.OperatorRegistry()
-        kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._start)
-        kopf.on.cleanup(registry=registry)(self._cleanup)
-        kopf.on.login(registry=registry)(self._login)
-        kopf.on.probe(id="cycle", registry=registry)(self._probe)
-        return registry
-
     async def run(self) -> int:
-        """Run until told to stop; the exit code."""
+        """Run until told to stop; the exit code.
+
+        Raises:
+            StartError: there are no credentials, or a port is taken.
+        """
         try:
-            await kopf.operator(
-                registry=self.registry(),
-                standalone=True,
-                clusterwide=True,
-                stop_flag=self.stop,
-                # Else kopf asks for the user's name, which a container's user need not have.
-                identity=self._identity,  # type: ignore[arg-type]  # a str whose name is private
-            )
-        except Exception as error:
-            if self._start_error is not None:
-                raise StartError(str(self._start_error)) from error
-            raise
+            try:
+                await self._open()
+            except (CredentialsError, OSError) as error:
+                raise StartError(str(error)) from error
+            assert self._lease is not None  # noqa: S101  # _open made it
+            leading = self._lease.run(self._on_started, self._on_stopped)
+            self._tasks.append(asyncio.create_task(leading))
+            await self.stop.wait()
+        finally:
+            await self._close()
         return 1 if self.failed else 0
-
-    # --- kopf handlers --------------------------------------------------------------------
-
-    async def _start(self, settings: kopf.OperatorSettings, **_: object) -> None:
-        settings.peering.standalone = True
-        settings.posting.enabled = False
-        settings.scanning.disabled = True  # nothing is watched by kopf, so no CRD need be
-        try:
-            await self._open()
-        except (CredentialsError, OSError) as error:
-            self._start_error = error
-            raise kopf.PermanentError(str(error)) from error
-        assert self._lease is not None  # noqa: S101  # _open made it
-        leading = self._lease.run(self._on_started, self._on_stopped)
-        self._tasks.append(asyncio.create_task(leading))
 
     async def _open(self) -> None:
         """Connect, and listen for probes."""
         lease_client = await ApiClient.connect()
-        client = await ApiClient.connect()
+        client = ApiClient(lease_client.credentials)
         self._clients = [lease_client, client]
         self._lease = Lease(
             lease_client,
@@ -127,13 +102,7 @@ class Operator:
             return None
         return self._term.progress
 
-    def _login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_via_client(**kwargs)
-
-    def _probe(self, **_: object) -> str:
-        return self.unhealthy() or "ok"
-
-    async def _cleanup(self, **_: object) -> None:
+    async def _close(self) -> None:
         self.stop.set()
         for task in reversed(self._tasks):
             task.cancel()

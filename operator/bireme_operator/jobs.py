@@ -121,7 +121,7 @@ class JobReconciler:
         self.metrics.count_move(job, move, view, now)
         self.admission.observe(job, move)
         self._pods_made.pop(job.uid, None)
-        await self.watches.wait_past(self.watches.jobs, written)
+        await self.watches.wait_for(self.watches.jobs, job.key, written)
         await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
 
     def forget(self, uids: set[str]) -> None:

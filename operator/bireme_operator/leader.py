@@ -34,6 +34,7 @@ from bireme_operator.cluster_reports import (
     QueueReports,
     ReportContext,
 )
+from bireme_operator.custom_resources import CustomResources, Sources
 from bireme_operator.cycles import CycleRunner
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
@@ -77,6 +78,7 @@ class TermContext:
         fence: Raises NotLeader in a process that does not hold the lease.
         clock: Monotonic seconds.
         now: POSIX seconds.
+        custom: Where Bireme's own kinds come from; kopf, unless there is no real server.
     """
 
     client: ApiClient
@@ -88,6 +90,7 @@ class TermContext:
     fence: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = wall_clock
+    custom: Sources | None = None
 
 
 class LeaderTerm:
@@ -105,7 +108,9 @@ class LeaderTerm:
         )
         self.state = ClusterState(given.scheduling, dirty.set, self.policies.known)
         scalers = NodePoolScalers(dirty.set)
-        self.watches = Watches(client, self.state, scalers, clock)
+        limit = settings.cycle_age_limit_seconds
+        custom = given.custom or CustomResources(client, metrics.watches, limit, clock=clock)
+        self.watches = Watches(client, self.state, scalers, custom, clock)
 
         # 2. How to act: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)

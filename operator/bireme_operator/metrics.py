@@ -209,6 +209,7 @@ class OperatorMetrics:
             "reconcile_errors",
             "Objects that the operator's own code failed on; the log has the errors",
         )
+        self.watches = WatchMetrics(make)
         self.gangs = GangMetrics(make)
         self.protected = make.counter(
             "preemptions_refused", "Gangs not stopped, by disruption budgets"
@@ -238,6 +239,19 @@ class OperatorMetrics:
             ("verb", "status"),
         )
         self.registry.register(_Counts("bireme_api_errors", meaning, labels, counts))
+
+
+class WatchMetrics:
+    """Those about how the operator learns of Bireme's own kinds."""
+
+    def __init__(self, make: MetricMaker) -> None:
+        self.restarts = make.counter("watch_restarts", "Times kopf ended and was started again")
+        self.repairs = make.counter(
+            "watch_repairs",
+            "Objects of Bireme's kinds that kopf had missed and an audit found: ghost or lost",
+            "kind",
+            "outcome",
+        )
 
 
 class PolicyMetrics:

@@ -112,7 +112,7 @@ class ExternalPodGroups:
 
     async def _admit(self, group: GroupFacts, plan: PlanFacts, wanted: dict[str, Any]) -> None:
         written = await self.writes.write_group_status(group.key, group.resource_version, wanted)
-        await self.watches.wait_past(self.watches.groups, written)
+        await self.watches.wait_for(self.watches.groups, group.key, written)
         await self._release(group.key, plan)
 
     async def _release(self, key: Key, plan: PlanFacts) -> None:
@@ -123,7 +123,7 @@ class ExternalPodGroups:
                 pod_key = (key[0], pod.metadata.name)
                 patches.append(self.writes.patch_pod(pod_key, release(pod, member.node, plan)))
         newest = max(await asyncio.gather(*patches), default=0)
-        await self.watches.wait_past(self.watches.members, newest)
+        await self.watches.wait_for_pods(newest)
 
     def _gated_pod(self, key: Key, uid: str) -> wire.V1Pod | None:
         for facts in self.state.members_of(key):
@@ -221,7 +221,7 @@ class ExternalPodGroups:
         written = await self.writes.write_group_status(
             group.key, group.resource_version, wanted, report=True
         )
-        await self.watches.wait_past(self.watches.groups, written)
+        await self.watches.wait_for(self.watches.groups, group.key, written)
 
 
 def planned_status(group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> dict[str, Any]:

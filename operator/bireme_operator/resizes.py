@@ -124,7 +124,7 @@ class Resizes:
         status = {**group.status, "plan": plans.to_manifest(plan)}
         written = await self.writes.write_group_status(job.key, group.resource_version, status)
         self.metrics.resizes.labels(reason).inc()
-        await self.watches.wait_past(self.watches.groups, written)
+        await self.watches.wait_for(self.watches.groups, job.key, written)
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
 
 

@@ -121,14 +121,14 @@ class StatusWriter:
 
     async def _write_job(self, job: JobFacts, wanted: Status) -> None:
         written = await self._writes.write_job_status(job, wanted)
-        await self._watches.wait_past(self._watches.jobs, written)
+        await self._watches.wait_for(self._watches.jobs, job.key, written)
         await self._post_reason("TrainingJob", job.key, job.uid, job.status, wanted)
 
     async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
         written = await self._writes.write_group_status(
             group.key, group.resource_version, wanted, report=True
         )
-        await self._watches.wait_past(self._watches.groups, written)
+        await self._watches.wait_for(self._watches.groups, group.key, written)
         await self._post_reason("PodGroup", group.key, group.uid, group.status, wanted)
 
     async def _post_reason(

@@ -1,32 +1,38 @@
-"""The operator's reflectors: which collections it mirrors, and into what they feed.
+"""What the operator mirrors, and into what that feeds.
 
-Pods come as two streams, split by the API server (:mod:`bireme.kube.pods`).
+Bireme's own five kinds come from kopf (:mod:`bireme_operator.custom_resources`), all others from
+reflectors of our own. Pods come as two streams, split by the API server (:mod:`bireme.kube.pods`).
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 
-from bireme.kube import names, pods, wire
+from bireme.core.gangs import Key
+from bireme.kube import pods, wire
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.watch import Reflector
+from bireme_operator.custom_resources import Source, Sources
 
 _log = structlog.get_logger(__name__)
+_PATIENCE_SECONDS = 180.0
+"""Longer than a silent watch lives: who goes on before would undo what he did."""
 
 
 class Watches:
-    """All reflectors of one leading operator; ``clock`` gives monotonic seconds."""
+    """All that one leading operator watches; ``clock`` gives monotonic seconds."""
 
     def __init__(
         self,
         client: ApiClient,
         state: ClusterState,
         scalers: NodePoolScalers,
+        custom: Sources,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         def mirror(
@@ -40,18 +46,23 @@ class Watches:
                 client, path, kind, on_put=put, on_delete=delete, clock=clock, **options
             )
 
-        standing, policies, path = state.tenancy, state.policies, names.path
-        custom, pod = wire.CustomObject, wire.V1Pod
+        standing, policies = state.tenancy, state.policies
+        self._custom = custom
+        self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
+        self.groups = custom.source("podgroups", state.put_group, state.delete_group)
+        queues = custom.source("queues", standing.put_queue, standing.delete_queue)
+        chosen = custom.source("schedulingpolicies", policies.put, policies.delete)
+        # Pools that cannot be read merely do not grow.
+        custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
         self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete = state.put_member, state.delete_member
-        self.members = mirror(pods.PATH, pod, put, delete, params=pods.MEMBERS, name="members")
+        self.members = mirror(
+            pods.PATH, wire.V1Pod, put, delete, params=pods.MEMBERS, name="members"
+        )
         put, delete = state.put_other_pod, state.delete_other_pod
-        self.others = mirror(pods.PATH, pod, put, delete, params=pods.OTHERS, name="other pods")
-        self.jobs = mirror(path("trainingjobs"), custom, state.put_job, state.delete_job)
-        self.groups = mirror(path("podgroups"), custom, state.put_group, state.delete_group)
-        self.queues = mirror(path("queues"), custom, standing.put_queue, standing.delete_queue)
-        self.policies = mirror(path("schedulingpolicies"), custom, policies.put, policies.delete)
-        self.scalers = mirror(path("nodepoolscalers"), custom, scalers.put, scalers.delete)
+        self.others = mirror(
+            pods.PATH, wire.V1Pod, put, delete, params=pods.OTHERS, name="other pods"
+        )
         self.namespaces = mirror(
             "/api/v1/namespaces",
             wire.V1Namespace,
@@ -64,51 +75,45 @@ class Watches:
             standing.put_priority_class,
             standing.delete_priority_class,
         )
-
-    @property
-    def all(self) -> tuple[Reflector[Any], ...]:
-        """Every reflector."""
-        return (
+        self._reflectors: tuple[Reflector[Any], ...] = (
             self.nodes,
             self.members,
             self.others,
-            self.jobs,
-            self.groups,
-            self.queues,
-            self.policies,
             self.namespaces,
             self.priorities,
-            self.scalers,
         )
-
-    @property
-    def _needed(self) -> tuple[Reflector[Any], ...]:
-        """Those without which nothing is decided: pools that cannot be read merely do not grow."""
-        return tuple(reflector for reflector in self.all if reflector is not self.scalers)
+        self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
+        """Those without which nothing is decided."""
 
     @property
     def are_synced(self) -> bool:
         """Whether every collection that is needed has been listed."""
-        return all(reflector.synced.is_set() for reflector in self._needed)
+        return all(source.synced.is_set() for source in self._needed)
 
     async def run(self) -> None:
-        """Mirror until cancelled; the end of any one reflector is the end of all."""
+        """Mirror until cancelled; the end of any one mirror is the end of all."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self.all:
+            group.create_task(self._custom.run())
+            for reflector in self._reflectors:
                 group.create_task(reflector.run())
 
     async def synced(self) -> None:
         """Return once every collection that is needed has been listed."""
-        await asyncio.gather(*(reflector.synced.wait() for reflector in self._needed))
+        await asyncio.gather(*(source.synced.wait() for source in self._needed))
 
-    async def wait_past(
-        self, reflector: Reflector[Any], resource_version: int, timeout_seconds: float = 180.0
-    ) -> None:
-        """Return once our own write is in the cache, or after the time with a warning.
+    async def wait_for(self, source: Source, key: Key, version: int) -> None:
+        """Return once our own write to one of Bireme's objects is known."""
+        await self._until_known(source.wait_past(key, version, _PATIENCE_SECONDS), version)
 
-        By default longer than a silent watch lives: who goes on before would undo what he did.
+    async def wait_for_pods(self, version: int) -> None:
+        """Return once our own writes to members, ``version`` the last, are in the cache.
+
+        Pods come in the order of their versions, so the last is enough. Bireme's own do not.
         """
+        await self._until_known(self.members.wait_past(version, _PATIENCE_SECONDS), version)
+
+    async def _until_known(self, waiting: Coroutine[Any, Any, None], version: int) -> None:
         try:
-            await reflector.wait_past(resource_version, timeout_seconds)
+            await waiting
         except TimeoutError:
-            _log.warning("the cache has not caught up", resource_version=resource_version)
+            _log.warning("the cache has not caught up", resource_version=version)

@@ -14,7 +14,9 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
+from bireme_operator.custom_resources import CustomResources
 from bireme_operator.events import Events
+from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.writes import PrioritySemaphore, Writes
@@ -33,7 +35,8 @@ class Desk:
         self.api = api
         self.clock = ManualClock()
         self.state = ClusterState(SchedulingSettings())
-        self.watches = Watches(client, self.state, NodePoolScalers(lambda: None))
+        custom = CustomResources(client, OperatorMetrics().watches)
+        self.watches = Watches(client, self.state, NodePoolScalers(lambda: None), custom)
         self.done: list[Key] = []
         sender = Writes(client, PrioritySemaphore(8))
         events = Events(sender, "me", self.clock)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bireme.kube import names
-from tests.support.fakeapi.server import DiscoverableApi
+from tests.support.fakeapi import FakeApi
 from tests.support.operator_term.term import JOBS, furnish, status, submit, until
 from tests.support.scenario.manifests import task, training_job
 
@@ -42,7 +42,7 @@ async def test_an_error_within_a_watch_ends_nothing_and_nobody_watches_twice(
 ) -> None:
     """kopf ends its operator, leader and standby alike, at a 500 within a watch of its own."""
     error = {"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError"}
-    async with DiscoverableApi() as api:
+    async with FakeApi() as api:
         furnish(api, 1)
         kubeconfig = str(api.kubeconfig(tmp_path))
         env = {**os.environ, "KUBECONFIG": kubeconfig, "BIREME_METRICS_PORT": "0"}

@@ -46,8 +46,9 @@ def _always(_: Any) -> Any:
 
 
 def _blind_to_own_writes(_: Any) -> Any:
-    async def wait(self: Watches, reflector: Any, version: int, timeout: float = 10.0) -> None:
+    async def wait(_: Watches, waiting: Any, __: int) -> None:
         """Go on at once, whatever the cache has seen."""
+        waiting.close()
 
     return wait
 
@@ -138,7 +139,7 @@ BUGS: dict[str, Bug] = {
         Lease, "_is_free", _always, ("epoch-went-back", "job-stuck")
     ),
     "decisions do not wait for the cache": Bug(
-        Watches, "wait_past", _blind_to_own_writes, ("replica-twice", "job-stuck")
+        Watches, "_until_known", _blind_to_own_writes, ("replica-twice", "job-stuck")
     ),
     "a lost answer is taken for a failure": Bug(
         Writes, "create_pod", _creating_again, ("replica-twice", "pod-left-over")

@@ -31,6 +31,8 @@ __all__ = ["ApiClient", "ApiError", "NotLeader", "Params"]
 Params = Mapping[str, str | int]
 
 JSON: Final = "application/json"
+METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""What to accept where the metadata of objects is enough."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -167,7 +169,7 @@ class ApiClient:
         """Writes sent so far by (verb, resource), as in ``("patch", "podgroups/status")``."""
         self.error_counts: Counter[tuple[str, str]] = Counter()
         """Failures so far by (verb, status class), as in ``("watch", "5xx")``."""
-        self._source = source
+        self.credentials = source
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -192,9 +194,9 @@ class ApiClient:
         """Close every connection, open streams too."""
         await self._session.close()
 
-    async def get(self, path: str, *, params: Params | None = None) -> bytes:
+    async def get(self, path: str, *, params: Params | None = None, accept: str = JSON) -> bytes:
         """Return one object, or one page of a collection."""
-        return await self.request("GET", path, params=params)
+        return await self.request("GET", path, params=params, accept=accept)
 
     async def create(self, path: str, body: object) -> bytes:
         """POST ``body`` to a collection (or to a subresource such as ``binding``)."""
@@ -247,6 +249,7 @@ class ApiClient:
         params: Params | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_seconds: float = 30,
     ) -> bytes:
         """Send one request and return the body of a 2xx answer.
@@ -257,6 +260,8 @@ class ApiClient:
         """
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         headers = {} if body is None else {"Content-Type": content_type}
+        if accept != JSON:
+            headers["Accept"] = accept
         with self._counted(_VERBS.get(method, "get")):
             response = await self._respond(method, _target(path, params), body, headers, timeout)
             async with response:
@@ -285,7 +290,7 @@ class ApiClient:
             response = await self._respond("GET", _target(path, params), None, {}, timeout)
             on_open()
             try:
-                async for line in _lines(response.content.iter_any()):
+                async for line in whole_lines(response.content.iter_any()):
                     yield line
             finally:
                 response.close()
@@ -309,7 +314,7 @@ class ApiClient:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """Return a 2xx answer, body unread; reload refused credentials and try again, once."""
-        used = await self._source.current()
+        used = await self.credentials.current()
         try:
             return await self._send(used, method, target, body, headers, timeout)
         except aiohttp.ClientConnectorCertificateError:
@@ -317,7 +322,7 @@ class ApiClient:
         except ApiError as error:
             if not error.wants_new_credentials:
                 raise
-        renewed = await self._source.after(used)
+        renewed = await self.credentials.after(used)
         return await self._send(renewed, method, target, body, headers, timeout)
 
     async def _send(
@@ -379,7 +384,7 @@ def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequ
     return FencedRequest
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield whole lines from chunks of any size, in time linear in the bytes."""
     parts: list[bytes] = []
     async for chunk in chunks:

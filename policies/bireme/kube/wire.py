@@ -213,6 +213,7 @@ class _StubMeta(msgspec.Struct, rename="camel"):
     resource_version: int
     name: str = ""
     namespace: str = ""
+    uid: str = ""
 
 
 class ObjectStub(msgspec.Struct):
@@ -230,6 +231,10 @@ class ObjectStub(msgspec.Struct):
         """Resource version."""
         return self.metadata.resource_version
 
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
 
 class WatchEvent(msgspec.Struct):
     """One line of a watch; ``type`` is anything but ``ERROR``."""
@@ -238,9 +243,18 @@ class WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "next": "continue"}):
+class _ListMeta(
+    msgspec.Struct,
+    rename={
+        "resource_version": "resourceVersion",
+        "next": "continue",
+        "remaining": "remainingItemCount",
+    },
+):
     resource_version: int
     next: str = ""
+    remaining: int | None = None
+    """How many items follow this page; None at the end, and where the server does not count."""
 
 
 class ListPage(msgspec.Struct):

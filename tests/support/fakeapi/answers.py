@@ -271,6 +271,7 @@ class Call:
     query: Mapping[str, str]
     content_type: str = "application/json"
     body: bytes = b""
+    accept: str = ""
 
 
 def address(path: str) -> Address:
@@ -290,6 +291,8 @@ class Answers:
         self.store = store
         self.documents: dict[str, Object] = {}
         """What the server says of itself, by path: discovery."""
+        self.counts_remaining = True
+        """Whether lists say how many items follow a page."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -368,11 +371,16 @@ class Answers:
             version = self.store.version
             rest = [objects[key] for key in sorted(objects) if selected(objects[key])]
         limit = int(call.query.get("limit", 0)) or len(rest)
-        metadata = {"resourceVersion": str(version)}
+        metadata: Object = {"resourceVersion": str(version)}
         if len(rest) > limit:
             metadata["continue"] = f"page-{next(self._tokens)}"
             self._pages[metadata["continue"]] = version, rest[limit:]
-        return {"kind": "List", "metadata": metadata, "items": rest[:limit]}
+            if self.counts_remaining:
+                metadata["remainingItemCount"] = len(rest) - limit
+        items = rest[:limit]
+        if "as=PartialObjectMetadataList" in call.accept:
+            items = [{"metadata": item["metadata"]} for item in items]
+        return {"kind": "List", "metadata": metadata, "items": items}
 
 
 def replay(collection: Collection, since: int, feed: Feed) -> None:

@@ -3,7 +3,7 @@
 ``async with FakeApi() as api`` serves any resource below ``/api/v1`` and ``/apis/<group>/<v>``.
 Tests steer it directly: ``api.store`` holds the objects, ``api.faults`` the fault script,
 ``api.requests`` counts what was asked, and the ``watch_*`` methods reach into open watches.
-:class:`DiscoverableApi` also says what it serves, for programs that ask before they begin.
+It also says what it serves, for programs that ask before they begin: kopf, kubectl.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import msgspec
 from aiohttp import web
 
+from bireme.kube import names
 from tests.support.fakeapi.answers import (
     Address,
     Answers,
@@ -93,8 +94,9 @@ class FakeApi:
         """When set, requests without this bearer token get 401."""
         self.url = ""
         self._watches: list[Watch] = []
-        self._answers = Answers(self.store)
-        self.documents = self._answers.documents
+        self.answers = Answers(self.store)
+        self.documents = self.answers.documents
+        self.documents |= _DOCUMENTS
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -142,7 +144,7 @@ class FakeApi:
     def compact(self) -> None:
         """Forget history: older watches and pages get 410."""
         self.store.compact()
-        self._answers.forget_pages()
+        self.answers.forget_pages()
 
     def watch_send(self, resource: str, line: bytes) -> None:
         """Send a raw line (a newline is added) into every open watch of ``resource``."""
@@ -173,8 +175,9 @@ class FakeApi:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         watch = request.query.get("watch") in {"1", "true"}
-        if (document := self.documents.get(request.path.rstrip("/"))) is not None:
-            return json_answer(document)
+        path = request.path.rstrip("/")
+        if (document := self.documents.get(path)) is not None:
+            return json_answer(_without(document, path, self.removed))
         try:
             at = address(request.path)
             self.requests["WATCH" if watch else request.method, at.resource] += 1
@@ -214,8 +217,9 @@ class FakeApi:
 
     async def _answer(self, request: web.Request, at: Address) -> web.Response:
         body = await request.read() if request.can_read_body else b""
-        call = Call(request.method, at, request.query, request.content_type, body)
-        status, found = self._answers.answer(call)
+        accept = request.headers.get("Accept", "")
+        call = Call(request.method, at, request.query, request.content_type, body, accept)
+        status, found = self.answers.answer(call)
         return json_answer(found, status)
 
     async def _watch(
@@ -260,10 +264,8 @@ def hang_up(request: web.Request) -> None:
 _VERBS: Final = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _GROUPS: Final = {
     "apiextensions.k8s.io/v1": {"customresourcedefinitions": ("CustomResourceDefinition", False)},
-    "bireme.dev/v1alpha1": {
-        "podgroups": ("PodGroup", True),
-        "queues": ("Queue", False),
-        "trainingjobs": ("TrainingJob", True),
+    names.API_VERSION: {
+        plural: (kind, kind in names.GANG_KINDS) for kind, plural in names.PLURALS.items()
     },
 }
 _CORE: Final = {
@@ -271,14 +273,6 @@ _CORE: Final = {
     "nodes": ("Node", False),
     "pods": ("Pod", True),
 }
-
-
-class DiscoverableApi(FakeApi):
-    """:class:`FakeApi` with the discovery documents of a real server."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.documents |= _DOCUMENTS
 
 
 def resources(
@@ -311,3 +305,12 @@ _DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "/apis": {"kind": "APIGroupList", "groups": [_group(name) for name in _GROUPS]},
     **{f"/apis/{name}": resources(name, kinds) for name, kinds in _GROUPS.items()},
 }
+"""By path."""
+
+
+def _without(document: dict[str, Any], path: str, removed: set[str]) -> dict[str, Any]:
+    """``document``, found at ``path``, when the resources ``removed`` are not served."""
+    if "resources" not in document:
+        return document
+    served = [each for each in document["resources"] if f"{path}/{each['name']}" not in removed]
+    return {**document, "resources": served}

@@ -290,6 +290,7 @@ class MemoryClient(ApiClient):
         params: Params | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        accept: str = JSON,  # whole objects for everybody
         timeout_seconds: float = 30,
     ) -> bytes:
         """See :meth:`ApiClient.request`."""

@@ -25,6 +25,7 @@ from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 from tests.support.simcluster.network import WORLD, ApiServer, MemoryClient, Plug
+from tests.support.simcluster.resources import ReflectedResources
 from tests.support.simcluster.virtual import PROCESS, VirtualLoop
 
 EPOCH_SECONDS = 1_900_000_000.0
@@ -103,7 +104,7 @@ class Process(ABC):
 
 
 class OperatorProcess(Process):
-    """What the kopf application does around lease and term, without kopf."""
+    """What the operator does around lease and term, its own kinds brought by reflectors."""
 
     term: LeaderTerm | None = None
 
@@ -150,6 +151,7 @@ class OperatorProcess(Process):
                     lease.fence,
                     clock.monotonic,
                     clock.wall,
+                    ReflectedResources(client, clock.monotonic),
                 )
             )
             tasks.append(asyncio.create_task(self._lead(self.term, ended)))

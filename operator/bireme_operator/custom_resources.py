@@ -1,0 +1,527 @@
+"""Bireme's own five kinds, as kopf reports them, audited for what kopf misses.
+
+kopf (:mod:`bireme_operator.kopf_watch`) lists and watches; every event goes into the
+:class:`Mirror` of its kind. kopf runs a worker for each object, so events of different objects
+come in any order, and it misses some: what vanished before a relist is never reported. Therefore
+an audit compares each mirror with a list of metadata, both ways, after every list of kopf's and
+every ten minutes; a count each minute tells whether it must come sooner.
+
+kopf ends at many errors and is started again here, with backoff, while the term goes on. A kind
+that is not watched for too long ends the term, as does any exception that a mirror lets out.
+"""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from bireme.core.gangs import Key
+from bireme.kube import names, wire
+from bireme.kube.client import METADATA, ApiClient, ApiError
+from bireme_operator import kopf_watch
+from bireme_operator.kopf_watch import KopfWatch, Notice
+from bireme_operator.metrics import WatchMetrics
+
+_log = structlog.get_logger(__name__)
+_SLICE: Final = 200
+"""How many events are taken in at once, before the loop's other work has its turn."""
+_LONG_LIFE_SECONDS: Final = 60.0
+"""A life of kopf that lasted so long was a good one: the next starts without a long pause."""
+
+
+class NotWatched(Exception):  # noqa: N818  # it ends the term and says why
+    """A kind has not been watched for longer than the term may last without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How watching is paced; the defaults suit a production API server. Times in seconds."""
+
+    audit_seconds: float = 600
+    count_seconds: float = 60
+    settle_seconds: float = 2
+    """What kopf has on its way is waited for as long as some of it comes within this time."""
+    missing_retry_seconds: float = 2
+    discovery_seconds: float = 5
+    """kopf that has not asked for a kind that exists by then did not find it, and looks again."""
+    backoff_first_seconds: float = 0.1
+    backoff_limit_seconds: float = 10
+    idle_seconds: float = 0.5
+    """How soon kopf ends the worker of an object without news."""
+    page_size: int = 500
+
+
+class Source(Protocol):
+    """One kind as the operator knows it."""
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set once everything that existed at the start is known."""
+
+    async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
+        """Return once ``key`` is known as of ``version``; raise TimeoutError otherwise."""
+
+
+class Sources(Protocol):
+    """Where the operator learns of its own kinds."""
+
+    def source(
+        self,
+        plural: str,
+        on_put: Callable[..., None],
+        on_delete: Callable[..., None],
+        *,
+        is_needed: bool = True,
+    ) -> Source:
+        """The source of one kind, to be asked for before :meth:`run`.
+
+        One that is not needed may stay without a watch for as long as it likes.
+        """
+
+    async def run(self) -> None:
+        """Keep all sources up to date until cancelled."""
+
+
+# --- what is known of one kind ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An object that exists, decodable or not."""
+
+    uid: str
+    version: int
+
+
+class Mirror:
+    """The objects of one kind. Of each key, only what is newer than all before is taken in.
+
+    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key, last)`` every
+    disappearance; a replacement under the same name (another uid) is a delete and a put. An
+    object that cannot be decoded is reported and left out; it stops no other.
+    """
+
+    def __init__(
+        self,
+        plural: str,
+        on_put: Callable[[Key, wire.CustomObject], None],
+        on_delete: Callable[[Key, wire.CustomObject], None],
+    ) -> None:
+        self.plural = plural
+        self.objects: dict[Key, wire.CustomObject] = {}
+        self.seen: dict[Key, _Seen] = {}
+        """All that exist, with those that cannot be decoded."""
+        self.synced = asyncio.Event()
+        self._gone: dict[Key, int] = {}
+        """The version at which a name was last seen to be free: events before it are late."""
+        self._waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._on_put = on_put
+        self._on_delete = on_delete
+        self._decoder = msgspec.json.Decoder(wire.CustomObject)
+        self._log = _log.bind(kind=plural)
+
+    def newest(self, key: Key) -> int:
+        """The version as of which ``key`` is known, existing or gone; 0 if it never was."""
+        seen = self.seen.get(key)
+        return seen.version if seen is not None else self._gone.get(key, 0)
+
+    def put(self, raw: msgspec.Raw) -> None:
+        """Take in an object as it was created or changed, unless it is old news."""
+        stub = self._stub(raw)
+        if stub is None or stub.version <= self.newest(stub.key):
+            return
+        key = stub.key
+        obj = self._decoded(key, raw)
+        last = self.seen.get(key)
+        if last is not None and (obj is None or last.uid != stub.uid):
+            self._drop(key)
+        self._gone.pop(key, None)
+        self.seen[key] = _Seen(stub.uid, stub.version)
+        if obj is not None:
+            self.objects[key] = obj
+            self._on_put(key, obj)
+        self._wake(key)
+
+    def remove(self, raw: msgspec.Raw) -> None:
+        """Take in that the object is gone that looked like this at last."""
+        stub = self._stub(raw)
+        if stub is not None:
+            self.delete(stub.key, stub.uid, stub.version)
+
+    def delete(self, key: Key, uid: str, version: int) -> None:
+        """Take in that the object with ``uid`` is gone, unless ``key`` has had a later one."""
+        last, newest = self.seen.get(key), self.newest(key)
+        if version <= newest and not (last is not None and last.uid == uid):
+            return
+        if last is not None:
+            self._drop(key)
+        self._gone[key] = max(version, newest)
+        self._wake(key)
+
+    def clear(self) -> None:
+        """There is no such resource, so there are no objects of it."""
+        for key in list(self.seen):
+            self._drop(key)
+        self._gone.clear()
+
+    def forget(self, version: int) -> None:
+        """No event as old as ``version`` is on its way any more."""
+        self._gone = {key: gone for key, gone in self._gone.items() if gone > version}
+
+    async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
+        """Return once ``key`` is known as of ``version`` or later, existing or gone.
+
+        Raises:
+            TimeoutError: it was not within ``timeout_seconds``.
+        """
+        if self.newest(key) >= version:
+            return
+        known = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append((version, known))
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await known
+        finally:
+            waiting.remove((version, known))
+            if not waiting and self._waiting.get(key) is waiting:
+                del self._waiting[key]
+
+    def _drop(self, key: Key) -> None:
+        del self.seen[key]
+        obj = self.objects.pop(key, None)
+        if obj is not None:
+            self._on_delete(key, obj)
+
+    def _wake(self, key: Key) -> None:
+        newest = self.newest(key)
+        for version, known in self._waiting.get(key, ()):
+            if version <= newest and not known.done():
+                known.set_result(None)
+
+    def _stub(self, raw: msgspec.Raw) -> wire.ObjectStub | None:
+        try:
+            return wire.stub(raw)
+        except wire.UNDECODABLE as error:
+            self._report_bad(None, error)
+            return None
+
+    def _decoded(self, key: Key, raw: msgspec.Raw) -> wire.CustomObject | None:
+        try:
+            return wire.decode(raw, self._decoder)
+        except wire.UNDECODABLE as error:
+            self._report_bad(key, error)
+            return None
+
+    def _report_bad(self, key: Key | None, error: Exception) -> None:
+        self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
+
+
+# --- how all kinds are watched ------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Kind:
+    """A mirror, and how kopf and the server stand to its kind."""
+
+    mirror: Mirror
+    is_needed: bool
+    live_at: float
+    """When it was last known to be watched, or not to exist."""
+    audited: tuple[float, int]
+    """When an audit last listed it, and at which version."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    is_audit_wanted: bool = False
+    is_missing: bool = False
+    is_served: bool = False
+    was_asked: bool = False
+    """By the present life of kopf."""
+    watches: int = 0
+    """That kopf has open; 2 for a moment where one follows another."""
+
+
+class CustomResources:
+    """All mirrors of a term. :meth:`run` ends with NotWatched, or with what a callback raised."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        metrics: WatchMetrics,
+        unwatched_limit_seconds: float = 60,
+        *,
+        timing: Timing = Timing(),  # frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._limit = unwatched_limit_seconds
+        self._timing = timing
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+        self._inbox: deque[Notice] = deque()
+        self._is_draining = False
+        self._is_over = False
+        self._bug: asyncio.Future[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._life_began = 0.0
+
+    def source(
+        self,
+        plural: str,
+        on_put: Callable[..., None],
+        on_delete: Callable[..., None],
+        *,
+        is_needed: bool = True,
+    ) -> Mirror:
+        """The mirror of one kind, to be asked for before :meth:`run`."""
+        mirror = Mirror(plural, on_put, on_delete)
+        self._kinds[plural] = _Kind(mirror, is_needed, self._clock(), (self._clock(), 0))
+        return mirror
+
+    async def run(self) -> None:
+        """Watch and audit until cancelled."""
+        self._bug = asyncio.get_running_loop().create_future()
+        for kind in self._kinds.values():
+            kind.live_at = self._clock()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_kopf_alive())
+                group.create_task(self._look_after_kopf())
+                for kind in self._kinds.values():
+                    group.create_task(self._keep_complete(kind))
+                group.create_task(_raised(self._bug))
+        finally:
+            self._is_over = True
+
+    # --- kopf's lives ---------------------------------------------------------------------
+
+    async def _keep_kopf_alive(self) -> None:
+        """Start kopf again whenever it ends, with jittered backoff."""
+        failures = 0
+        while True:
+            self._life_began = self._clock()
+            life = KopfWatch(self._client.credentials, self._notify, self._timing.idle_seconds)
+            self._life = asyncio.create_task(life.run())
+            (error,) = await _outcome(self._life)
+            for kind in self._kinds.values():
+                kind.watches, kind.was_asked, kind.is_served = 0, False, False
+                kind.woken.set()  # perhaps it ended because the resource did
+            failures = failures + 1 if self._age() < _LONG_LIFE_SECONDS else 1
+            first, limit = self._timing.backoff_first_seconds, self._timing.backoff_limit_seconds
+            delay = min(limit, first * 2 ** min(failures - 1, 30)) * random.uniform(0.5, 1)  # noqa: S311  # spreads
+            self._metrics.restarts.inc()
+            _log.warning("kopf ended", error=repr(error), restart_seconds=round(delay, 2))
+            await asyncio.sleep(delay)
+
+    def _age(self) -> float:
+        return self._clock() - self._life_began
+
+    async def _look_after_kopf(self) -> None:
+        """End a life of kopf that knows too little, and the term when kopf is no use."""
+        while True:
+            await asyncio.sleep(min(1.0, self._timing.discovery_seconds / 2, self._limit / 4))
+            now, kinds = self._clock(), self._kinds.values()
+            for kind in kinds:
+                if kind.watches or kind.is_missing:
+                    kind.live_at = now
+                elif kind.is_needed and now - kind.live_at > self._limit:
+                    raise NotWatched(f"{kind.mirror.plural} not watched for {self._limit:.0f} s")
+            unknown = any(kind.is_served and not kind.was_asked for kind in kinds)
+            if unknown and self._age() > self._timing.discovery_seconds and self._life is not None:
+                self._life.cancel()  # it looks at what is served only when it starts
+
+    def _notify(self, notice: Notice) -> None:
+        """Called in kopf's thread."""
+        self._inbox.append(notice)
+        if not self._is_draining and self._bug is not None:
+            self._is_draining = True
+            self._bug.get_loop().call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        """Take in what kopf said. A bug met here ends the term: what it left out is lost."""
+        self._is_draining = False  # first: whoever appends from here on calls again
+        assert self._bug is not None  # noqa: S101  # run made it
+        try:
+            for _ in range(min(_SLICE, len(self._inbox))):
+                notice = self._inbox.popleft()
+                if not self._is_over:
+                    self._take(notice)
+        except Exception as error:  # noqa: BLE001  # run raises it
+            if not self._bug.done():
+                self._bug.set_exception(error)
+        if self._inbox and not self._is_draining:
+            self._is_draining = True
+            self._bug.get_loop().call_soon(self._drain)
+
+    def _take(self, notice: Notice) -> None:
+        if isinstance(notice, kopf_watch.Failed):
+            raise notice.error
+        kind = self._kinds.get(notice.plural)
+        if kind is None:
+            return
+        match notice:
+            case kopf_watch.Changed(_, "DELETED", json):
+                kind.mirror.remove(msgspec.Raw(json))
+            case kopf_watch.Changed(_, _, json):
+                kind.mirror.put(msgspec.Raw(json))
+            case kopf_watch.Asked():
+                kind.was_asked = True
+            case kopf_watch.Listed():
+                kind.is_audit_wanted = True
+                kind.woken.set()
+            case kopf_watch.Watching(_, is_open):
+                kind.watches = max(0, kind.watches + (1 if is_open else -1))
+
+    # --- audits ---------------------------------------------------------------------------
+
+    async def _keep_complete(self, kind: _Kind) -> None:
+        """Audit ``kind`` when kopf has listed it, when a count says so, and now and then."""
+        failures = 0
+        while True:
+            kind.woken.clear()
+            wanted, kind.is_audit_wanted = kind.is_audit_wanted, False
+            wanted |= self._clock() - kind.audited[0] >= self._timing.audit_seconds
+            try:
+                if wanted or await self._count_differs(kind):
+                    await self._audit(kind)
+                failures = 0
+            except ApiError as error:
+                failures += 1
+                kind.is_audit_wanted |= wanted
+                if error.is_not_found:
+                    self._miss(kind)
+                else:
+                    _log.warning("not audited", kind=kind.mirror.plural, error=str(error))
+            await self._rest(kind, failures)
+
+    async def _rest(self, kind: _Kind, failures: int) -> None:
+        """Until an audit is wanted or the next count is due; not so long after a failure."""
+        timing = self._timing
+        if kind.is_missing:
+            await asyncio.sleep(timing.missing_retry_seconds)
+        elif failures:
+            ceiling = timing.backoff_first_seconds * 2 ** min(failures, 30)
+            spread = random.uniform(0.5, 1)  # noqa: S311  # spreads clients
+            await asyncio.sleep(min(timing.backoff_limit_seconds, ceiling) * spread)
+        else:
+            try:
+                async with asyncio.timeout(timing.count_seconds):
+                    await kind.woken.wait()
+            except TimeoutError:
+                pass
+
+    async def _count_differs(self, kind: _Kind) -> bool:
+        """Whether the server counts other than the mirror, or does not count.
+
+        Before the mirror is synced there is nothing to compare: kopf's list is waited for.
+        """
+        page = await self._metadata_page(kind, "", 1)
+        if not kind.mirror.synced.is_set():
+            return False
+        if page.metadata.next and page.metadata.remaining is None:
+            return True
+        return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.seen)
+
+    async def _audit(self, kind: _Kind) -> None:
+        """Make a mirror equal to what the server lists, where kopf has not done so.
+
+        1. List the metadata of everything, at one version.
+        2. What was deleted by then, or changed up to then, may still be on its way through kopf:
+           wait while it arrives.
+        3. Delete what the list does not have, unless it is newer than the list.
+        4. Read what the list has and the mirror has not, or has older.
+        """
+        mirror = kind.mirror
+        listed, version = await self._metadata(kind)
+        ghosts, stale = await self._settled(mirror, listed, version)
+        for key in ghosts:
+            self._metrics.repairs.labels(mirror.plural, "ghost").inc()
+            mirror.delete(key, mirror.seen[key].uid, version)
+        for key in stale:
+            self._metrics.repairs.labels(mirror.plural, "lost").inc()
+            await self._read(mirror, key)
+        if ghosts or stale:
+            _log.warning("repaired", kind=mirror.plural, ghosts=len(ghosts), lost=len(stale))
+        listed_at, earlier = kind.audited
+        if self._clock() - listed_at >= self._timing.count_seconds:
+            mirror.forget(earlier)
+            kind.audited = self._clock(), version
+        mirror.synced.set()
+
+    async def _settled(
+        self, mirror: Mirror, listed: Mapping[Key, int], version: int
+    ) -> tuple[list[Key], list[Key]]:
+        """What differs for good: keys to delete, and keys to read."""
+        ghosts = [key for key in mirror.seen if key not in listed]
+        stale = list(listed)
+        clock, count = self._clock, -1
+        while True:
+            ghosts = [k for k in ghosts if k in mirror.seen and mirror.newest(k) <= version]
+            stale = [key for key in stale if mirror.newest(key) < listed[key]]
+            left = len(ghosts) + len(stale)
+            if left != count:
+                count, since = left, clock()
+            if not left or clock() - since >= self._timing.settle_seconds:
+                return ghosts, stale
+            await asyncio.sleep(0.02 if left < 100 else 0.1)
+
+    async def _read(self, mirror: Mirror, key: Key) -> None:
+        """Put one object, by a list of one: no right to read single ones is needed."""
+        path = names.path(mirror.plural, key[0] or None)
+        params = {"fieldSelector": f"metadata.name={key[1]}"}
+        for raw in wire.page(await self._client.get(path, params=params)).items or ():
+            mirror.put(raw)
+
+    async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
+        """The version of every object, and that of the list."""
+        listed: dict[Key, int] = {}
+        token, version = "", 0
+        while True:
+            page = await self._metadata_page(kind, token, self._timing.page_size)
+            version = version or page.metadata.resource_version
+            for raw in page.items or ():
+                stub = wire.stub(raw)
+                listed[stub.key] = stub.version
+            token = page.metadata.next
+            if not token:
+                return listed, version
+
+    async def _metadata_page(self, kind: _Kind, token: str, limit: int) -> wire.ListPage:
+        params: dict[str, str | int] = {"limit": limit}
+        if token:
+            params["continue"] = token
+        path = names.path(kind.mirror.plural)
+        page = wire.page(await self._client.get(path, params=params, accept=METADATA))
+        if kind.is_missing:
+            _log.info("the resource is back", kind=kind.mirror.plural)
+        kind.is_missing, kind.is_served = False, True
+        return page
+
+    def _miss(self, kind: _Kind) -> None:
+        """The resource does not exist (its CRD was removed), so neither do its objects."""
+        if not kind.is_missing:
+            _log.warning("no such resource; empty until it is back", kind=kind.mirror.plural)
+        kind.is_missing, kind.is_served = True, False
+        kind.mirror.clear()
+        kind.mirror.synced.set()
+
+
+async def _raised(bug: "asyncio.Future[None]") -> None:
+    await bug
+
+
+async def _outcome(task: "asyncio.Task[Any]") -> tuple[BaseException | None]:
+    """How ``task`` ended. Whoever cancels this cancels it, and is cancelled."""
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    return (None if task.cancelled() else task.exception(),)

@@ -1,0 +1,461 @@
+"""One life of kopf, which lists and watches Bireme's own kinds and reports what it sees.
+
+kopf gets a thread and an event loop to itself: when it ends it cancels every task of its loop that
+was created after it started, and it takes the loop's signals over. In a loop of its own it can end,
+as it does at an in-stream error other than 410, and be started again beside a lease and a
+scheduling loop that notice nothing. What it sees goes through ``notify``, called in its thread.
+
+kopf also gets its HTTP session from here (:meth:`_Session.login`), for three reasons.
+
+1. Credentials are those of the operator's own clients, rotated tokens included.
+2. kopf gets the metadata of objects alone; their bytes wait for its handlers in a
+   :class:`_Backlog`. kopf would decode and copy whole objects by means that give up at about a
+   thousand levels of nesting, and API servers store ten thousand: one such object would end every
+   life of kopf.
+3. kopf handles one event after another, however far it is behind. Of an object whose handler it has
+   not called yet it gets no second event: the handler finds the newest bytes when it is called.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import kopf
+import msgspec
+import structlog
+import uvloop
+from yarl import URL
+
+from bireme.kube import names, wire
+from bireme.kube.client import JSON, ApiError, whole_lines
+from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
+
+_log = structlog.get_logger(__name__)
+_PAGE_SIZE: Final = 500
+_WATCH_SECONDS: Final = (240, 300)
+"""Range of the lifetime asked of the server, so that reconnects spread."""
+_BACKOFF_SECONDS: Final = (0.2, 10.0)
+"""The first pause before a failed request is repeated, and the longest."""
+_SHORT_SECONDS: Final = 1.0
+"""A watch that the server ended sooner, and without any news, is in trouble."""
+_HANDLED_SECONDS: Final = 10.0
+"""An event that kopf has not called us for by then is handed to it again."""
+_CANCEL_SECONDS: Final = 5.0
+"""How long kopf's tasks are waited for at the end of a life."""
+_JOIN_SECONDS: Final = 10.0
+"""How long that end is waited for by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """kopf called the handler of a kind; ``type`` is that of the watch event, None in a list."""
+
+    plural: str
+    type: str | None
+    json: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """kopf lists or watches a kind, so it has found it when it looked at what is served."""
+
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """kopf has listed a kind to the end; the handlers have not seen all of it yet."""
+
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """A watch of a kind was opened, or has ended."""
+
+    plural: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A handler has a bug. kopf would log it and go on without the event."""
+
+    error: Exception
+
+
+Notice = Changed | Asked | Listed | Watching | Failed
+Notify = Callable[[Notice], None]
+
+
+class KopfWatch:
+    """One life of kopf; :meth:`run` is called once, in the loop that owns ``source``."""
+
+    def __init__(self, source: CredentialSource, notify: Notify, idle_seconds: float = 0.5) -> None:
+        self._source = source
+        self._notify = notify
+        self._idle_seconds = idle_seconds
+        self._stop = asyncio.Event()
+        self._is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Watch until kopf ends, with its error if it has one; cancelled, end it first."""
+        owner = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = owner.create_future()
+        thread = threading.Thread(target=self._live, args=(owner, ended), name="kopf", daemon=True)
+        thread.start()
+        try:
+            error = await asyncio.shield(ended)
+        finally:
+            self._end()
+            await asyncio.wait([ended], timeout=_JOIN_SECONDS)
+            if ended.done():
+                thread.join(1)  # that was its last word
+        if error is not None:
+            raise error
+
+    def _end(self) -> None:
+        """Tell kopf to end, whether it has begun or not."""
+        self._is_stopping = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # its loop is closed: it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    # --- in kopf's thread -----------------------------------------------------------------
+
+    def _live(
+        self, owner: asyncio.AbstractEventLoop, ended: "asyncio.Future[BaseException | None]"
+    ) -> None:
+        error: BaseException | None = None
+        try:
+            logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # no signals
+            loop = uvloop.new_event_loop()  # closed as it is: asyncio.run would wait for tasks
+            loop.set_exception_handler(_ignore_leftovers)
+            try:
+                loop.run_until_complete(self._operate(owner))
+            finally:
+                loop.close()
+        except BaseException as raised:  # noqa: BLE001  # it goes to whoever runs this life
+            error = raised
+        with suppress(RuntimeError):  # nobody waits any more, the owner's loop is closed
+            owner.call_soon_threadsafe(_settle, ended, error)
+
+    async def _operate(self, owner: asyncio.AbstractEventLoop) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopping:
+            return
+        backlog = _Backlog()
+        session = _Session(self._source, owner, self._notify, backlog)
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(session, backlog),
+            settings=_settings(self._idle_seconds),
+            clusterwide=True,
+            standalone=True,
+            # Else kopf asks for the user's name, which a container's user need not have.
+            identity="bireme",  # type: ignore[arg-type]  # a str whose name is private
+        )
+        stop = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await _cancel_others()
+        await session.close()
+        for task in done:
+            task.result()
+
+    def _registry(self, session: "_Session", backlog: "_Backlog") -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry, backoff=1.0)(session.login)
+        for plural in names.PLURALS.values():
+            watches = kopf.on.event(
+                names.GROUP, names.VERSION, plural, registry=registry, id=plural
+            )
+            watches(self._handler(plural, backlog))
+        return registry
+
+    def _handler(self, plural: str, backlog: "_Backlog") -> Any:
+        async def take_event(uid: str | None, **_: Any) -> None:
+            try:
+                if (newest := backlog.take(uid or "")) is not None:
+                    self._notify(Changed(plural, *newest))
+            except Exception as error:  # noqa: BLE001  # kopf swallows what its handlers raise
+                self._notify(Failed(error))
+
+        return take_event
+
+
+async def _cancel_others() -> None:
+    """Cancel every other task of this loop, which is kopf's alone, and wait until they are done.
+
+    kopf's own way to end (``run_tasks``) closes its sessions before its watches: when one watch
+    fails, the others wait for a login that never comes, and kopf neither works nor ends. And a
+    watch that is just about to list again swallows a cancellation, so one is not enough.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + _CANCEL_SECONDS
+    while (others := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=0.2)
+
+
+def _ignore_leftovers(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tasks that failed and that nobody waits for: kopf has logged their errors itself."""
+    _log.debug("in kopf's loop", trouble=context.get("message"))
+
+
+def _settle(ended: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
+    if not ended.done():
+        ended.set_result(error)
+
+
+def _settings(idle_seconds: float) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.process.ultimate_exiting_timeout = None  # it is a SIGKILL to the whole process
+    settings.peering.standalone = True  # the Lease elects the leader
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # no watch of CRDs or namespaces, so no right to them
+    settings.queueing.idle_timeout = idle_seconds  # of two tasks and a queue for each object
+    settings.watching.chunk_size = _PAGE_SIZE
+    settings.watching.server_timeout = random.randint(*_WATCH_SECONDS)  # noqa: S311  # spreads
+    settings.watching.connect_timeout = 10
+    settings.watching.reconnect_backoff = 0.2
+    settings.networking.request_timeout = 60
+    settings.networking.error_backoffs = _Backoffs()
+    settings.persistence.diffbase_storage = _NothingCompared()
+    settings.persistence.progress_storage = _NothingStored()
+    return settings
+
+
+class _Backoffs:
+    """kopf's pauses between tries of one request: jittered, longer and longer, without end.
+
+    With an end, a kind that may not be read would end kopf, and with it the other four.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        ceiling, limit = _BACKOFF_SECONDS
+        while True:
+            yield ceiling * random.uniform(0.5, 1)  # noqa: S311  # spreads clients
+            ceiling = min(limit, 2 * ceiling)
+
+
+class _NothingCompared(kopf.DiffBaseStorage):
+    """Nothing is kept on objects to find changes by: events are not compared to anything."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
+class _NothingStored(kopf.ProgressStorage):
+    """Handlers of events have no progress."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+    def purge(self, **_: Any) -> None:
+        return None
+
+    def touch(self, **_: Any) -> None:
+        return None
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
+# --- what kopf speaks HTTP with -----------------------------------------------------------
+
+
+class _Backlog:
+    """The newest bytes of every object that kopf has an event of and has not called us for yet."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[str | None, bytes, float]] = {}
+
+    def offer(self, uid: str, type_: str | None, json: bytes) -> bool:
+        """Keep an event of an object; whether kopf must get it too.
+
+        kopf forgets what it has on an object at a deletion, so it gets all of those. And what it
+        has not handled for long it may have dropped.
+        """
+        now = time.monotonic()
+        _, _, since = self._newest.get(uid, (None, b"", -math.inf))
+        is_late = now - since > _HANDLED_SECONDS
+        self._newest[uid] = type_, json, now if is_late else since
+        return is_late or type_ == "DELETED"
+
+    def take(self, uid: str) -> tuple[str | None, bytes] | None:
+        """Type and bytes of the newest event; None when an earlier call has taken them."""
+        newest = self._newest.pop(uid, None)
+        return None if newest is None else newest[:2]
+
+
+class _Session:
+    """Makes the sessions of one life: kopf logs in when it starts and after every 401."""
+
+    def __init__(
+        self,
+        source: CredentialSource,
+        owner: asyncio.AbstractEventLoop,
+        notify: Notify,
+        backlog: _Backlog,
+    ) -> None:
+        self._source = source
+        self._owner = owner
+        self._notify = notify
+        self._response = _response_type(notify, backlog)
+        self._made: list[aiohttp.ClientSession] = []
+        self._used: Credentials | None = None
+
+    async def login(self, **_: Any) -> kopf.AiohttpSession:
+        """kopf's login: the operator's credentials, or newer ones than those refused."""
+        credentials = self._used = await self._newer_than(self._used)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "bireme"},
+            middlewares=(self._send,),
+            proxy=credentials.proxy,
+            response_class=self._response,
+        )
+        self._made.append(session)
+        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+
+    async def close(self) -> None:
+        """Close what kopf has left open."""
+        for session in self._made:
+            await session.close()
+
+    async def _newer_than(self, refused: Credentials | None) -> Credentials:
+        """From the source, which serves one loop: that of the operator's own clients."""
+        loading = self._source.after(refused) if refused else self._source.current()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(loading, self._owner))
+
+    async def _send(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request of kopf's, with the token as it is now."""
+        used = self._used
+        assert used is not None  # noqa: S101  # login made the session
+        if plural := _plural(request.url):
+            self._notify(Asked(plural))
+        try:
+            authorization = used.authorization()
+        except CredentialsError as error:
+            raise aiohttp.ClientConnectionError(str(error)) from error  # kopf tries again
+        if authorization:
+            request.headers["Authorization"] = authorization
+        request.server_hostname = used.server_hostname
+        try:
+            return await handler(request)
+        except aiohttp.ClientConnectorCertificateError as error:
+            # kopf would try for ever with this authority; its next life logs in with a new one.
+            await self._newer_than(used)
+            raise CredentialsError(f"the server's certificate: {error}") from error
+
+
+def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResponse]:
+    """A response that hands kopf metadata, and says how far a list or a watch has got."""
+
+    class MetadataResponse(aiohttp.ClientResponse):
+        async def start(self, connection: Any) -> "MetadataResponse":
+            await super().start(connection)
+            plural = _plural(self.url) if self.status == 200 else ""
+            if plural and self.url.query.get("watch"):
+                lines = _Lines(self.content, plural, notify, backlog)
+                self.content = lines  # type: ignore[assignment]  # it has all that kopf calls
+            return self
+
+        async def json(self, **options: Any) -> Any:
+            plural = _plural(self.url) if self.status == 200 else ""
+            if not plural:
+                return await super().json(**options)
+            try:
+                page = wire.page(await self.read())
+            except ApiError as error:
+                raise aiohttp.ClientPayloadError(str(error)) from error  # kopf lists again
+            items = [_metadata_of(raw) for raw in page.items or ()]
+            for item, raw in zip(items, page.items or (), strict=True):
+                backlog.offer(item["metadata"].get("uid", ""), None, bytes(raw))
+            if not page.metadata.next:
+                notify(Listed(plural))
+            version = str(page.metadata.resource_version)
+            metadata = {"resourceVersion": version, "continue": page.metadata.next}
+            return {"metadata": metadata, "items": items}
+
+    return MetadataResponse
+
+
+def _plural(url: URL) -> str:
+    """Which of our kinds this is a collection of; empty for discovery."""
+    return url.path.partition(names.path(""))[2]
+
+
+class _Lines:
+    """The content of a watch: whole lines, each an event with the metadata of its object."""
+
+    def __init__(
+        self, content: aiohttp.StreamReader, plural: str, notify: Notify, backlog: _Backlog
+    ) -> None:
+        self._content = content
+        self._plural = plural
+        self._notify = notify
+        self._backlog = backlog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
+        clock = asyncio.get_running_loop().time
+        began, has_news = clock(), False
+        self._notify(Watching(self._plural, is_open=True))
+        try:
+            async for line in whole_lines(self._content.iter_any()):
+                has_news = True
+                if shown := self._shown(line):
+                    yield shown + b"\n"
+        finally:
+            self._notify(Watching(self._plural, is_open=False))
+        if not has_news and clock() - began < _SHORT_SECONDS:
+            await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311  # kopf reconnects at once
+
+    def _shown(self, line: bytes) -> bytes:
+        """What kopf gets of a line, which may be nothing; errors and garbage stay as they are."""
+        try:
+            event = wire.event(line)
+        except ApiError:
+            return line
+        if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
+            return line
+        known = _metadata_of(event.object)
+        uid = known["metadata"].get("uid", "")
+        if not self._backlog.offer(uid, event.type, bytes(event.object)):
+            return b""
+        return msgspec.json.encode({"type": event.type, "object": known})
+
+
+def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
+    """What kopf tells objects apart by; nothing of one that has none."""
+    try:
+        meta = wire.stub(raw).metadata
+    except wire.UNDECODABLE:  # the mirror will say what is wrong
+        return {"metadata": {}}
+    version = str(meta.resource_version)
+    known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    return {"metadata": {**known, "resourceVersion": version}}
