@@ -43,7 +43,7 @@ def test_agents_trained_for_seconds_beat_the_rivals_of_the_paper(
 
 def test_a_checkpoint_without_a_sizer_is_refused(checkpoint: Checkpoint) -> None:
     bare = Checkpoint(checkpoint.card, checkpoint.sha256, None, None, None)
-    with pytest.raises(CheckpointError, match="has no sizer to be metrics_of; name one that has"):
+    with pytest.raises(CheckpointError, match="has no sizer to be evaluated; name one that has"):
         TapfingerRecipe().evaluate(bare, "multi-3", 0, {})
 
 
