@@ -1,4 +1,4 @@
-"""TapFinger's baselines as they are metrics_of, beside the paper's own figures."""
+"""TapFinger's baselines as they are evaluated, beside the paper's own figures."""
 
 from pathlib import Path
 

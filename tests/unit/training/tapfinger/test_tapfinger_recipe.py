@@ -1,4 +1,4 @@
-"""TapFinger from the first step to a checkpoint that is metrics_of, and its ablations."""
+"""TapFinger from the first step to a checkpoint that is evaluated, and its ablations."""
 
 import numpy as np
 import pytest
