@@ -124,7 +124,7 @@ def _bare_server(workdir: Path, module: str, reply: bytes) -> Process:
     path.write_bytes(reply)
     return Process(
         module.replace("_", "-"),
-        [sys.executable, "-m", f"bench.{module}", str(port), str(path)],
+        [sys.executable, "-m", f"benchmarks.timings.{module}", str(port), str(path)],
         log_path=workdir / f"{module}.log",
         ready_url=f"http://127.0.0.1:{port}/",
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
