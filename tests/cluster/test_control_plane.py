@@ -251,7 +251,7 @@ def test_component_that_was_stopped_comes_back_and_old_watches_expire(own_cluste
 def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:
     name = f"orphan-{time.monotonic_ns() % 10**9}"
     program = (
-        "import time; from controlplane.cluster import Cluster;"
+        "import time; from tools.controlplane.cluster import Cluster;"
         f"Cluster.start({name!r}, kube_scheduler=False); print('up', flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.client import ApiClient
-from tests.integration.trained_policies import train
 from tests.support.fakeapi import FakeApi
 from tests.support.networks import encoders
 from tests.support.operator_term.node_pools import FakeAutoscaler, put_target
 from tests.support.operator_term.term import furnish
 from tests.support.prometheus import Programs, Unavailable, find_programs
+from tests.support.trained_policies import train
 from tools.controlplane.process import Process, free_ports
 
 

@@ -15,10 +15,10 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from tests.integration.trained_policies import delete_policy, put_policy, trained_by
 from tests.support.extender_calls import a_body, a_group, a_node, a_pod
 from tests.support.fakeapi import FakeApi
 from tests.support.networks.encoders import NodeFacts
+from tests.support.trained_policies import delete_policy, put_policy, trained_by
 from tools.controlplane.process import free_ports
 
 GROUP = "/apis/bireme.dev/v1alpha1/namespaces/team/podgroups/job"

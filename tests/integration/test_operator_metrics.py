@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
 from tests.support.scenario.manifests import task, training_job
+from tests.support.trained_policies import metric
 
 
 async def test_a_gang_that_waits_is_counted_until_it_is_deleted(

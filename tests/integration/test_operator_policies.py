@@ -11,7 +11,12 @@ from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.rl.lookup import policy_of
 from tests.integration.elastic_jobs import SETTLED, elastic, is_whole
-from tests.integration.trained_policies import (
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.networks import checkpoints
+from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
+from tests.support.scenario.manifests import training_job
+from tests.support.trained_policies import (
     FIRST_NODE,
     becomes,
     delete_policy,
@@ -24,11 +29,6 @@ from tests.integration.trained_policies import (
     trained_by,
     words,
 )
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks import checkpoints
-from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
-from tests.support.scenario.manifests import training_job
 
 
 async def test_another_checkpoint_places_otherwise_without_a_restart(

@@ -14,7 +14,12 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.sessions import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
-from tests.integration.trained_policies import (
+from tests.support.fakeapi import FakeApi
+from tests.support.kubelets import FakeKubelets, runs
+from tests.support.networks.encoders import GangFacts, SizeFacts
+from tests.support.operator_term.term import furnish, phases, status, submit, until, written
+from tests.support.scenario.manifests import task, training_job
+from tests.support.trained_policies import (
     becomes,
     delete_policy,
     events,
@@ -26,11 +31,6 @@ from tests.integration.trained_policies import (
     trained_by,
     words,
 )
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks.encoders import GangFacts, SizeFacts
-from tests.support.operator_term.term import furnish, phases, status, submit, until, written
-from tests.support.scenario.manifests import task, training_job
 
 
 async def test_of_two_active_policies_one_counts_until_it_is_deleted(

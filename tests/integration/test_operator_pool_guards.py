@@ -9,7 +9,6 @@ from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.times import HOUR
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
-from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.answers import owner
 from tests.support.fakeapi.faults import Fault
@@ -38,6 +37,7 @@ from tests.support.operator_term.term import (
 )
 from tests.support.scenario.manifests import training_job
 from tests.support.scenario.pools import pool_job
+from tests.support.trained_policies import metric
 
 APPLIED = owner("argocd", "Apply")
 SCALED = owner("kubectl", subresource="scale")

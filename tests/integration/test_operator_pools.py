@@ -5,7 +5,6 @@ from pathlib import Path
 from bireme.core.times import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
 from bireme_operator.leader import wall_clock
-from tests.integration.trained_policies import metric
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.node_pools import (
@@ -33,6 +32,7 @@ from tests.support.operator_term.term import (
 )
 from tests.support.scenario.manifests import pod, training_job
 from tests.support.scenario.pools import pool_job
+from tests.support.trained_policies import metric
 
 
 async def test_a_gang_that_fits_nowhere_gets_the_nodes_it_needs(

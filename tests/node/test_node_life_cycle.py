@@ -73,7 +73,7 @@ def test_a_stopped_node_leaves_nothing(name: str) -> None:
 
 def test_the_node_of_a_killed_program_is_cleared_away(name: str) -> None:
     program = (
-        "import sys, time; from controlplane.cluster import Cluster;"
+        "import sys, time; from tools.controlplane.cluster import Cluster;"
         "cluster = Cluster.start(sys.argv[1], real_node=True); print('up', flush=True);"
         "time.sleep(600)"
     )

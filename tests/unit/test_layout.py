@@ -39,13 +39,19 @@ def test_tests_are_no_package() -> None:
     assert [shown(p) for p in packages if "support" not in p.parts] == []
 
 
-def test_what_tests_share_lies_in_their_support_package() -> None:
-    loose = [
-        p
-        for p in sources("tests")
-        if "support" not in p.parts and not p.name.startswith(("test_", "conftest"))
-    ]
-    assert [shown(p) for p in loose] == [], "move it to tests/support or bireme.testing"
+def test_what_tests_of_several_folders_share_lies_in_their_support_package() -> None:
+    """A helper beside tests serves its own folder alone."""
+    strangers = []
+    for path in sources("tests", "benchmarks", "tools"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests."):
+                continue
+            module = str(node.module)
+            place = ROOT / module.replace(".", "/")
+            folder = place if place.is_dir() else place.parent
+            if not module.startswith("tests.support") and folder != path.parent:
+                strangers.append(f"{shown(path)} imports {node.module}")
+    assert strangers == [], "move it to tests/support or bireme.testing"
 
 
 @pytest.mark.parametrize("folder", CODE)

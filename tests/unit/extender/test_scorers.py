@@ -11,10 +11,10 @@ from bireme.heuristics.scoring import BestFitScorer
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.rl.components import LearnedScorer
 from bireme_extender.scoring import ScorerLoader, scorer_of
-from tests.integration.trained_policies import train
 from tests.support.extender_calls import make_metrics
 from tests.support.networks import encoders
 from tests.support.objects.policies import delete, facts_of, put, settled
+from tests.support.trained_policies import train
 
 
 @pytest.fixture(autouse=True)
