@@ -137,7 +137,7 @@ class KopfWatch:
     ) -> None:
         error: BaseException | None = None
         try:
-            logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # no signals
+            _quieten_kopf()
             loop = uvloop.new_event_loop()  # closed as it is: asyncio.run would wait for tasks
             loop.set_exception_handler(_ignore_leftovers)
             try:
@@ -204,6 +204,18 @@ async def _cancel_others() -> None:
         for task in others:
             task.cancel()
         await asyncio.wait(others, timeout=0.2)
+
+
+def _quieten_kopf() -> None:
+    """Keep kopf's words on failed watches, without the traceback: a missing CRD is no bug."""
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # no signals
+    for module in ("orchestration", "queueing", "running"):
+        logging.getLogger(f"kopf._core.reactor.{module}").addFilter(_drop_traceback)
+
+
+def _drop_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
 
 
 def _ignore_leftovers(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
