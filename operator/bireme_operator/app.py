@@ -74,8 +74,7 @@ class Operator:
     async def _open(self) -> None:
         """Connect, and listen for probes."""
         lease_client = await ApiClient.connect()
-        client = ApiClient(lease_client.credentials)
-        self._clients = [lease_client, client]
+        self._clients = [lease_client]
         self._lease = Lease(
             lease_client,
             self._settings.lease_namespace,
@@ -83,7 +82,8 @@ class Operator:
             self._identity,
             duration_seconds=self._settings.lease_duration_seconds,
         )
-        client.fence = self._lease.fence
+        client = ApiClient(lease_client.credentials, fence=self._lease.fence)
+        self._clients.append(client)
         self._metrics.show_writes(client.write_counts)
         self._metrics.show_errors([each.error_counts for each in self._clients])
         if self._settings.metrics_port:

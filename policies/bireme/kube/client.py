@@ -161,10 +161,15 @@ def connection_errors() -> Iterator[None]:
 
 
 class ApiClient:
-    """A session with one API server, from :meth:`connect` to :meth:`close`."""
+    """A session with one API server, from :meth:`connect` to :meth:`close`.
 
-    def __init__(self, source: CredentialSource) -> None:
-        self.fence: Callable[[], None] = lambda: None
+    ``fence`` is called before every write and raises NotLeader to stop it.
+    """
+
+    def __init__(
+        self, source: CredentialSource, *, fence: Callable[[], None] = lambda: None
+    ) -> None:
+        self.fence = fence
         self.write_counts: Counter[tuple[str, str]] = Counter()
         """Writes sent so far by (verb, resource), as in ``("patch", "podgroups/status")``."""
         self.error_counts: Counter[tuple[str, str]] = Counter()
@@ -180,7 +185,9 @@ class ApiClient:
         )
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None) -> Self:
+    async def connect(
+        cls, kubeconfig: Path | None = None, *, fence: Callable[[], None] = lambda: None
+    ) -> Self:
         """Return a client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account, ``~/.kube``.
 
         Raises:
@@ -188,7 +195,7 @@ class ApiClient:
         """
         source = CredentialSource(kubeconfig)
         await source.current()
-        return cls(source)
+        return cls(source, fence=fence)
 
     async def close(self) -> None:
         """Close every connection, open streams too."""

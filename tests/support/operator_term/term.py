@@ -43,8 +43,7 @@ async def leading(
     ``fence`` is asked before every write, ``now`` for POSIX seconds. A term that ends by itself
     fails the test.
     """
-    client = await ApiClient.connect(api.kubeconfig(folder))
-    client.fence = fence
+    client = await ApiClient.connect(api.kubeconfig(folder), fence=fence)
     chosen = OperatorSettings(**{**FAST, **settings})
     decides = scheduling or SchedulingSettings()
     term = LeaderTerm(

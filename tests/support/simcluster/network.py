@@ -273,8 +273,10 @@ class Plug:
 class MemoryClient(ApiClient):
     """An :class:`ApiClient` whose session is the simulated network."""
 
-    def __init__(self, server: ApiServer, plug: Plug) -> None:
-        self.fence = lambda: None
+    def __init__(
+        self, server: ApiServer, plug: Plug, fence: Callable[[], None] = lambda: None
+    ) -> None:
+        self.fence = fence
         self.write_counts = Counter()
         self._server = server
         self._plug = plug

@@ -71,9 +71,9 @@ class Process(ABC):
         """Whether it runs, paused or not."""
         return self._task is not None and not self._task.done()
 
-    def client(self) -> MemoryClient:
+    def client(self, fence: Callable[[], None] = lambda: None) -> MemoryClient:
         """A client that dies with this life of the process."""
-        return MemoryClient(self._server, self.plug)
+        return MemoryClient(self._server, self.plug, fence)
 
     def start(self) -> None:
         """Begin a new life, with clocks of its own."""
@@ -134,8 +134,7 @@ class OperatorProcess(Process):
             clock=clock.monotonic,
             wall_clock=clock.date,
         )
-        client = self.client()
-        client.fence = lease.fence
+        client = self.client(lease.fence)
         tasks: list[asyncio.Task[Any]] = []
 
         def started(epoch: int) -> None:
