@@ -92,7 +92,7 @@ class Actuator:
                 raise
 
     async def _has_service(self, job: JobFacts) -> bool:
-        """Whether the job has its Service.
+        """Return whether the job has its Service.
 
         Raises:
             ApiError: an earlier job's Service of that name is still there; try again.

@@ -133,7 +133,7 @@ class StatusReports(ABC):
 
 
 def is_news(before: Status, wanted: Status, names: tuple[str, ...]) -> bool:
-    """Whether a condition's status or reason differs, or a field of ``names``."""
+    """Return whether a condition's status or reason differs, or a field of ``names``."""
     facts = [
         {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, wanted)
     ]

@@ -417,7 +417,7 @@ class CustomResources:
                 pass
 
     async def _count_differs(self, kind: _Kind) -> bool:
-        """Whether the server counts other than the mirror, or does not count.
+        """Return whether the server counts other than the mirror, or does not count.
 
         Before the mirror is synced there is nothing to compare: kopf's list is waited for.
         """
@@ -517,7 +517,7 @@ async def _raised(bug: "asyncio.Future[None]") -> None:
 
 
 async def _outcome(task: "asyncio.Task[Any]") -> tuple[BaseException | None]:
-    """How ``task`` ended. Whoever cancels this cancels it, and is cancelled."""
+    """Return how ``task`` ended. Whoever cancels this cancels it, and is cancelled."""
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

@@ -85,7 +85,7 @@ class JobReconciler:
             self.reports.submit_group(group, {**group.status, **running})
 
     def is_free(self, job: JobFacts) -> bool:
-        """Whether no work on the job and no write of its status is under way."""
+        """Return whether no work on the job and no write of its status is under way."""
         return self.work.is_free(job.key) and not self.reports.is_writing(job.uid)
 
     async def preempt(self, job: JobFacts, message: str, now: float) -> None:

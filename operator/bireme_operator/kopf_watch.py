@@ -415,7 +415,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
 
 
 def _plural(url: URL) -> str:
-    """Which of our kinds this is a collection of; empty for discovery."""
+    """Return which of our kinds this is a collection of; empty for discovery."""
     return url.path.partition(names.path(""))[2]
 
 

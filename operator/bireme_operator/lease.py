@@ -90,7 +90,7 @@ class Lease:
         self._seen_at = -math.inf
 
     def is_leader(self) -> bool:
-        """Whether writing is safe at this moment."""
+        """Return whether writing is safe at this moment."""
         return self._clock() < self._leads_until
 
     def fence(self) -> None:

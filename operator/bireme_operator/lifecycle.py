@@ -269,7 +269,7 @@ def _after_the_end(
 
 
 def is_resizable(job: JobFacts) -> bool:
-    """Whether the size of the gang may change now."""
+    """Return whether the size of the gang may change now."""
     is_stopping = job.is_leaving or job.is_suspended
     is_elastic = job.spec is not None and job.spec.is_elastic
     return is_elastic and job.phase == "Running" and not is_stopping

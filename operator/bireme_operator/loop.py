@@ -64,7 +64,7 @@ class Pacing:
         self.finished_at = self.clock()
 
     def is_sweep_due(self) -> bool:
-        """Whether everything should be looked at, changed or not."""
+        """Return whether everything should be looked at, changed or not."""
         return self.clock() - self._swept_at >= self.settings.sweep_interval_seconds
 
     def swept(self) -> None:

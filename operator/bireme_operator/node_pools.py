@@ -397,7 +397,7 @@ class CompletionCounter:
         )
 
     def _is_finished(self, key: Key, uid: str) -> bool:
-        """Whether a gang that runs no longer has finished; a PodGroup without a plan has."""
+        """Return whether a gang that runs no longer has finished; a PodGroup without a plan has."""
         job = self._state.jobs.get(key)
         if job is not None and job.uid == uid:
             return job.is_finished

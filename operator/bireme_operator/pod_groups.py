@@ -151,7 +151,7 @@ class ExternalPodGroups:
         return False
 
     def _joins(self, group: GroupFacts, view: GangView) -> bool:
-        """Whether pods without a place wait to join, as the status of the group has it."""
+        """Return whether pods without a place wait to join, as the status of the group has it."""
         if group.status.get("reason") == Reason.GANG_BOUND.value:
             return False
         return bool(self._newcomers(group, view))

@@ -78,7 +78,7 @@ class AdmissionRejections:
         return {uid: of.rejection for uid, of in self._known.items() if now < of.at + of.pause}
 
     def may_preempt(self, uid: str) -> bool:
-        """Whether others may be stopped for the job: it was not rejected lately."""
+        """Return whether others may be stopped for the job: it was not rejected lately."""
         return uid not in self._known
 
 

@@ -104,7 +104,7 @@ def estimated_start(start: StartRange) -> Status:
 
 
 def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: float) -> bool:
-    """Whether two estimates differ so little that the second is not worth a write."""
+    """Return whether two estimates differ so little that the second is not worth a write."""
     if before is None or before.keys() != wanted.keys():
         return False
     for name in wanted.keys() & {"earliest", "latest"}:

@@ -49,7 +49,7 @@ class BackOffs:
     _last: dict[Key, _Failure] = field(default_factory=dict)
 
     def are_over(self, key: Key) -> bool:
-        """Whether work on the gang may be started now."""
+        """Return whether work on the gang may be started now."""
         return key not in self._last or self.clock() >= self._last[key].until
 
     def exhausted(self) -> list[Key]:
@@ -112,11 +112,11 @@ class WorkQueue:
         self._tasks = Tasks()
 
     def is_free(self, key: Key) -> bool:
-        """Whether work on the gang may be started now."""
+        """Return whether work on the gang may be started now."""
         return key not in self.busy and self._back_offs.are_over(key)
 
     def is_pausing(self, key: Key) -> bool:
-        """Whether the gang is in the pause after a failure."""
+        """Return whether the gang is in the pause after a failure."""
         return not self._back_offs.are_over(key)
 
     def assumed_plans(self) -> dict[Key, AssumedPlan]:

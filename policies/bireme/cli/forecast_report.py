@@ -44,7 +44,7 @@ def ranked(comparison: ForecastComparison) -> list[str]:
 
 
 def verdict(comparison: ForecastComparison) -> str:
-    """Whether any model says more than the better of the two simple rules."""
+    """Return whether any model says more than the better of the two simple rules."""
     scores, name, q = comparison.chosen.scores, comparison.chosen.name, comparison.request.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
     rule = min(simple, key=lambda each: scores[each].pinball(q))
@@ -62,7 +62,7 @@ def verdict(comparison: ForecastComparison) -> str:
 
 
 def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
-    """Whether the loss of ``one`` is lower by two standard errors of the difference.
+    """Return whether the loss of ``one`` is lower by two standard errors of the difference.
 
     After Diebold and Mariano (Journal of Business & Economic Statistics, 1995); of forecasts many
     steps ahead, those that overlap count as one.

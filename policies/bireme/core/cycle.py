@@ -217,7 +217,7 @@ class AdmissionPass:
         return (gang,) if gang.at_minimum is gang else (gang, gang.at_minimum)
 
     def _equals_held(self, entry: Ranked) -> bool:
-        """Whether a gang of this shape and queue waits for capacity, and this one must too.
+        """Return whether a gang of this shape and queue waits for capacity, and this one must too.
 
         Capacity only shrinks, so they could differ only in which gangs may be stopped for them.
         """
@@ -240,7 +240,7 @@ class AdmissionPass:
         )
 
     def _is_within_limits(self, gang: Gang) -> bool:
-        """Whether the limits of its queues allow ``gang``, and the blocked gang beside it.
+        """Return whether the limits of its queues allow ``gang``, and the blocked gang beside it.
 
         A gang that ends in time may not pass either: the limit would still be in the way of the
         blocked gang, and any other gang could take the places.
@@ -258,7 +258,7 @@ class AdmissionPass:
         return placement
 
     def _fits_now(self, gang: Gang) -> bool:
-        """Whether only what is reserved for the blocked gang is in the way of ``gang``."""
+        """Return whether only what is reserved for the blocked gang is in the way of ``gang``."""
         if gang.shape in self._too_large[0]:
             return False
         if self._fitting.get(gang.shape) != self.ledger.changes:

@@ -269,7 +269,7 @@ class GrowablePool:
                 )
 
     def is_late(self, now: float) -> bool:
-        """Whether nodes were asked for so long ago that they may never come."""
+        """Return whether nodes were asked for so long ago that they may never come."""
         return (
             self.coming > 0
             and self.asked_at is not None

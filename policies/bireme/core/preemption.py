@@ -87,7 +87,7 @@ class _Reach:
     overdue: float
 
     def covers(self, other: "_Reach") -> bool:
-        """Whether every candidate that ``other`` may ask is within this reach too."""
+        """Return whether every candidate that ``other`` may ask is within this reach too."""
         return (
             self.priority >= other.priority
             and self.place <= other.place
@@ -163,7 +163,7 @@ class Preemptor:
         return list(victims.values()), placement
 
     def is_hopeless(self, entry: Ranked, gang: Gang) -> bool:
-        """Whether it is known already that no gang makes room for a waiting one."""
+        """Return whether it is known already that no gang makes room for a waiting one."""
         if not (self._has_elastic or self._may_stop_others(entry)):
             return True
         if self._is_lowest(entry):
@@ -481,7 +481,7 @@ class Candidates:
         return freed
 
     def of(self, uids: frozenset[str]) -> BoolArray:
-        """Which candidates are of these gangs, shape (candidates,); remembered."""
+        """Return which candidates are of these gangs, shape (candidates,); remembered."""
         if uids not in self._of:
             gangs = self._table.gangs
             found = np.fromiter((held.gang.uid in uids for held in gangs), np.bool_, len(gangs))
@@ -509,7 +509,7 @@ def _overdue_at_start(snapshot: ClusterSnapshot) -> FloatArray:
 
 
 def _are_protected(snapshot: ClusterSnapshot) -> BoolArray:
-    """Which running gangs may not be stopped, or not yet, or have made room too often."""
+    """Return which running gangs may not be stopped, or not yet, or have made room too often."""
     settings, table = snapshot.settings, snapshot.running_table
     is_unset = np.isnan(table.least_seconds)
     least = np.where(is_unset, settings.min_runtime_seconds, table.least_seconds)

@@ -139,7 +139,7 @@ class QueueTree:
         return found
 
     def is_limited(self, queue: str) -> bool:
-        """Whether the queue, or one above it, has a limit."""
+        """Return whether the queue, or one above it, has a limit."""
         return bool(self._limited(queue))
 
     def excess_when_empty(self, queue: str, demand: Amounts) -> Excess | None:
@@ -216,7 +216,7 @@ class QueueTree:
         )
 
     def _is_safe(self, branch: str, held: Amounts) -> bool:
-        """Whether the branch, which ``held`` is a part of, is within its guarantee."""
+        """Return whether the branch, which ``held`` is a part of, is within its guarantee."""
         used, named = self.used(branch), self._covered(branch, held)
         return bool(named) and all(used.get(name, 0) <= amount for name, amount in named.items())
 

@@ -87,7 +87,7 @@ class RunningGang:
         )
 
     def elapsed_seconds(self, now: float) -> float:
-        """How long this start has lasted; never negative, whatever the clocks say."""
+        """Return how long this start has lasted; never negative, whatever the clocks say."""
         return max(0.0, now - self.started)
 
     def expected_end(self, now: float, blocked_since: float = -math.inf) -> float:

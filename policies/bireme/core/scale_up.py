@@ -210,7 +210,7 @@ class ScaleUp:
         return placement
 
     def _exists(self, placement: Placement) -> bool:
-        """Whether all of its nodes exist."""
+        """Return whether all of its nodes exist."""
         return not any(self._extended.is_new[task.rows].any() for task in placement.tasks)
 
     def _rows(self, pools: Sequence[GrowablePool]) -> IntArray:
@@ -464,7 +464,7 @@ class _NodeSearch:
 
 
 def used_rows(placement: Placement, nodes: int) -> BoolArray:
-    """Whether the placement uses a node, shape (nodes,)."""
+    """Return whether the placement uses a node, shape (nodes,)."""
     used = np.zeros(nodes, dtype=np.bool_)
     for task in placement.tasks:
         used[task.rows] = True

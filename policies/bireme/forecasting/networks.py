@@ -153,7 +153,7 @@ class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
     end: float
 
     def overlaps(self, other: "DataRange") -> bool:
-        """Whether both contain a moment of the same source."""
+        """Return whether both contain a moment of the same source."""
         same = self.source == other.source
         return same and max(self.start, other.start) < min(self.end, other.end)
 

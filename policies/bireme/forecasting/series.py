@@ -67,7 +67,7 @@ class Series:
         return len(self.values)
 
     def equals(self, other: "Series") -> bool:
-        """Whether ``other`` has equal values, step, periods and start."""
+        """Return whether ``other`` has equal values, step, periods and start."""
         same = self.step_seconds, self.periods, self.start
         return same == (other.step_seconds, other.periods, other.start) and np.array_equal(
             self.values, other.values

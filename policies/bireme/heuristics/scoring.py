@@ -71,7 +71,7 @@ def _levels(nodes: NodeTable) -> list[Codes]:
 
 
 def _companions(codes: Codes, rows: IntArray, peers: IntArray) -> IntArray:
-    """How many of ``peers`` share each row's domain, int64, shape (rows,)."""
+    """Return how many of ``peers`` share each row's domain, int64, shape (rows,)."""
     there = codes[peers]
     counts = np.bincount(there[there >= 0], minlength=int(codes.max(initial=-1)) + 2)
     # The last count is always zero and answers for code -1: nodes that belong to no domain.

@@ -398,7 +398,7 @@ def _archived(keys: FloatArray, cost: FloatArray, size: int) -> tuple[FloatArray
 
 
 def _is_dominated(cost: FloatArray) -> BoolArray:
-    """Whether another row is nowhere worse and somewhere better, shape (rows,)."""
+    """Return whether another row is nowhere worse and somewhere better, shape (rows,)."""
     nowhere_worse = (cost[:, None] <= cost[None]).all(axis=2)
     somewhere_better = (cost[:, None] < cost[None]).any(axis=2)
     return np.asarray((nowhere_worse & somewhere_better).any(axis=0), dtype=np.bool_)

@@ -57,7 +57,7 @@ class Allotment:
         return [task for task in self.gang.tasks if self.sizes[task.name] < self.high[task.name]]
 
     def furthest_behind(self, tasks: Iterable[Task]) -> Task:
-        """Which of ``tasks`` lacks most of the proportions that were asked for."""
+        """Return which of ``tasks`` lacks most of the proportions that were asked for."""
         return min(tasks, key=lambda task: self.sizes[task.name] / task.replicas)
 
 
@@ -120,7 +120,7 @@ class CapacityPool:
                 self.free[name] += times * amount
 
     def fits(self, amounts: Iterable[tuple[str, int]]) -> bool:
-        """Whether ``amounts`` (resource name, amount) are free."""
+        """Return whether ``amounts`` (resource name, amount) are free."""
         return all(amount <= max(0, self.free.get(name, 0)) for name, amount in amounts)
 
     def resize_if_it_fits(self, allotment: Allotment, sizes: Sizes) -> None:
@@ -199,7 +199,7 @@ def resized(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
 
 
 def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
-    """Whether a gang started or changed its size so lately that it is left as it is."""
+    """Return whether a gang started or changed its size so lately that it is left as it is."""
 
     def is_settling(running: RunningGang) -> bool:
         since = max(running.started, running.resized)
@@ -275,5 +275,5 @@ def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def seconds_for(steps: float, steps_per_second: float) -> float:
-    """How long ``steps`` take; infinite where it cannot run."""
+    """Return how long ``steps`` take; infinite where it cannot run."""
     return steps / steps_per_second if steps_per_second > 0 else math.inf

@@ -79,7 +79,7 @@ class TiresiasLas:
         return SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
 
     def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
-        """Whether it had waited long enough before this start, or has so far."""
+        """Return whether it had waited long enough before this start, or has so far."""
         until = now if running is None else running.started
         waited = until - gang.arrived - gang.attained_seconds
         return gang.attained_seconds > 0 and waited >= self._promote_knob * gang.attained_seconds
@@ -147,7 +147,7 @@ def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
 
 
 def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
-    """How many samples lie up to the quantum, up to its double, and so on."""
+    """Return how many samples lie up to the quantum, up to its double, and so on."""
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not ((values > 0) & (values < math.inf)).all():
         raise SettingError(

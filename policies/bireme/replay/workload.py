@@ -100,7 +100,7 @@ class GangHistory:
 
 
 def is_flexible(gang: Gang) -> bool:
-    """Whether ``gang`` may run with more or fewer replicas than it asks for."""
+    """Return whether ``gang`` may run with more or fewer replicas than it asks for."""
     return any(
         task.minimum != task.replicas or task.maximum != task.replicas for task in gang.tasks
     )
@@ -302,7 +302,7 @@ class WorkloadBuilder:
         )
 
     def _wait(self, gang: GangHistory) -> float | None:
-        """How long it did wait, as far as it was seen; None when it is not counted."""
+        """Return how long it did wait, as far as it was seen; None when it is not counted."""
         if gang.started is None or gang.found is not None:
             return None
         return max(0.0, gang.started - gang.came)
@@ -320,7 +320,7 @@ class WorkloadBuilder:
     def _seconds(
         self, uid: str, gang: GangHistory, usual: float | None, counts: dict[str, int]
     ) -> float | None:
-        """How long it runs; None when it is left out."""
+        """Return how long it runs; None when it is left out."""
         expected = gang.expected_seconds(self._began)
         if gang.started is not None:
             is_over = uid not in self._running and uid not in self._waiting

@@ -213,7 +213,7 @@ class Chooser:
 
 
 def _runs(gang: Gang, snapshot: ClusterSnapshot) -> bool:
-    """Whether ``gang`` itself holds places, and not only an earlier part of the same uid."""
+    """Return whether ``gang`` itself holds places, and not only an earlier part of the same uid."""
     running = snapshot.running_by_uid.get(gang.uid)
     return running is not None and running.gang is gang
 

@@ -118,7 +118,7 @@ class SimulatedCluster:
         self.changes += 1
 
     def is_up(self, name: str) -> bool:
-        """Whether the node called ``name`` has not failed."""
+        """Return whether the node called ``name`` has not failed."""
         return name not in self._down
 
     def set_node_ready(self, name: str, is_ready: bool) -> None:

@@ -32,7 +32,7 @@ _traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in ("uid", "na
 
 
 def may_thin(policy: Policy, queues: Mapping[str, Queue]) -> bool:
-    """Whether the decisions of ``policy`` are the same when equivalent gangs are left out.
+    """Return whether the decisions of ``policy`` are the same when equivalent gangs are left out.
 
     Not with a sizer, which shares out among all that wait, nor with queues that have weights or
     guarantees, which look at the next gang in each of them.

@@ -109,7 +109,7 @@ def finished(outcome: Outcome) -> list[JobRecord]:
 
 
 def is_faulty(record: JobRecord) -> bool:
-    """Whether it never started for a reason that waiting cannot change."""
+    """Return whether it never started for a reason that waiting cannot change."""
     return record.started is None and record.verdict in _FAULTS
 
 
@@ -176,7 +176,7 @@ def _own_seconds(records: Sequence[JobRecord]) -> FloatArray:
 
 
 def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-    """How many jobs waited or ran, as a step function; faulty ones ask for no share."""
+    """Return how many jobs waited or ran, as a step function; faulty ones ask for no share."""
     ended = last_end(outcome)
     records = [record for record in outcome.jobs if not is_faulty(record)]
     came = [record.job.submitted for record in records]

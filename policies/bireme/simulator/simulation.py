@@ -226,7 +226,7 @@ class Simulation:
         )
 
     def _nothing_can_change(self) -> bool:
-        """Whether no cycle could do anything.
+        """Return whether no cycle could do anything.
 
         Room is made and admissions are granted only to gangs that wait, and what never fits the
         present nodes will not, whatever else happens. Sizes change only of elastic gangs.
@@ -353,7 +353,7 @@ class Simulation:
         return bool(may_stop) and self._waiting_may_preempt()
 
     def _waiting_may_preempt(self) -> bool:
-        """Whether gangs that wait have a claim at all; many orderers never stop a gang."""
+        """Return whether gangs that wait have a claim at all; many orderers never stop a gang."""
         holds = (action for action in self._last.actions if isinstance(action, Hold))
         ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
         return ranked is not None and ranked.preemption_priority is not None

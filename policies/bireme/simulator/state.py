@@ -180,7 +180,7 @@ class SimulationState:
         return True
 
     def _is_wake_needed(self, event: Event) -> bool:
-        """Whether a wake-up still finds what it was set for."""
+        """Return whether a wake-up still finds what it was set for."""
         if not event.version:
             return event.name in self.waiting  # its wait bound has passed
         job = self.active.get(event.name)

@@ -61,7 +61,7 @@ class ProgressReporting:
             raise SettingError(f"every_seconds is {self.every_seconds}; it must be 0 or more")
 
     def is_due(self, before: TrainingProgress | None, now: float) -> bool:
-        """Whether it reports at ``now``, when ``before`` was its last report."""
+        """Return whether it reports at ``now``, when ``before`` was its last report."""
         return before is None or now >= before.reported + max(self.every_seconds, 1e-9)
 
     def report(

@@ -137,7 +137,7 @@ class Cloning(Algorithm[CloningConfig]):
 
 
 def imitation_loss(found: ActionDistribution, labels: Action) -> Tensor:
-    """How unlikely ``labels`` are, or how far from wanted probabilities; shape (batch,)."""
+    """Return how unlikely ``labels`` are, or how far from wanted probabilities; shape (batch,)."""
     if isinstance(found, JointDistribution) and not isinstance(labels, Tensor):
         losses = {n: imitation_loss(agent, labels[n]) for n, agent in found.agents.items()}
         return (torch.stack(list(losses.values()), dim=1) * found.works()).sum(1)

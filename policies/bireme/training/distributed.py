@@ -25,12 +25,12 @@ PATIENCE: Final = timedelta(minutes=10)
 
 
 def rank() -> int:
-    """Which of the processes this one is; 0 writes the files."""
+    """Return which of the processes this one is; 0 writes the files."""
     return distributed.get_rank() if _is_started() else 0
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Return how many processes train together."""
     return distributed.get_world_size() if _is_started() else 1
 
 

@@ -46,7 +46,7 @@ class ActionDistribution(ABC):
         return self.log_prob(actions).unsqueeze(1)
 
     def works(self) -> Tensor:
-        """Which agents have something to decide, bool, shape (batch, agents)."""
+        """Return which agents have something to decide, bool, shape (batch, agents)."""
         return torch.ones_like(self.entropy(), dtype=torch.bool).unsqueeze(1)
 
 
@@ -237,7 +237,7 @@ class JointDistribution(ActionDistribution):
         return self._by_agent({n: a.log_prob(actions[n]) for n, a in self.agents.items()})
 
     def works(self) -> Tensor:
-        """Which agents have something to decide, bool, shape (batch, agents)."""
+        """Return which agents have something to decide, bool, shape (batch, agents)."""
         return torch.stack([self._busy(name) for name in self.agents], dim=1)
 
     def entropy(self) -> Tensor:

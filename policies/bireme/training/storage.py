@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _check_policy(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    """Whether the policies are the same; moments and episodes need not be."""
+    """Return whether the policies are the same; moments and episodes need not be."""
     names = sorted(name for name in {*mine, *stored} if name.startswith("policy/"))
     for name in names:
         here, there = (_shape(found.get(name)) for found in (mine, stored))

@@ -294,7 +294,7 @@ class PolluxSpeed:
         return self._way(len(places), sum(places), places)[0]
 
     def course(self, places: Places) -> Course | None:
-        """How the epochs share the time on ``places``; None where the batch is fixed.
+        """Return how the epochs share the time on ``places``; None where the batch is fixed.
 
         With a fixed batch that is alike at every size, and so nothing to keep account of.
         """

@@ -350,7 +350,7 @@ class Physics:
         return rate
 
     def course(self, job: TraceJob, places: tuple[int, ...]) -> Course | None:
-        """How the work of ``job`` is spread over its time on ``places``; None for evenly."""
+        """Return how the work of ``job`` is spread over its time on ``places``; None for evenly."""
         return job.speed.course(places) if isinstance(job.speed, UnevenSpeedLaw) else None
 
     @property

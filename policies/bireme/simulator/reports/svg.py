@@ -225,7 +225,7 @@ def waiting(outcomes: Sequence[Outcome]) -> str:
 
 
 def distributions(outcomes: Sequence[Outcome]) -> str:
-    """Which share of the jobs had at most so long a wait, completion time and slowdown."""
+    """Return which share of the jobs had at most so long a wait, completion time and slowdown."""
     shown: tuple[tuple[str, Quantity, Callable[[float], Axis]], ...] = (
         ("Wait until the first start", metrics.waited_seconds, log_seconds),
         ("Job completion time", metrics.completion_seconds, log_seconds),

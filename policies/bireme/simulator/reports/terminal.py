@@ -61,7 +61,7 @@ def count(value: float) -> str:
 
 
 def worded(key: str) -> Callable[[float], str]:
-    """How values of a key of metrics are written."""
+    """Return how values of a key of metrics are written."""
     if key.endswith("_seconds"):
         return duration
     if key in ("gpu_utilisation", "mean_fragmentation"):

@@ -624,13 +624,13 @@ class DasEnv:
         self._update_queue()
 
     def _may_start(self, envs: IntArray) -> BoolArray:
-        """Whether a job in sight fits, shape of ``envs``."""
+        """Return whether a job in sight fits, shape of ``envs``."""
         waiting, free = self.clusters.waiting[envs], self.clusters.free[envs].sum(axis=1)
         in_sight = waiting & (waiting.cumsum(axis=1) <= self._slots)
         return np.asarray((in_sight & (self.clusters.gpus[envs] <= free[:, None])).any(axis=1))
 
     def _update_queue(self) -> None:
-        """Which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
+        """Return which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
         waiting = self.clusters.waiting
         order = np.argsort(~waiting, axis=1, kind="stable")[:, : self._slots]
         self._slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))

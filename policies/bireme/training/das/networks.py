@@ -260,7 +260,7 @@ class Dl2Agent(ActorCritic):
         self.critic = DasCritic(SIZES)
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Which of the jobs that fit."""
+        """Return which of the jobs that fit."""
         return MaskedCategorical(self.scorer(observation["jobs"]).squeeze(-1), observation["fits"])
 
     def values(self, observation: Tensors) -> Tensor:

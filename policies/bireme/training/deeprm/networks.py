@@ -103,7 +103,7 @@ class ServedImages(nn.Module):
         self.actor = actor
 
     def forward(self, image: Tensor, slot: Tensor) -> Tensor:
-        """How much better than waiting it is to start each, shape (gangs,).
+        """Return how much better than waiting it is to start each, shape (gangs,).
 
         Args:
             image: Shape (gangs, 1, horizon steps, columns).

@@ -203,7 +203,7 @@ def _of(values: NDArray[Any], slot: IntArray) -> NDArray[Any]:
 
 
 def _gains(scene: Scene) -> BoolArray:
-    """Whether the job in each slot is quicker in a larger size, (..., pools, slots)."""
+    """Return whether the job in each slot is quicker in a larger size, (..., pools, slots)."""
     by_kind = scene.times.min(-1) < scene.times[..., 0]
     found = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
     return np.asarray(scene.of_slots(found), dtype=np.bool_)

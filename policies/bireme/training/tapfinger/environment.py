@@ -450,7 +450,7 @@ class TapFingerPools:
         return np.asarray(self.waiting & self._sees[:, :, self.window])
 
     def running_in(self) -> BoolArray:
-        """Which jobs of the window run, in each pool, shape (W, N, window)."""
+        """Return which jobs of the window run, in each pool, shape (W, N, window)."""
         pools = np.arange(len(self.capacity))[None, :, None]
         return np.asarray(self.running[:, None, :] & (self.pool[:, None, self.window] == pools))
 
@@ -558,7 +558,7 @@ def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
 
 
 def connects(job: IntArray) -> BoolArray:
-    """Whether the job in a slot of one pool is in sight of another, shape (W, N, P, N).
+    """Return whether the job in a slot of one pool is in sight of another, shape (W, N, P, N).
 
     Args:
         job: Numbers of jobs, shape (W, N, P); below 0 is none.
@@ -681,7 +681,7 @@ class TapFingerEnv:
 
 
 def _is_first(envs: IntArray, jobs: IntArray) -> BoolArray:
-    """Whether no earlier entry has the same env and job, shape of both."""
+    """Return whether no earlier entry has the same env and job, shape of both."""
     first = np.zeros(len(jobs), dtype=np.bool_)
     pairs = np.stack([envs, jobs], axis=1)
     first[np.unique(pairs, axis=0, return_index=True)[1]] = True

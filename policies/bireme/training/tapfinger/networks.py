@@ -319,7 +319,7 @@ class PoolChoices(ActionDistribution):
         return self.log_probs(actions).sum(1)
 
     def works(self) -> Tensor:
-        """Which pools have something to decide."""
+        """Return which pools have something to decide."""
         return ~self._idle
 
     def entropy(self) -> Tensor:
