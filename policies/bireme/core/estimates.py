@@ -30,14 +30,13 @@ from dataclasses import dataclass, replace
 from bireme.core.errors import HistoryError
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.running import RunningGang
+from bireme.core.times import LONGEST_SECONDS
 
 QUANTILE = 0.9
 PRIOR_RUNS = 5
 """A group of so many runs weighs as much as the wider group."""
 FEWEST_RUNS = 5
 """With fewer runs in all there is no estimate."""
-LONGEST_SECONDS = 10 * 365 * 86_400
-"""Ten years; a longer run time is an error."""
 MOST_SHIFT = 2.0
 """Factor by which progress reports move an expected run time at most, up or down."""
 

@@ -22,7 +22,9 @@ class DominantResourceFairness:
     """The user with the smallest dominant share of the cluster first (DRF).
 
     The score and the preemption priority are minus the share. Gangs without a user belong to their
-    namespace. Source: Ghodsi et al., Dominant Resource Fairness, NSDI'11, algorithm 1.
+    namespace.
+
+    Source: Ghodsi et al., Dominant Resource Fairness, NSDI'11, algorithm 1.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
@@ -36,7 +38,9 @@ class FairShare:
 
     The score and the preemption priority are minus the queue's dominant share, divided by the
     queue's weight (1 where none is set). Guarantees of queues are kept by the cycle, for every
-    order. Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
+    order.
+
+    Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
     """
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:

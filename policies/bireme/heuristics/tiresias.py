@@ -41,7 +41,9 @@ class TiresiasLas:
 
     The score is minus the device-seconds so far, the preemption priority 0 in the first queue and
     -1 in the second. The default threshold is that of the authors' simulator; Pollux' port of it
-    has 57 600. Source: Gu et al., Tiresias, NSDI'19, section 3.2.
+    has 57 600.
+
+    Source: Gu et al., Tiresias, NSDI'19, section 3.2.
     """
 
     def __init__(
@@ -89,8 +91,9 @@ class TiresiasGittins:
     """Highest Gittins index of the attained service first (2D-Gittins).
 
     The score and the preemption priority are the index: how likely a gang is to end within the best
-    further service, per million device-seconds that this is expected to take. Source: Gu et al.,
-    Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
+    further service, per million device-seconds that this is expected to take.
+
+    Source: Gu et al., Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
 
-from bireme.core.estimates import LONGEST_SECONDS
+from bireme.core.times import LONGEST_SECONDS
 
 CPU: Final = "cpu"
 LARGEST: Final = 2**53

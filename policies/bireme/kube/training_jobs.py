@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from pydantic import ValidationError
 
-from bireme.core.estimates import LONGEST_SECONDS, with_anchor
+from bireme.core.estimates import with_anchor
 from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task, TrainingProgress
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.reasons import Reason
@@ -33,6 +33,7 @@ from bireme.core.speed import (
     fit_loss,
     fit_speed,
 )
+from bireme.core.times import LONGEST_SECONDS
 from bireme.kube import pods, quantities, wire
 from bireme.kube.api.training_job import (
     MOST_LOSSES,
