@@ -30,7 +30,7 @@ from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from tests.support.model.machine import STEPS, Machine
 
-MOST_RUNS = 600
+MOST_RUNS = 2000
 Function = Callable[..., Any]
 
 
