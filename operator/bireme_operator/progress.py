@@ -27,7 +27,7 @@ import structlog
 from aiohttp import web
 
 from bireme.core.errors import error_text
-from bireme.core.estimates import LONGEST_SECONDS
+from bireme.core.times import LONGEST_SECONDS
 from bireme.kube.pod_builder import path
 from bireme.kube.training_jobs import MOST_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer

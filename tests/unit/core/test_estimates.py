@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.errors import HistoryError
-from bireme.core.estimates import FEWEST_RUNS, LONGEST_SECONDS, PRIOR_RUNS, RuntimeHistory
+from bireme.core.estimates import FEWEST_RUNS, PRIOR_RUNS, RuntimeHistory
+from bireme.core.times import LONGEST_SECONDS
 
 
 def a_history(*runs: tuple[str, str, float], **bounds: int) -> RuntimeHistory:

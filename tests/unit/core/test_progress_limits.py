@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import (
-    LONGEST_SECONDS,
-    MOST_SHIFT,
-    apply_progress_report,
-    reported_seconds,
-    with_anchor,
-)
+from bireme.core.estimates import MOST_SHIFT, apply_progress_report, reported_seconds, with_anchor
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.nodes import NodeTable
 from bireme.core.running import RunningGang
 from bireme.core.speed import LinearSpeed
+from bireme.core.times import LONGEST_SECONDS
 from bireme.testing import a_gang, a_node, a_running_gang, a_task
 
 NODES = NodeTable((a_node("n0"),), ())

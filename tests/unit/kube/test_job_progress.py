@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import LONGEST_SECONDS, MOST_SHIFT, apply_progress_report
+from bireme.core.estimates import MOST_SHIFT, apply_progress_report
 from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
+from bireme.core.times import LONGEST_SECONDS
 from bireme.kube.api.training_job import MOST_LOSSES, MOST_SPEEDS, ProgressStatus
 from bireme.kube.training_jobs import (
     MOST_STEPS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import LONGEST_SECONDS
+from bireme.core.times import LONGEST_SECONDS
 from bireme.kube.training_jobs import ProgressReport
 from bireme_operator.progress import PayloadError, decode
 
