@@ -49,7 +49,7 @@ def test_whatever_a_program_imports_at_its_start_is_bytecode(
 
 
 def test_so_is_what_the_nightly_forecast_imports(images: Images, tenant: Tenant) -> None:
-    models = ["arima", "gru", "holt_winters", "lsp", "night", "nightly"]
+    models = ["arima", "gru", "holt_winters", "lsp", "nightly_job", "pool_forecast"]
     names = [f"bireme.forecasting.{model}" for model in models]
     assert printed(tenant, images.forecast.name, WITHOUT_BYTECODE.format(names=names)) == []
 
