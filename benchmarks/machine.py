@@ -26,7 +26,6 @@ _PACKAGES: Final = ("aiohttp", "numpy", "uvloop")
 
 
 def facts() -> dict[str, str]:
-    """Processor, memory and versions, for the head of every table."""
     memory_gib = psutil.virtual_memory().total / 2**30
     packages = " ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
     return {
@@ -46,7 +45,7 @@ def _processor() -> str:
 
 
 def revision() -> str:
-    """The commit that is measured, marked when files differ from it."""
+    """Return the measured commit, marked when files differ from it."""
     if shutil.which("git") is None:
         return "unknown (git is not installed)"
     commit = _git("describe", "--always")
@@ -70,10 +69,7 @@ class CpuMeter:
         self._machine_before = _machine_seconds()
 
     def spent(self) -> dict[str, float]:
-        """User and system seconds by name; processes that ended in between are left out.
-
-        ``OTHERS`` is what programs spent that were not asked about.
-        """
+        """Return seconds by name, without processes that ended; ``OTHERS`` is all the rest."""
         now = self._now()
         spent = {name: now[name] - self._before[name] for name in now}
         everything = _machine_seconds() - self._machine_before
@@ -89,23 +85,20 @@ class CpuMeter:
 
 
 def _machine_seconds() -> float:
-    """Processor seconds that all programs together have used."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
 
 class CpuTimes:
-    """Processor seconds by process, per repetition and side; the table shows medians."""
+    """Processor seconds by process, per repetition and side."""
 
     def __init__(self) -> None:
         self._spent: dict[str, list[dict[str, float]]] = {}
 
     def add(self, side: str, meter: CpuMeter) -> None:
-        """One repetition on one side, up to now."""
         self._spent.setdefault(side, []).append(meter.spent())
 
     def table(self, title: str = "Processor seconds by process, medians") -> Table:
-        """One row per process, one column per side."""
         by_side = {side: medians(found) for side, found in self._spent.items()}
         names = dict.fromkeys(name for found in by_side.values() for name in found)
         sides = sorted(by_side, reverse=True)
@@ -117,11 +110,10 @@ class CpuTimes:
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process that is in use and present, in MiB."""
     return float(psutil.Process(pid).memory_info().rss) / MIB
 
 
 def peak_mib() -> float:
-    """The most memory this process has ever had in use, in MiB."""
+    """Return the peak resident memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB elsewhere

@@ -31,11 +31,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self:
-        """A sample of at least one value.
-
-        Raises:
-            ValueError: there is none, or one is no number.
-        """
+        """Return a sample; ValueError when it is empty or a value is no number."""
         taken = tuple(values)
         if not taken or any(math.isnan(value) for value in taken):
             raise ValueError(f"a sample needs numbers, these are {taken}")
@@ -43,11 +39,10 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def median(self) -> float:
-        """The middle value."""
         return statistics.median(self.values)
 
     def percentile(self, percent: float) -> float:
-        """The smallest value that at least ``percent`` % of all do not exceed."""
+        """Return the smallest value that at least ``percent`` % of all do not exceed."""
         ranked = sorted(self.values)
         return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
 
@@ -60,7 +55,6 @@ class Aim(msgspec.Struct, frozen=True):
     at_least: float | None = None
 
     def is_reached(self, number: float) -> bool:
-        """Whether ``number`` keeps the bound."""
         too_high = self.at_most is not None and number > self.at_most
         return not too_high and (self.at_least is None or number >= self.at_least)
 
@@ -75,19 +69,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     aim: Aim | None = None
 
     def titled(self, what: str) -> "Row":
-        """The same row under another name."""
         return msgspec.structs.replace(self, what=what)
 
     @property
     def ratio(self) -> float | None:
-        """Bireme's median over the baseline's."""
         if self.baseline is None or self.baseline.median == 0:
             return None
         return self.bireme.median / self.baseline.median
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the aim was reached; None without one."""
         if self.aim is None:
             return None
         number = self.ratio if self.aim.of == "ratio" else self.bireme.median
@@ -105,7 +96,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What one case found; ``baseline`` names what the rows are compared with."""
+    """Rows of one case; ``baseline`` names what they are compared with."""
 
     rows: tuple[Row, ...]
     baseline: str = ""
@@ -114,12 +105,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_most(bound: float, of: Of = "value") -> Aim:
-    """The number must not exceed ``bound``."""
     return Aim(of, at_most=bound)
 
 
 def at_least(bound: float, of: Of = "value") -> Aim:
-    """The number must reach ``bound``."""
     return Aim(of, at_least=bound)
 
 
@@ -131,13 +120,12 @@ class Pairs:
     baseline: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, side: str, found: dict[str, float]) -> None:
-        """One repetition on one side: quantity to number."""
+        """Add one repetition on one side, quantity to number."""
         into = self.bireme if side == "bireme" else self.baseline
         for what, measured in found.items():
             into.setdefault(what, []).append(measured)
 
     def row(self, what: str, unit: str, aim: Aim | None = None) -> Row:
-        """The row of one quantity."""
         baseline = self.baseline.get(what)
         return Row(
             what=what,
@@ -149,7 +137,7 @@ class Pairs:
 
 
 def medians(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Key by key, the median over dictionaries; a key that one lacks counts as zero there."""
+    """Return the median by key; a missing key counts as zero."""
     names = dict.fromkeys(name for one in found for name in one)
     return {name: statistics.median(one.get(name, 0.0) for one in found) for name in names}
 
@@ -159,7 +147,7 @@ _ROW_COLUMNS: Final = ("", "unit", "Bireme", "range", "{}", "range", "ratio", "a
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One case as it was run. ``failure`` says why there is no result."""
+    """One case as it was run; ``failure`` says why there is no result."""
 
     case: str
     question: str
@@ -173,7 +161,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_case(folder: Path, report: Report) -> None:
-    """Write the two files of a case, and the index over all that lie in ``folder``."""
+    """Write JSON and Markdown of a case, and the index over all in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     encoded = msgspec.json.format(msgspec.json.encode(report), indent=1)
     (folder / f"{report.case}.json").write_bytes(encoded + b"\n")
@@ -185,7 +173,6 @@ def write_case(folder: Path, report: Report) -> None:
 
 
 def case_markdown(report: Report) -> str:
-    """The tables of one case."""
     lines = [f"# {report.question}", ""]
     if report.result is None:
         lines += ["The measurement failed:", "", "```", report.failure, "```"]
@@ -201,7 +188,7 @@ def case_markdown(report: Report) -> str:
 
 
 def case_index(reports: Sequence[Report]) -> str:
-    """All rows that have an aim, over all cases."""
+    """Return a table of all rows that have an aim, over all cases."""
     lines = [
         "# Measurements",
         "",
@@ -221,7 +208,6 @@ def case_index(reports: Sequence[Report]) -> str:
 
 
 def _standing(report: Report) -> Iterator[tuple[str, ...]]:
-    """The rows of a case that have an aim, or one that it failed."""
     link = f"[{report.case}]({report.case}.md)"
     if report.result is None:
         yield link, "failed", "", "", "no", report.date
@@ -233,7 +219,7 @@ def _standing(report: Report) -> Iterator[tuple[str, ...]]:
 
 
 def summary(report: Report) -> Iterable[str]:
-    """A case in lines for the screen."""
+    """Return a case as lines for the screen."""
     if report.result is None:
         yield f"  FAILED: {report.failure.strip().splitlines()[-1]}"
         return
@@ -297,15 +283,11 @@ _PROSE: Final = Path(__file__).parent / "simulations" / "prose"
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One question, its tables, and in words what they show and why.
+    """One question with tables and findings; the reasons are its file in ``prose``.
 
     Attributes:
         summary: The answer in a sentence, for the index.
-        findings: What the numbers say, written from them.
         figures: File name to SVG, drawn beside the page.
-
-    Why it is so, and what was simulated, is the page's file in ``prose``: two parts around a line
-    of three dashes.
     """
 
     name: str
@@ -335,7 +317,6 @@ def write_page(folder: Path, page: Page) -> None:
 
 
 def page_markdown(page: Page) -> str:
-    """The page as text."""
     why, method = (_PROSE / f"{page.name}.md").read_text(encoding="utf-8").split("\n---\n")
     lines = [f"# {page.title}", ""]
     for finding in page.findings:
@@ -351,7 +332,6 @@ def page_markdown(page: Page) -> str:
 
 
 def page_index(pages: Sequence[Page]) -> str:
-    """Every page with its answer."""
     lines = [
         "# Evidence by simulation",
         "",

@@ -45,13 +45,10 @@ class Step:
     environment: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """Return the command as a user types it."""
         return " ".join([*(f"{k}={v}" for k, v in self.environment), shlex.join(self.command)])
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a step ended."""
-
     step: str
     revision: str
     date: str
@@ -120,7 +117,6 @@ def kept(step: Step) -> Result | None:
 
 
 def page(steps: Sequence[Step] = STEPS) -> str:
-    """Return the page: every step with its last result."""
     rows = []
     for step in steps:
         last = kept(step)

@@ -31,7 +31,7 @@ QUESTION: Final = "The simulator against the real control plane"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare what was asked for; the exit status."""
+    """Compare the seeds that were asked for and return the exit status."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, _leave)
     SCRATCH.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def _page(verdicts: Sequence[Verdict], took_seconds: float) -> report.Report:
 
 
 def _verdicts(seeds: range) -> Iterator[Verdict]:
-    """One after another on one cluster. Scenarios are drawn ahead, by processes of their own."""
+    """Yield one verdict after another, all from one cluster; processes draw scenarios ahead."""
     with multiprocessing.Pool(2, os.nice, (2,)) as drawer, ground(SCRATCH) as stack:
         for scenario in drawer.imap(scenario_of, seeds):
             yield verdict_on(scenario, carry_out(scenario, stack, SCRATCH))

@@ -23,7 +23,7 @@ STOPPED: Final = ("preempted", "node lost")
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One thing done to ``gang``; ``places`` are what it holds then, none after a stop."""
+    """One start, stop or resize of ``gang`` with the places it holds then, none after a stop."""
 
     seconds: float
     kind: Kind
@@ -40,12 +40,12 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Everything that happened in one run, in seconds after the first moment of the scenario.
+    """One run, in seconds after the first moment of the scenario.
 
     Attributes:
         deeds: In the order in which they were done.
-        arrivals, ends: Of each gang: when it was there, and when all its replicas had ended.
-        stoppings: From when to when replicas of a gang that gave up places were still there.
+        arrivals, ends: When each gang was there, and when all its replicas had ended.
+        stoppings: Intervals in which replicas of a gang that gave up places were still there.
         endings: From the end of a gang's first replica to that of its last.
     """
 
@@ -57,12 +57,7 @@ class Course:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether anything fell into what a simulation takes for a moment.
-
-        That is a gang that came or ended while another was still giving up its places, or a deed
-        while one was ending replica by replica. A deed is told up to ``TOLD_SECONDS`` after it was
-        decided.
-        """
+        """Return whether anything fell into what a simulation takes for a moment."""
         events = (*self.arrivals.values(), *self.ends.values())
         if any(began < event < ended for began, ended in self.stoppings for event in events):
             return True
@@ -75,16 +70,13 @@ class Course:
 
     @property
     def starts(self) -> list[Deed]:
-        """The starts among the deeds."""
         return [deed for deed in self.deeds if deed.kind == "start"]
 
     def count(self, kind: Kind) -> int:
-        """How many deeds of one kind there are."""
         return sum(deed.kind == kind for deed in self.deeds)
 
 
 def of_outcome(outcome: Outcome) -> Course:
-    """What a simulation did."""
     deeds = [deed for record in outcome.jobs for deed in _of_record(record)]
     return Course(
         tuple(sorted(deeds, key=lambda deed: deed.seconds)),
@@ -104,10 +96,10 @@ def _of_record(record: JobRecord) -> Iterable[Deed]:
 
 
 def of_history(records: Sequence[Record], namespace: str, began: float) -> Course:
-    """What the operator did in ``namespace``; ``began`` is the recorder's time of the first moment.
+    """Read the decisions of the operator in ``namespace``; ``began`` is when the scenario began.
 
     A start is the first plan of an attempt, a resize a plan of the same attempt with other places,
-    a stop the word on the job that it starts again.
+    a stop the change of the job's phase to Restarting.
     """
     reader = _Reader(namespace, began)
     for record in in_order(r for r in records if r.change != "GAP"):
@@ -122,8 +114,6 @@ def of_history(records: Sequence[Record], namespace: str, began: float) -> Cours
 
 
 class _Reader:
-    """Follows a history revision by revision."""
-
     def __init__(self, namespace: str, began: float) -> None:
         self.deeds: list[Deed] = []
         self.arrivals: dict[str, float] = {}
@@ -139,7 +129,6 @@ class _Reader:
         """Since when a gang has more replicas than it should, and how many it should have."""
 
     def read(self, record: Record) -> None:
-        """The next revision."""
         self._world.apply(record)
         if record.key[0] != self._namespace:
             return
@@ -184,7 +173,7 @@ class _Reader:
                 del self._stopping[name]
 
     def _has_ended(self, gang: Key) -> bool:
-        """Whether all its replicas have ended well; a stopped one's are Failed."""
+        """Return whether all its replicas have succeeded; those of a stopped gang are Failed."""
         pods = list(self._world.members(gang))
         held = sum(self._held.get(gang[1], (0, {}))[1].values())
         return len(pods) == held and all(pod.phase == ENDED[0] for pod in pods)
@@ -202,7 +191,7 @@ class _Reader:
 
 
 def differences(expected: Course, seen: Course, tolerance_seconds: float) -> list[str]:
-    """Every way in which ``seen`` is not what was ``expected``, by gang, then by time."""
+    """Return every difference of ``seen`` from ``expected``, by gang, then by time."""
     gangs = sorted({deed.gang for deed in (*expected.deeds, *seen.deeds)})
     found = [
         line
@@ -220,19 +209,18 @@ def differences(expected: Course, seen: Course, tolerance_seconds: float) -> lis
 
 
 def pairs_of_starts(expected: Course, seen: Course) -> list[tuple[Deed, Deed]]:
-    """Every expected start that was seen with the one that was, in the order they were seen."""
+    """Pair each expected start with the one that was seen, in the order they were seen."""
     known = dict(_numbered(expected.starts))
     return [(known[name], deed) for name, deed in _numbered(seen.starts) if name in known]
 
 
 def tied_starts(expected: Course) -> int:
-    """How many starts share their moment with another."""
+    """Count the starts that share their moment with another."""
     at = Counter(deed.seconds for deed in expected.starts)
     return sum(count for count in at.values() if count > 1)
 
 
 def _numbered(deeds: Sequence[Deed]) -> Iterator[tuple[tuple[str, int], Deed]]:
-    """Each deed with its gang and which one of that gang it is."""
     counts: Counter[str] = Counter()
     for deed in deeds:
         yield (deed.gang, counts[deed.gang]), deed
@@ -240,7 +228,7 @@ def _numbered(deeds: Sequence[Deed]) -> Iterator[tuple[tuple[str, int], Deed]]:
 
 
 def _of_gang(expected: Sequence[Deed], seen: Sequence[Deed]) -> Iterator[str]:
-    """The first difference in the life of one gang; what follows only follows from it."""
+    """Return the first difference in one gang; what comes after only follows from it."""
     for wanted, found in zip_longest(expected, seen):
         if found is None:
             yield f"{wanted} at {wanted.seconds:.1f} s in the simulator, never in the cluster"

@@ -26,10 +26,10 @@ _GPUS_PER_NODE: Final = 4
 
 
 def scenario_of(seed: int) -> Scenario:
-    """The scenario of ``seed``, always the same one: 8 to 10 jobs, added one by one.
+    """Draw the scenario of ``seed``, always the same one: 8 to 10 jobs, added one by one.
 
     Raises:
-        ValueError: none was found, which says that the generator no longer fits the simulator.
+        ValueError: none was found; the generator no longer fits the simulator.
     """
     chance = random.Random(seed)  # noqa: S311  # a reproducible mix, not a secret
     for _ in range(MOST_DRAWS):
@@ -40,7 +40,7 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _filled(drawn: Scenario, jobs: int, chance: random.Random) -> Scenario | None:
-    """The scenario with so many jobs, each of which leaves it with one right answer."""
+    """Add ``jobs`` jobs, each of which leaves the scenario with one right answer."""
     free = _free_seconds(drawn)
     for _ in range(6 * jobs):
         if len(drawn.submissions) == jobs:
@@ -54,7 +54,7 @@ def _filled(drawn: Scenario, jobs: int, chance: random.Random) -> Scenario | Non
 
 
 def _free_seconds(drawn: Scenario) -> list[float]:
-    """Moments not beside one at which something comes or ends so far; all when there is none."""
+    """Return the seconds not beside an event so far; all of them when there is none."""
     course, every = as_planned(drawn), [float(second) for second in range(LAST_ARRIVAL + 1)]
     taken = {*course.arrivals.values(), *course.ends.values()}
     beside = {moment + more for moment in taken for more in (-1, 0, 1)}
@@ -63,7 +63,7 @@ def _free_seconds(drawn: Scenario) -> list[float]:
 
 
 def _timed(drawn: Scenario) -> Scenario | None:
-    """The scenario with its end; None when that is too late."""
+    """Set the end of the scenario; None when that is too late."""
     course = as_planned(replace(drawn, until_seconds=MOST_SECONDS))
     if set(course.ends) != {s.name for s in drawn.submissions if s.run_seconds is not None}:
         return None
@@ -71,14 +71,13 @@ def _timed(drawn: Scenario) -> Scenario | None:
 
 
 def _is_eventful(drawn: Scenario) -> bool:
-    """Whether enough gangs wait, and with every fifth seed one is stopped."""
+    """Return whether enough gangs wait; in every fifth seed one must be stopped, too."""
     course = as_planned(drawn)
     waits = sum(deed.seconds > course.arrivals[deed.gang] for deed in course.starts)
     return waits >= FEWEST_WAITS and course.count("stop") >= (drawn.seed % 5 == 1)
 
 
 def _empty(seed: int, chance: random.Random) -> Scenario:
-    """Nodes and queues, and no job yet."""
     count = chance.randint(3, 5)
     nodes = fake_nodes(count, gpus=_GPUS_PER_NODE, racks=chance.randint(1, 2))
     queues = _queues(chance, count * _GPUS_PER_NODE)
@@ -86,7 +85,7 @@ def _empty(seed: int, chance: random.Random) -> Scenario:
 
 
 def _queues(chance: random.Random, gpus: int) -> list[Manifest]:
-    """Two or three queues with one of four kinds of rules between them."""
+    """Draw two or three queues with one of four kinds of rules between them."""
     part = str(chance.randint(gpus // 2, 3 * gpus // 4))
     kind = chance.choice(("limit", "guarantee", "bound", "tree"))
     some: dict[str, Any] = {"userPriority": chance.choice((0, 30, 60))}
@@ -102,7 +101,6 @@ def _queues(chance: random.Random, gpus: int) -> list[Manifest]:
 
 
 def _submission(chance: random.Random, at: float, drawn: Scenario) -> Submission:
-    """The next job, ``at`` seconds after the beginning."""
     name = f"job-{chr(ord('a') + len(drawn.submissions))}"
     queues = [manifest["metadata"]["name"] for manifest in drawn.queues]
     spec: dict[str, Any] = {"queue": chance.choice([name for name in queues if name != "team"])}
@@ -122,7 +120,7 @@ def _submission(chance: random.Random, at: float, drawn: Scenario) -> Submission
 
 
 def _elastic(chance: random.Random, name: str, spec: dict[str, Any]) -> Manifest:
-    """Workers that run as long as they are let; as many as are asked for, or fewer, or more."""
+    """Draw an elastic job without a run time: at the size asked for, or fewer, or more."""
     least = chance.randint(1, 2)
     asked = least + chance.randint(0, 2)
     most = asked + chance.randint(1, 3)

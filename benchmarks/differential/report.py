@@ -36,7 +36,7 @@ _DELAY: Final = (
 
 
 def line_of(verdict: Verdict) -> str:
-    """One seed in a line, and its differences below."""
+    """Write one seed as a line, with its differences below."""
     course = verdict.expected
     counts = f"{len(course.starts)} starts, {course.count('stop')} stops"
     head = f"seed {verdict.seed}: {verdict.word}; {counts}, {course.count('resize')} resizes"
@@ -44,7 +44,6 @@ def line_of(verdict: Verdict) -> str:
 
 
 def result_of(verdicts: Sequence[Verdict]) -> Result:
-    """The rows and the table over all seeds; there must be one."""
     delays = Sample.of(delay for verdict in verdicts for delay in verdict.delays)
     rows = (
         _count("seeds", len(verdicts)),
@@ -79,5 +78,4 @@ def _cells(verdict: Verdict) -> tuple[str | float, ...]:
 
 
 def _told(verdicts: Sequence[Verdict]) -> list[str]:
-    """What differs, seed by seed."""
     return [f"Seed {v.seed}: {'; '.join(v.lines)}." for v in verdicts if v.word == "differs"]

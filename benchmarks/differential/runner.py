@@ -41,15 +41,13 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a cluster did with a scenario, watched until ``until_seconds``."""
-
     course: Course
     until_seconds: float
 
 
 @contextmanager
 def ground(folder: Path) -> Iterator[BiremeStack]:
-    """A cluster without nodes and Bireme on it, gone afterwards; logs go to ``folder``."""
+    """Run Bireme on a cluster without nodes for the block; logs go to ``folder``."""
     name = f"differential-{os.getpid()}-{secrets.token_hex(2)}"
     with Cluster.start(name) as cluster:
         install_api(cluster)
@@ -78,7 +76,6 @@ def carry_out(scenario: Scenario, stack: BiremeStack, folder: Path) -> Seen:
 
 @contextmanager
 def _furnished(cluster: Cluster, scenario: Scenario) -> Iterator[None]:
-    """The cluster with the scenario's nodes and queues."""
     queues = "/apis/bireme.dev/v1alpha1/queues"
     cluster.add_nodes(scenario.nodes)
     for manifest in scenario.queues:
@@ -89,7 +86,7 @@ def _furnished(cluster: Cluster, scenario: Scenario) -> Iterator[None]:
 
 
 def _next_second(recorder: Recorder) -> float:
-    """The recorder's time of a whole second of the wall clock that is about to come."""
+    """Return the recorder's time of the next whole second of the wall clock."""
     now = time.time()  # noqa: TID251  # whose whole seconds the API server writes
     return recorder.elapsed_seconds + math.ceil(now + 0.5) - now
 
@@ -102,7 +99,7 @@ def _submit(scenario: Scenario, tenant: Tenant, recorder: Recorder, began: float
 
 
 def _await_rest(scenario: Scenario, recorder: Recorder, began: float) -> None:
-    """Returns when all that ends has ended and nothing more is to come, or patience has."""
+    """Return when all that ends has ended and nothing more is to come, or the time is over."""
     ending = {s.name for s in scenario.submissions if s.run_seconds is not None}
 
     def are_done() -> bool:

@@ -32,7 +32,6 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -48,5 +47,5 @@ class Scenario:
 
     @property
     def rest_seconds(self) -> float:
-        """How long after the last end something may still happen: elastic gangs settle and grow."""
+        """How long after the last end elastic gangs may still settle and grow."""
         return 5.0 if any(s.run_seconds is None for s in self.submissions) else 1.0

@@ -51,15 +51,15 @@ LATE_SECONDS: Final = (0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def as_planned(scenario: Scenario) -> Course:
-    """What the simulator makes of a scenario whose events come exactly when they should."""
+    """Simulate a scenario whose events come exactly when they should."""
     return _course(scenario, trace_of(scenario), scenario.until_seconds)
 
 
 def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
-    """What the simulator makes of it when jobs come and gangs end as in ``seen``.
+    """Simulate it with jobs that come and gangs that end as in ``seen``.
 
-    A run time says when a gang ends only once it is known when it starts, which depends on the ends
-    before. So run times are corrected, first ends first, until nothing moves.
+    A run time follows from an end only once the start is known, which depends on the ends before.
+    So run times are corrected, first ends first, until nothing moves.
     """
     seen = _gathered(seen)
     planned = trace_of(scenario)
@@ -82,7 +82,7 @@ def as_seen(scenario: Scenario, seen: Course, until_seconds: float) -> Course:
 
 
 def _gathered(seen: Course) -> Course:
-    """``seen`` with what one cycle of the operator hears of together at one moment, the last."""
+    """Move what one cycle of the operator takes in together to one moment, the last."""
     moments: dict[float, float] = {}
     group: list[float] = []
     for moment in [*sorted({*seen.arrivals.values(), *seen.ends.values()}), math.inf]:
@@ -98,10 +98,9 @@ def _gathered(seen: Course) -> Course:
 
 
 def is_unambiguous(scenario: Scenario) -> bool:
-    """Whether the same is done when events come as late as they may in a cluster.
+    """Return whether late events and other names lead to the same decisions.
 
-    The names of the jobs, which decide among equals where a cluster has random uids, are shuffled
-    too.
+    Names decide among equals; in a cluster random uids do.
     """
     planned = as_planned(scenario)
     if _is_crowded(planned):
@@ -117,26 +116,24 @@ def is_unambiguous(scenario: Scenario) -> bool:
 
 
 def _is_crowded(course: Course) -> bool:
-    """Whether a gang comes or ends soon after another was stopped or has changed its size."""
+    """Return whether a gang comes or ends soon after a stop or a resize."""
     events = {*course.arrivals.values(), *course.ends.values()}
     moments = {deed.seconds for deed in course.deeds if deed.kind != "start"}
     return any(0 < event - moment < QUIET_SECONDS for moment in moments for event in events)
 
 
 def trace_of(scenario: Scenario) -> Trace:
-    """The workload as the simulator takes it."""
     jobs = tuple(_trace_job(submission) for submission in scenario.submissions)
     return Trace(f"seed {scenario.seed}", jobs, queues=queues_of(scenario))
 
 
 def nodes_of(scenario: Scenario) -> tuple[Node, ...]:
-    """The machines, which kwok makes ready."""
+    """Read the nodes, which kwok makes ready."""
     read = (nodes.from_manifest(through_the_wire(m, wire.V1Node)) for m in scenario.nodes)
     return tuple(replace(node, is_ready=True) for node in read)
 
 
 def queues_of(scenario: Scenario) -> tuple[Queue, ...]:
-    """The queues, open to every namespace."""
     return tuple(
         tenancy.queue_from_manifest(through_the_wire(manifest, wire.CustomObject), {})
         for manifest in scenario.queues
@@ -170,7 +167,7 @@ def _course(scenario: Scenario, trace: Trace, until_seconds: float) -> Course:
 
 
 def _run_seconds(course: Course, seen: Course) -> Mapping[str, float]:
-    """How long each gang runs from its last start in ``course`` to its end in ``seen``."""
+    """Return how long each gang runs from its last start in ``course`` to its end in ``seen``."""
     last = {deed.gang: deed.seconds for deed in course.starts}
     found = {name: round(end - last[name], 6) for name, end in seen.ends.items() if name in last}
     return {name: seconds for name, seconds in found.items() if seconds > 0}
@@ -181,7 +178,7 @@ def _with_jobs(trace: Trace, jobs: list[TraceJob]) -> Trace:
 
 
 def _impatient(scenario: Scenario) -> Course:
-    """With wait bounds a second shorter: as little may hang on the very moment they pass."""
+    """Simulate with wait bounds a second shorter: nothing may hang on the moment they pass."""
     queues = tuple(
         queue
         if queue.wait_bound_seconds is None

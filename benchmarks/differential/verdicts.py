@@ -27,12 +27,11 @@ TOLERANCE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one seed.
+    """Result of one seed.
 
     Attributes:
-        expected: What the simulator does with arrivals and ends as seen; as planned where only
-            that is the same.
-        lines: The differences from ``expected``, or for a late one from what was planned.
+        expected: The simulation with arrivals and ends as seen; as planned where only that agrees.
+        lines: The differences from ``expected``, or of a late one from the plan.
     """
 
     seed: int
@@ -43,18 +42,16 @@ class Verdict:
 
     @property
     def delays(self) -> list[float]:
-        """Of every start, how many seconds after the simulator's it came."""
+        """Seconds of each start after the simulator's."""
         pairs = pairs_of_starts(self.expected, self.seen)
         return [found.seconds - wanted.seconds for wanted, found in pairs]
 
     @property
     def ties(self) -> int:
-        """How many starts had another one at their moment."""
         return tied_starts(self.expected)
 
 
 def verdict_on(scenario: Scenario, seen: Seen) -> Verdict:
-    """The comparison of both sides."""
     word: Word
     planned = as_planned(scenario)
     followed = as_seen(scenario, seen.course, seen.until_seconds)

@@ -28,7 +28,6 @@ _TRIALS: Final = {name: trial for page in PAGES.values() for name, trial in page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and write; the exit status."""
     options = _options(arguments)
     for name in options.names:
         for one in PAGES[name].trials if name in PAGES else [name]:
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, data: Path) -> int:
-    """One trial; ``$DATA`` in its arguments is the folder of the series."""
+    """Run one trial; ``$DATA`` in its arguments is the folder of the series."""
     given = shlex.split(_TRIALS[name].arguments.replace("$DATA", shlex.quote(str(data))))
     written = ["--json", str(FOLDER / f"{name}.json"), "--plot", str(FOLDER / f"{name}.png")]
     sys.stdout.write(f"\n== {name}\n")
@@ -76,13 +75,12 @@ def _page(name: str, page: Page) -> str:
 
 
 def _number(found: re.Match[str]) -> str:
-    """``{TRIAL/MODEL}`` in prose is the accuracy that the model had there."""
+    """Replace ``{TRIAL/MODEL}`` in prose by the accuracy that the model had there."""
     trial, model = found.groups()
     return f"{100 * _told(trial)['models'][model]['accuracy_mape']:.2f} %"
 
 
 def _index(pages: Mapping[str, Page]) -> str:
-    """A line per trial: accuracies of the models, and the verdict."""
     rows = [
         [f"[{page.title}]({name}.md)", trial.title, *_accuracies(told), told["verdict"]]
         for name, page in pages.items()
@@ -122,10 +120,9 @@ def _section(name: str, trial: Trial) -> list[str]:
 
 
 def _figure(name: str, trial: Trial, drawn: dict[str, str]) -> str:
-    """The picture of a trial, or a reference to an equal one before it.
+    """Link the picture of a trial, or name an equal one before it.
 
-    A picture shows the chosen model, which can be the same in several trials of a series; ``drawn``
-    are the titles of those on the page by what they show.
+    ``drawn`` maps what a picture shows (the series and the chosen model) to its trial's title.
     """
     told = _told(name)
     shows = json.dumps([told[key] for key in ("series", "test", "chosen", "forecast")])

@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of ``bireme forecast``: what it is called, its arguments, as a shell reads them."""
+    """One run of ``bireme forecast``; ``arguments`` as a shell reads them."""
 
     title: str
     arguments: str

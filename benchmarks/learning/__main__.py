@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _figures(runs: Sequence[Path]) -> dict[str, str]:
-    """How policies were learned, by file name: those of DeepRM's env, or TapFinger's designs."""
+    """Draw the learning curves by file name: of DeepRM's env, or of TapFinger's designs."""
     if not runs:
         return {}
     recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"] for run in runs]

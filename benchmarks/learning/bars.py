@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What became of a bar; ``baseline`` is the one of the ratio, empty for a value."""
+    """Outcome of a bar; ``baseline`` is the one of the ratio, empty for a value."""
 
     bar: Bar
     found: Estimate
@@ -45,14 +45,12 @@ class Reached:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the mean keeps the bar; the interval tells how sure that is."""
         if self.bar.is_less_better:
             return self.found.mean <= self.bar.limit
         return self.found.mean >= self.bar.limit
 
 
 def measured(bar: Bar, result: EvaluationResult) -> Reached:
-    """``bar`` against what was found in its setting."""
     drawn = comparison.draws(len(result.runs))
     own = _values(result, bar.own or result.checkpoint, bar.metric)
     if not bar.baselines:

@@ -36,7 +36,7 @@ STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "svg.hashsalt": "bireme"
 
 
 def drawn(curves: Path, name: str) -> str:
-    """The figure as SVG, of a run of the recipe called ``name``."""
+    """Draw the curves of a run of the recipe ``name`` as SVG."""
     recipe = load_recipe(name)
     if not isinstance(recipe, DeepRmRecipe):
         raise ValueError(f"{curves} is of recipe {name!r}; draw those of a2c and a2c-cnn")
@@ -76,7 +76,7 @@ def _running_mean(values: FloatArray, width: int) -> FloatArray:
 
 
 def _rules(queue_slots: int) -> dict[str, dict[str, float]]:
-    """The measures of the rules on the validation envs, under the names of the curves."""
+    """Measure the rules on the validation envs, under the names of the curves."""
     env = DeepRmEnv(_WORLDS, DeepRmEnvConfig(rates=(RATE,), queue_slots=queue_slots))
     levels = {}
     for name, rule in rules(0).items():

@@ -24,7 +24,7 @@ _COLOURS: Final = ("#2b5c9e", "#d08a2e", "#4c8c5c", "#9e2b4f")
 
 
 def drawn(runs: Mapping[str, Path]) -> str:
-    """The figure as SVG; ``runs`` are the folders by recipe."""
+    """Draw the curves of ``runs``, folders by recipe, as SVG."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.4, 3.0), layout="constrained")
         for at, (column, label) in enumerate(_PANELS.items()):
@@ -44,7 +44,7 @@ def drawn(runs: Mapping[str, Path]) -> str:
 
 
 def _points(curves: Path, column: str) -> tuple[list[float], list[float]]:
-    """Decisions over all stages, and the values where there are any."""
+    """Return decisions over all stages, and the values where there are any."""
     rows = list(csv.DictReader(curves.read_text(encoding="utf-8").splitlines()))
     ends = {row["stage"]: float(row["step"]) for row in rows}
     before = dict(zip(ends, accumulate(ends.values(), initial=0.0), strict=False))

@@ -29,7 +29,6 @@ _LIMIT_SECONDS: Final = 10.0
 
 
 def draw(part: OrderPart) -> Figure:
-    """Scores of ``part`` for gangs without and with an estimate, and Tiresias' queues."""
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     panels = figure.subplots(1, 3)
     for axes, title, whole in (
@@ -68,7 +67,6 @@ def _finish(axes: Axes, title: str) -> None:
 
 
 def main() -> None:
-    """Draw the shipped checkpoint."""
     part = checkpoint("learned-index").orderer
     if part is None:
         raise SystemExit("the shipped learned-index has no orderer; train it again")

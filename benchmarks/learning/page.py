@@ -25,11 +25,10 @@ def page(
     commands: Sequence[str],
     figures: Sequence[str] = (),
 ) -> str:
-    """The page called ``name``; the first result of a setting is held to its bars.
+    """Write the page ``name``; the first result of a setting is held to its bars.
 
-    Judgements that differ in their contenders alone become one (:func:`joined`). The file
-    ``prose/NAME.md`` has two parts around a line of three dashes: title, what is shown and why; and
-    what was measured.
+    Results that differ in their contenders alone become one. The prose of the page has two parts
+    around a line of three dashes: title and reasons; and how it was measured.
     """
     opening, method = (_PROSE / f"{name}.md").read_text(encoding="utf-8").split(_SPLIT)
     results = joined(results)
@@ -48,7 +47,7 @@ def page(
 
 
 def _measuring(command: str) -> str:
-    """``command`` without what says where its results go and how many processes it takes."""
+    """Drop the options for output and number of processes from ``command``."""
     words = iter(shlex.split(command))
     kept = []
     for word in words:
@@ -60,10 +59,9 @@ def _measuring(command: str) -> str:
 
 
 def joined(results: Sequence[EvaluationResult]) -> list[EvaluationResult]:
-    """One result per setting and options, with the contenders of all, where seeds are equal.
+    """Merge results of equal setting, options and seeds into one with all contenders.
 
-    Baselines do not change with the checkpoint beside them, so they may be judged apart. The first
-    result's checkpoint stays, those of later ones are left out.
+    Baselines do not depend on the checkpoint beside them; the checkpoint of the first result stays.
     """
     found: dict[object, EvaluationResult] = {}
     for each in results:

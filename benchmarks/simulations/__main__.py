@@ -39,7 +39,6 @@ BUILDERS: Final[Mapping[str, Callable[[Path, Store], report.Page]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build what was asked for; the exit status."""
     options = _options(arguments)
     began = time.monotonic()
 

@@ -14,12 +14,11 @@ _APPLICATIONS: Final = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yo
 
 
 def ratio(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> float:
-    """Mean over the workloads of our mean completion time over the published one."""
+    """Return the mean over workloads of our mean completion time over the published one."""
     return float(np.mean([mean(ours[n].completions) / mean(theirs[n]) for n in ours]))
 
 
 def mean(by_job: Mapping[str, float]) -> float:
-    """Over all jobs."""
     return float(np.mean(list(by_job.values())))
 
 
@@ -29,7 +28,7 @@ def by_workload(
     theirs: Mapping[int, Mapping[str, float]],
     submitted: Mapping[int, Mapping[str, float]],
 ) -> Table:
-    """A row for each workload; ``submitted`` are the seconds of submission by workload and job."""
+    """Compare by workload; ``submitted`` are seconds of submission by workload and job."""
     rows = []
     for number, run in ours.items():
         mine, known = mean(run.completions), mean(theirs[number])
@@ -54,7 +53,7 @@ def by_workload(
 
 
 def by_application(ours: Mapping[int, Run], theirs: Mapping[int, Mapping[str, float]]) -> Table:
-    """Single jobs under the authors' rule at half load, where few of them meet."""
+    """Compare single jobs under the authors' rule at half load, where few of them meet."""
     rows = []
     for application in _APPLICATIONS:
         ratios = np.array(

@@ -40,7 +40,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """One trace: ``windows`` of it, from the folder with the data."""
+    """One trace, read as windows from the folder with the data."""
 
     name: str
     title: str
@@ -48,13 +48,13 @@ class Contest:
 
 
 def contenders() -> list[str]:
-    """The default first, then all that are quick to ask, those that know run times last."""
+    """Return the default first, then all that are quick, those that know run times last."""
     others = set(registry.ORDERERS) - {DEFAULT, *SEARCHING, *_ALIASES}
     return [DEFAULT, *sorted(others), *(name + KNOWN for name in (DEFAULT, *_BY_RUN_TIME))]
 
 
 def carry_out(window: Window, load: float, contender: str) -> Outcome:
-    """``contender`` on ``window``, on as many nodes as make ``load``."""
+    """Simulate ``contender`` on ``window``, on as many nodes as make ``load``."""
     orderer = contender.removesuffix(KNOWN)
     settings = SchedulingSettings(orderer=orderer)
     knows = contender.endswith(KNOWN)
@@ -69,7 +69,6 @@ def carry_out(window: Window, load: float, contender: str) -> Outcome:
 
 
 def build(contest: Contest, data: Path, store: Store) -> Page:
-    """The page of one trace."""
     whole = contest.windows(data)
     short = [window.first(_SEARCHED_JOBS) for window in whole]
     tables, findings, revisions = [], [], set[str]()
@@ -106,7 +105,6 @@ def _runs(
 
 
 def table(title: str, compared: Comparison, runs: dict[str, list[Run]]) -> Table:
-    """A row per contender, means over the windows."""
     rows = tuple(_row(line, runs[line.policy]) for line in compared.results)
     return Table(title=title, columns=COLUMNS, rows=rows)
 
@@ -128,13 +126,12 @@ def _row(line: PolicyResult, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def kept(runs: Sequence[Run]) -> str:
-    """How many of the promises that could be made were kept."""
     honoured = sum(run.metrics.reservations_honoured for run in runs)
     return f"{honoured} of {sum(run.metrics.reservations for run in runs)}"
 
 
 def minutes(estimate: Estimate) -> str:
-    """A mean in minutes, with its interval where there is one."""
+    """Format a mean in minutes, with its interval where there is one."""
     mean = number(estimate.mean / 60)
     if estimate.low is None or estimate.high is None:
         return mean
@@ -142,7 +139,7 @@ def minutes(estimate: Estimate) -> str:
 
 
 def finding(load: float, what: str, compared: Comparison) -> str:
-    """Who waits least on the mean, and where the default stands, in words."""
+    """Name the orderers with the least waits, and the place of the default."""
     honest = [line for line in compared.results if not line.policy.endswith(KNOWN)]
     by_wait, by_jct, by_tail = (
         sorted(honest, key=lambda line: line.means[key].mean)
@@ -183,7 +180,6 @@ def _windows(chosen: Sequence[Window]) -> Table:
 
 
 def _gangs(window: Window) -> float:
-    """The share of jobs that ask for several GPUs."""
     jobs = window.trace.jobs
     return sum(gpus(job) > 1 for job in jobs) / len(jobs)
 

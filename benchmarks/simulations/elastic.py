@@ -22,7 +22,6 @@ Means = Mapping[str, Mapping[str, FloatArray]]
 
 
 def overview(rows: Means, loads: Sequence[str]) -> Table:
-    """Seconds by row and load."""
     drawn = {load: comparison.draws(len(next(iter(rows.values()))[load])) for load in loads}
     body = []
     for name, by_load in rows.items():
@@ -36,7 +35,7 @@ def overview(rows: Means, loads: Sequence[str]) -> Table:
 
 
 def against(ours: str, rows: Means, loads: Sequence[str]) -> Table:
-    """Mean seconds of ``ours`` over those of every other row, by load."""
+    """Return ratios of the mean seconds of ``ours`` to those of every other row, by load."""
     body = []
     for name in rows:
         if name != ours:
@@ -50,7 +49,7 @@ def against(ours: str, rows: Means, loads: Sequence[str]) -> Table:
 
 
 def ratio(values: FloatArray, base: FloatArray) -> Estimate:
-    """Of the means of both, shape (workloads,)."""
+    """Return the ratio of two means over workloads, both of shape (workloads,)."""
     drawn = comparison.draws(len(values))
     (estimate,) = comparison.ratios(values[:, None], base[:, None], drawn)
     if estimate is None:
@@ -59,7 +58,7 @@ def ratio(values: FloatArray, base: FloatArray) -> Estimate:
 
 
 def finding(ours: str, rivals: Sequence[str], goal: str, rows: Means, loads: Sequence[str]) -> str:
-    """Where ``ours`` is below all ``rivals``, and within the stretch of ``goal``."""
+    """Count the loads at which ``ours`` is below all ``rivals`` and near ``goal``."""
     below = [
         load
         for load in loads

@@ -51,14 +51,13 @@ Tellings = dict[str, list[tuple[float, StartRange]]]
 
 @dataclass(slots=True)
 class Told:
-    """What jobs were told while they waited. Times in seconds.
+    """Ranges and positions that jobs were given while they waited. Times in seconds.
 
     Attributes:
-        alone: What the start of the reservation and the last end on its places tell.
-        waits: What the core would tell of reservations that foresee nothing: how long the waits
-            before lasted, and no more.
-        learned: What the core tells.
-        places: When a job was first told its position, and which.
+        alone: From the start of the reservation and the last end on its places.
+        waits: From earlier waits alone, of reservations that foresee nothing.
+        learned: From both, as the core does.
+        places: When a job first got its position, and which.
     """
 
     alone: Tellings = field(default_factory=dict)
@@ -69,7 +68,6 @@ class Told:
     _ranges: StartRanges = field(default_factory=StartRanges)
 
     def decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-        """The scheduling cycle, listened to."""
         decision = run_cycle(snapshot, policy)
         for hold in decision.held:
             if hold.position is not None:
@@ -83,7 +81,7 @@ class Told:
 
 
 def _changed(decision: Decision, **fields: float | None) -> Decision:
-    """``decision`` with other ``fields`` in its reservations."""
+    """Replace ``fields`` of all reservations in ``decision``."""
     actions: list[Action] = []
     for action in decision.actions:
         if isinstance(action, Hold) and action.reservation is not None:
@@ -100,14 +98,13 @@ def _note(told: Tellings, now: float, ranges: Mapping[str, StartRange]) -> None:
 
 @dataclass(slots=True)
 class Kept:
-    """What became of the ranges of several windows.
+    """Ranges of several windows held against the starts.
 
     Attributes:
-        told: Jobs that were told anything before they started.
-        early, late: Whether the start was before or after the range that a job was told first, of
-            each with two ends (and, where that counts, a coverage).
+        told: Jobs with any range before they started.
+        early, late: Whether a start was before or after the first range with two ends.
         widths: Of the same, seconds.
-        renewed: The share of all such ranges of a job that held its start, of each job.
+        renewed: By job, the share of all its ranges that held the start.
     """
 
     told: int = 0
@@ -118,7 +115,6 @@ class Kept:
 
     @property
     def inside(self) -> list[bool]:
-        """Whether each range held the start."""
         return [not (early or late) for early, late in zip(self.early, self.late, strict=True)]
 
     def add(self, starts: Mapping[str, float], told: Tellings, needs_coverage: bool) -> None:
@@ -143,7 +139,7 @@ class Kept:
 
 
 def carry_out(window: Window, said: str) -> tuple[Outcome, Told]:
-    """One window whose owners say of run times what ``said`` names."""
+    """Simulate one window whose owners estimate run times as ``said`` names."""
     told = Told()
     settings = SchedulingSettings()
     outcome = simulate(
@@ -175,7 +171,7 @@ def _saying(trace: Trace, said: str) -> Trace:
 def in_place(
     starts: Mapping[str, float], places: Mapping[str, tuple[float, int]]
 ) -> Iterator[bool]:
-    """Of each that waited: whether no more others started before it than it was told."""
+    """Yield of each that waited whether as few others started before it as its position says."""
     moments = np.sort(np.array(list(starts.values())))
     for name, (now, place) in places.items():
         if starts.get(name, now) > now:
@@ -185,8 +181,6 @@ def in_place(
 
 @dataclass(slots=True)
 class Found:
-    """How everything that was told came, in some windows."""
-
     jobs: int = 0
     alone: Kept = field(default_factory=Kept)
     waits: Kept = field(default_factory=Kept)
@@ -194,7 +188,6 @@ class Found:
     places: list[bool] = field(default_factory=list)
 
     def add(self, outcome: Outcome, told: Told) -> None:
-        """Count one window."""
         starts = {r.job.name: r.started for r in outcome.jobs if r.started is not None}
         self.jobs += len(outcome.jobs)
         self.alone.add(starts, told.alone, needs_coverage=False)
@@ -204,7 +197,6 @@ class Found:
 
 
 def build(data: Path, _: Store) -> Page:
-    """The page over Philly, Muri and openb, and what their owners say."""
     ranges: list[tuple[str, ...]] = []
     positions: list[tuple[str, ...]] = []
     every = {said: Found() for said in SAID}

@@ -17,7 +17,7 @@ _POINTS: Final = 200
 
 
 def tails(title: str, waits: Mapping[str, FloatArray]) -> str:
-    """One line per name over its waits in seconds, ascending; both axes logarithmic."""
+    """Draw one line per name over its ascending waits in seconds; both axes logarithmic."""
     across = svg.log_seconds(svg.largest(list(waits.values())))
     least = 1 / max(len(one) for one in waits.values())
     shares = [(10.0**-n, f"{100 * 10.0**-n:g} %") for n in range(5) if 10.0**-n >= least]
@@ -45,7 +45,7 @@ def tails(title: str, waits: Mapping[str, FloatArray]) -> str:
 
 
 def _tail(ascending: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Waits, and the share of jobs that waited at least so long."""
+    """Return waits, and the share of jobs that waited at least so long."""
     count = len(ascending)
     ranks = np.unique(count - np.geomspace(1, count, _POINTS).astype(int))
     return np.maximum(ascending[ranks], 1.0), (count - ranks) / count

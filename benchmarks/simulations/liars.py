@@ -61,7 +61,6 @@ class Contest:
 
     @property
     def settings(self) -> SchedulingSettings:
-        """The defaults with this policy."""
         return replace(SchedulingSettings(), orderer=self.orderer, sizer=self.sizer)
 
 
@@ -80,7 +79,7 @@ STATED_TO: Final = ("combined-priority", "sjf")
 
 
 def workload(seed: int, *, is_elastic: bool) -> Trace:
-    """Jobs of 1 to 8 GPUs, more than the cluster can run at once; all tell the truth."""
+    """Draw honest jobs of 1 to 8 GPUs, more than the cluster can run at once."""
     trace = poisson(
         jobs=JOBS,
         rate=22.0,
@@ -98,7 +97,7 @@ def workload(seed: int, *, is_elastic: bool) -> Trace:
 
 
 def _elastic(job: TraceJob) -> TraceJob:
-    """The same job on half to twice its replicas, a tenth of every step serial."""
+    """Make the job elastic, from half to twice its replicas, a tenth of every step serial."""
     (task,) = job.tasks
     law = LinearSpeed(1.0, 0.1)
     most = Task(
@@ -111,19 +110,19 @@ def _elastic(job: TraceJob) -> TraceJob:
 
 
 def liars(seed: int) -> frozenset[str]:
-    """Who would lie, by name: a fifth of the jobs."""
+    """Return the names of the fifth of the jobs that would lie."""
     chosen = np.random.default_rng([seed, 1]).random(JOBS) < _SHARE
     return frozenset(f"job-{at + 1}" for at in np.flatnonzero(chosen).tolist())
 
 
 def lying(trace: Trace, names: frozenset[str], lie: ProgressReporting) -> Trace:
-    """``trace`` in which the jobs of ``names`` tell ``lie``."""
+    """Replace the reports of the jobs ``names`` by ``lie``."""
     jobs = (replace(job, reporting=lie) if job.name in names else job for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 
 
 def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
-    """One workload, a fifth of whose jobs tell ``lie``."""
+    """Simulate one workload, a fifth of whose jobs report ``lie``."""
     trace = lying(workload(seed, is_elastic=bool(contest.sizer)), liars(seed), lie)
     settings = contest.settings
     with mock.patch.object(estimates, "MOST_SHIFT", contest.most_shift):
@@ -132,7 +131,7 @@ def carry_out(contest: Contest, seed: int, lie: ProgressReporting) -> Outcome:
 
 
 def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
-    """One workload without reports, a fifth of whose jobs state ``share`` of their run time."""
+    """Simulate one workload without reports; a fifth state ``share`` of their run time."""
     trace, told = workload(seed, is_elastic=False), liars(seed)
     jobs = (
         replace(
@@ -149,7 +148,7 @@ def carry_out_stated(orderer: str, seed: int, share: float) -> Outcome:
 
 
 def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, FloatArray]:
-    """Completion times of those who lie and of the others, both shape (seeds, 2), seconds.
+    """Return mean completion seconds of those who lie and of the others, shape (seeds, 2).
 
     The first column is with all of them honest, the second with the lie.
     """
@@ -166,7 +165,6 @@ def changes(honest: Sequence[Run], false: Sequence[Run]) -> tuple[FloatArray, Fl
 
 
 def build(_: Path, store: Store) -> Page:
-    """The page over all policies and lies; it needs no trace."""
     reported, stated, revisions = [], [], set[str]()
     for name in CONTESTS:
         honest = _runs(store, name, "honest", partial(carry_out, CONTESTS[name], lie=HONEST))

@@ -58,7 +58,7 @@ _BARS: Final = (0.8, 1.05)
 
 
 def carry_out(demand: Demand, floor: str) -> Outcome:
-    """The sixty days with one floor; forecasters are fitted once a week."""
+    """Simulate the sixty days with one floor; forecasters are fitted once a week."""
     bounds = PoolBounds(0, MOST, scale_in=True)
     pool = NodePool(name="pool-0", bounds=bounds, history=demand.history)
     run = partial(_simulated, demand)
@@ -84,7 +84,6 @@ def _simulated(demand: Demand, pools: Sequence[NodePool]) -> Outcome:
 
 
 def build(data: Path, store: Store) -> Page:
-    """The page over all floors."""
     runs = {floor: _runs(data, store, floor) for floor in FLOORS}
     waits = {FLOORS[floor]: pooled(found) for floor, found in runs.items()}
     series = node_series.table(data)
@@ -115,17 +114,16 @@ def _drawn(data: Path, seed: int, floor: str) -> Outcome:
 
 
 def waits(run: Run) -> FloatArray:
-    """Waits in seconds of the jobs that came within the sixty days."""
+    """Return the waits in seconds of jobs that came within the sixty days."""
     return np.array([wait for name, wait in run.waits.items() if not name.startswith(BEFORE)])
 
 
 def pooled(runs: Sequence[Run]) -> FloatArray:
-    """The same of all seeds, ascending."""
     return np.sort(np.concatenate([waits(run) for run in runs]))
 
 
 def measures(runs: Sequence[Run]) -> FloatArray:
-    """By seed: node-hours, mean, p50 and p95 wait in seconds, share of hours short."""
+    """Return by seed: node-hours, mean, p50 and p95 wait in seconds, share of hours short."""
     return np.array(
         [
             (
@@ -140,7 +138,7 @@ def measures(runs: Sequence[Run]) -> FloatArray:
 
 
 def ratios(floor: str, runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate, Estimate]:
-    """p95 wait and node-hours with ``floor``, over those of the reactive pool."""
+    """Return p95 wait and node-hours with ``floor``, over those of the reactive pool."""
     drawn = comparison.draws(len(runs[floor]))
     found = comparison.ratios(measures(runs[floor]), measures(runs[REACTIVE]), drawn)
     hours, p95 = found[0], found[3]
@@ -150,7 +148,6 @@ def ratios(floor: str, runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate, Est
 
 
 def finding(floor: str, runs: Mapping[str, Sequence[Run]]) -> str:
-    """What ``floor`` saves and costs, against the aim."""
     p95, hours = ratios(floor, runs)
     saved, more = (bar >= found.mean for bar, found in zip(_BARS, (p95, hours), strict=True))
     verdict = {

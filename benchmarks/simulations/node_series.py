@@ -46,8 +46,6 @@ _BAR: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The table, and its finding in words."""
-
     table: Table
     said: str
 
@@ -66,7 +64,7 @@ class _Nodes:
     raised: Raised = ()
 
     def scale(self, asked: int, minute: int) -> None:
-        """The size that the core says, with ``asked`` nodes in use or waited for."""
+        """Scale as the core says, with ``asked`` nodes in use or waited for."""
         now, bounds = float(minute * _MINUTE), self.pool.bounds
         used = min(asked, self.there)
         empty = tuple(self.idle_since[used : self.there].tolist())
@@ -93,14 +91,13 @@ class _Nodes:
             self.there += more
 
     def pass_minute(self, asked: int, minute: int) -> None:
-        """Nodes come, are used or stand empty."""
         while self.coming and self.coming[0][0] <= minute:
             self.there += self.coming.pop(0)[1]
         self.idle_since[: min(asked, self.there)] = (minute + 1) * _MINUTE
 
 
 def follow(demand: IntArray, pool: NodePool) -> tuple[IntArray, IntArray]:
-    """Nodes there, and nodes there or on their way, by minute; shape of ``demand``."""
+    """Return nodes there, and there or on their way, by minute; shape of ``demand``."""
     nodes = _Nodes(pool, int(demand[0]), int(demand[0]), np.zeros(pool.bounds.maximum), [])
     lead = pool.bounds.lead_seconds // _MINUTE
     hourly = demand[: len(demand) // 60 * 60].reshape(-1, 60).mean(axis=1)
@@ -121,7 +118,7 @@ def follow(demand: IntArray, pool: NodePool) -> tuple[IntArray, IntArray]:
 
 
 def perfect(demand: IntArray) -> Forecast:
-    """The most nodes that will be in use in every hour."""
+    """Forecast the most nodes that will be in use in every hour."""
     peaks = demand[: len(demand) // 60 * 60].reshape(-1, 60).max(axis=1).astype(float)
 
     def forecast(now: float, _: PoolHistory) -> Sequence[HourForecast]:
@@ -133,12 +130,10 @@ def perfect(demand: IntArray) -> Forecast:
 
 
 def read(data: Path) -> IntArray:
-    """Nodes in use by minute."""
     return np.array(read_table(data / SERIES, ("active",)).counts("active"), dtype=np.int64)
 
 
 def pools(demand: IntArray) -> dict[str, NodePool]:
-    """What is compared, by the words for it."""
     bounds = PoolBounds(0, MOST, max_step=MOST, scale_in=True)
     plain = NodePool(name="philly", bounds=bounds)
     gru = Gru(NETWORK, evaluated_on=(_evaluated(demand),))
@@ -158,12 +153,11 @@ def pools(demand: IntArray) -> dict[str, NodePool]:
 
 
 def _evaluated(demand: IntArray) -> DataRange:
-    """The days that count."""
     return DataRange("Philly", _START + _WARM_DAYS * DAY, _START + len(demand) * _MINUTE)
 
 
 def table(data: Path) -> Found:
-    """Shortfall and node-hours of all, over the days after the warm-up."""
+    """Return shortfall and node-hours over the days after the warm-up."""
     demand = read(data)
     rows, short = [], {}
     for said, pool in pools(demand).items():
@@ -178,7 +172,7 @@ def table(data: Path) -> Found:
 def _measures(
     demand: IntArray, there: IntArray, asked: IntArray
 ) -> tuple[float, float, float, float]:
-    """Node-hours, and the shares of minutes and hours with fewer nodes than were in use."""
+    """Return node-hours, and the shares of minutes and hours with fewer nodes than in use."""
     counted = slice(_WARM_DAYS * _DAY_MINUTES, len(demand) // 60 * 60)
     lack = (demand - there)[counted].reshape(-1, 60)
     on_mean = float((lack.mean(axis=1) > 0).mean())
@@ -191,7 +185,7 @@ def _measures(
 
 
 def _said(short: Mapping[str, tuple[float, float]]) -> str:
-    """``short``: by floor, the share of minutes, and of hours on the mean."""
+    """Compare shares of minutes and of hours on the mean, by floor, with the aim."""
     by_minute, by_hour = (
         [said for said, shares in short.items() if shares[at] <= _BAR] for at in (0, 1)
     )

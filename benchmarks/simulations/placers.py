@@ -28,7 +28,6 @@ _COLUMNS: Final = (
 
 
 def carry_out(window: Window, load: float, placer: str) -> Outcome:
-    """The default order with ``placer`` on ``window``."""
     settings = SchedulingSettings(placer=placer)
     policy = registry.make_policy(settings)
     nodes = window.nodes(load)
@@ -43,7 +42,6 @@ def carry_out(window: Window, load: float, placer: str) -> Outcome:
 
 
 def build(data: Path, store: Store) -> Page:
-    """The page over all placers and loads."""
     chosen = [window.first(_PODS) for window in windows.openb(data)]
     names = [DEFAULT, *(name for name in registry.PLACERS if name != DEFAULT)]
     tables, findings, revisions = [], [], set[str]()
@@ -92,7 +90,7 @@ def _table(load: float, compared: Comparison, runs: dict[str, list[Run]]) -> Tab
 
 
 def fragmentation(runs: Sequence[Run]) -> float:
-    """Free GPUs on partly used nodes, as a share of all, until the last submission."""
+    """Return free GPUs on partly used nodes as a share of all, until the last submission."""
     return sum(run.fragmentation or 0.0 for run in runs) / len(runs)
 
 

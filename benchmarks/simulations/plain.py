@@ -23,7 +23,7 @@ from bireme.simulator.simulation import Decide
 
 
 def decide_in_order(snapshot: ClusterSnapshot, policy: Policy, *, may_pass: bool) -> Decision:
-    """Start gangs in their order; behind one that does not fit only where they ``may_pass``."""
+    """Start gangs in order; behind one that does not fit only where they ``may_pass``."""
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)
     actions: list[Action] = []
     is_blocked = False
@@ -41,7 +41,7 @@ def decide_in_order(snapshot: ClusterSnapshot, policy: Policy, *, may_pass: bool
 
 
 def decide_anew(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-    """Stop whoever is not chosen; once nobody has to stop, start whoever is."""
+    """Stop running gangs that are not chosen; once there are none, start the chosen."""
     gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
     left = snapshot.total.get(GPU, 0)
     chosen = []
@@ -58,7 +58,7 @@ def decide_anew(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
 
 
 class LasByArrival:
-    """Least attained service as Pollux' authors simulate it: whoever runs has no advantage.
+    """Least attained service as Pollux' authors simulate it: a running gang has no advantage.
 
     Two queues with a threshold; in the first by arrival, in the second by when a gang came there.
     """
@@ -68,7 +68,7 @@ class LasByArrival:
         self._demoted: dict[str, float] = {}
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """First queue before second; with a claim, so that the engine looks every round."""
+        """Rank the first queue before the second, with a claim, so that every round is checked."""
         return ranked(gangs, lambda gang: self._standing(gang, snapshot))
 
     def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:

@@ -117,7 +117,7 @@ RIVALS: Final = (CONTENDERS[2], CONTENDERS[3])
 
 
 def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> Outcome:
-    """One workload under one contender, on the authors' cluster."""
+    """Simulate one workload on the authors' cluster."""
     trace = _workload(archive, load, workload, contender)
     return simulate(
         trace,
@@ -131,7 +131,7 @@ def carry_out(archive: Path, contender: Contender, load: str, workload: int) -> 
 
 @cache
 def _workload(archive: Path, load: str, workload: int, contender: Contender) -> Trace:
-    """The workload with times as the authors count them, because their rounds do."""
+    """Read the workload with times as the authors count them, because their rounds do."""
     path = archive / FOLDERS[load] / f"workload-{workload}.csv"
     trace = read_pollux(path, mode=contender.mode)
     jobs = (replace(job, submitted=_times(path)[job.name]) for job in trace.jobs)
@@ -141,14 +141,13 @@ def _workload(archive: Path, load: str, workload: int, contender: Contender) -> 
 
 
 def published(archive: Path, policy: str, load: str) -> dict[int, dict[str, float]]:
-    """Completion seconds by job, by workload, as the authors published them."""
+    """Return the published completion seconds by job, by workload."""
     with unpacked(archive / f"results-jobload/{policy}-{load}/summary.json") as path:
         summary = json.loads(path.read_text(encoding="utf-8"))["jcts"]
     return {number: summary[f"workload-{number}"] for number in WORKLOADS}
 
 
 def build(data: Path, store: Store) -> Page:
-    """The page over all contenders, loads and workloads."""
     archive = data / ARCHIVE
     tables: list[Table] = []
     means: dict[tuple[Contender, str], float] = {}
@@ -183,7 +182,6 @@ def build(data: Path, store: Store) -> Page:
 
 
 def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
-    """When each job came, by workload and job."""
     return {
         number: _times(archive / FOLDERS[load] / f"workload-{number}.csv") for number in WORKLOADS
     }
@@ -191,13 +189,12 @@ def _submitted(archive: Path, load: str) -> dict[int, dict[str, float]]:
 
 @cache
 def _times(path: Path) -> dict[str, float]:
-    """When each job of a workload came, as the authors count."""
+    """Return the submission of each job of a workload, as the authors count."""
     with unpacked(path) as file, file.open(encoding="utf-8") as rows:
         return {row["name"]: float(row["time"]) for row in csv.DictReader(rows)}
 
 
 def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> dict[int, Run]:
-    """All workloads of a load under ``contender``, by number."""
     return {
         number: store.run(
             Key("pollux", f"{contender.name}-{load}", number),
@@ -209,7 +206,7 @@ def _simulated(archive: Path, store: Store, contender: Contender, load: str) -> 
 
 
 def _rows(archive: Path, runs: Mapping[tuple[Contender, str], Mapping[int, Run]]) -> elastic.Means:
-    """Mean completion seconds of the workloads, ours and published, by row and load."""
+    """Return mean completion seconds of the workloads, ours and published, by row and load."""
     rows: dict[str, dict[str, FloatArray]] = {
         one.says: {
             load: np.array([mean(run.completions) for run in runs[one, load].values()])

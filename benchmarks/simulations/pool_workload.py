@@ -45,7 +45,7 @@ DRAWN_FROM: Final = DataRange(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one seed draws: the jobs of the sixty days, and the demand recorded before."""
+    """Jobs of the sixty days, and the demand recorded before."""
 
     trace: Trace
     history: PoolHistory
@@ -53,12 +53,12 @@ class Demand:
 
 @cache
 def philly(data: Path) -> Trace:
-    """Philly's trace, in replicas that fit the nodes."""
+    """Read Philly's trace, in replicas that fit the nodes."""
     return read_trace(f"philly:{data / PHILLY}", gpus_per_node=GPUS_PER_NODE)
 
 
 def draw(whole: Trace, seed: int) -> Demand:
-    """The demand of ``seed``, from Philly's ``whole`` trace."""
+    """Draw the demand of ``seed`` from Philly's ``whole`` trace."""
     generator = np.random.default_rng(seed)
     weeks = _HISTORY_WEEKS + -(-DAYS // 7)
     drawn = [
@@ -75,7 +75,7 @@ def draw(whole: Trace, seed: int) -> Demand:
 
 
 def offered_gpus(jobs: Sequence[TraceJob], began: float, ended: float) -> FloatArray:
-    """GPUs in use by the hour, means, were every job started at once; shape (hours,)."""
+    """Return mean GPUs in use by hour, were every job started at once; shape (hours,)."""
     starts = np.array([job.submitted for job in jobs])
     times = np.concatenate([starts, [_ends(job) for job in jobs]])
     asked = np.array([gpus(job) for job in jobs], dtype=float)
@@ -97,7 +97,7 @@ def _kept(jobs: Sequence[TraceJob], generator: np.random.Generator) -> list[Trac
 
 
 def _moved(job: TraceJob, at: int, week: int) -> TraceJob:
-    """``job`` of that week, in place ``at``; 0 is where the sixty days begin."""
+    """Move a job of ``week`` to place ``at``; 0 is where the sixty days begin."""
     submitted = job.submitted + _FIRST + (at - _HISTORY_WEEKS - week) * _WEEK
     return replace(job, name=f"{at}-{job.name}", submitted=submitted)
 

@@ -34,7 +34,7 @@ _UNREACHED: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Rails:
-    """Which rails there are; ``decide`` replaces the cycle where there are none."""
+    """A set of rails; ``config.decide`` replaces the cycle where there are none."""
 
     says: str
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -42,7 +42,6 @@ class Rails:
 
     @property
     def settings(self) -> SchedulingSettings:
-        """The defaults, without what is switched off."""
         return replace(SchedulingSettings(), **self.changes)  # type: ignore[arg-type]
 
 
@@ -66,7 +65,6 @@ RAILS: Final[Mapping[str, Rails]] = {
 
 
 def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcome:
-    """One order under some rails."""
     settings = replace(rails.settings, orderer=orderer)
     return simulate(
         with_urgent_jobs(with_true_estimates(window.at(load))),
@@ -78,13 +76,12 @@ def carry_out(window: Window, load: float, orderer: str, rails: Rails) -> Outcom
 
 
 def with_urgent_jobs(trace: Trace) -> Trace:
-    """Every fifth job with a PriorityClass of 100; the traces say nothing of priorities."""
+    """Give every fifth job a PriorityClass of 100; the traces have no priorities."""
     jobs = (replace(job, priority=0 if at % 5 else _URGENT) for at, job in enumerate(trace.jobs))
     return replace(trace, jobs=tuple(jobs))
 
 
 def build(data: Path, store: Store) -> Page:
-    """The page over all orders and rails."""
     chosen = windows.muri(data)
     tables, findings, revisions = [], [], set[str]()
     drawings = {}
@@ -123,7 +120,7 @@ def _runs(
 
 
 def pooled(runs: Sequence[Run]) -> FloatArray:
-    """The waits of all jobs of all windows, seconds, ascending."""
+    """Return the waits of all jobs of all windows, seconds, ascending."""
     return np.sort([wait for run in runs for wait in run.waits.values()])
 
 

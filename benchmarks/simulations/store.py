@@ -20,8 +20,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         waits, completions: By job, seconds from submission to the first start, or the finish.
-        gpus_in_use: Share of all GPUs in use, mean from the first to the last submission: what
-            comes after is the emptying of the cluster, which says little about a policy.
+        gpus_in_use: Share of all GPUs, mean from the first to the last submission; the emptying of
+            the cluster after it says little about a policy.
     """
 
     metrics: SimulationMetrics
@@ -35,7 +35,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a run is known by; all of it is part of a file's path."""
+    """Identity of a run; all of it is part of a file's path."""
 
     table: str
     contender: str
@@ -43,17 +43,14 @@ class Key:
 
 
 class Store:
-    """Runs under ``folder``, one file each."""
-
     def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
         self._folder = folder
         self._say = say
 
     def run(self, key: Key, name: str, simulate: Callable[[], Outcome]) -> Run:
-        """The run that is kept under ``key``, or that of ``simulate``, which is then kept.
+        """Return the run kept under ``key``, or simulate and keep it.
 
-        Its policy is called ``name`` and its seed is the window, so that
-        :func:`bireme.simulator.comparison.compare` pairs windows.
+        Its policy is called ``name`` and its seed is the window, so that ``compare`` pairs windows.
         """
         path = self._folder / key.table / f"{key.contender}-{key.window}.json"
         if path.is_file():
@@ -68,7 +65,7 @@ class Store:
 
 
 def run_of(outcome: Outcome) -> Run:
-    """What is kept of ``outcome``; processor seconds are not, so that equal runs are equal."""
+    """Reduce ``outcome``, without processor seconds, so that equal runs are equal."""
     began = first_submission(outcome)
     last = max(record.job.submitted for record in outcome.jobs)
     series, gpus_in_use, fragmentation = outcome.series, 0.0, None

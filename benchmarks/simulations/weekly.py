@@ -26,7 +26,6 @@ class Weekly:
         self._fits: dict[int, tuple[Series, FittedModel]] = {}
 
     def fit(self, series: Series) -> FittedModel:
-        """The model of its week."""
         if series.start is None:
             raise SeriesError("start is None; give the series times, to know its weeks")
         end = series.start + series.step_seconds * len(series)
@@ -47,6 +46,5 @@ class _Later:
     dropped: FloatArray
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-        """As the model's own."""
         whole = np.concatenate([self.dropped, values])
         return self.model.at(whole, origins + len(self.dropped), steps)

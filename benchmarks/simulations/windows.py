@@ -40,8 +40,8 @@ def muri(data: Path) -> list[Window]:
 def openb(data: Path) -> list[Window]:
     """Three times 300 pods, drawn from the list in which 40 % ask for several GPUs.
 
-    That list has no times: run times are drawn from the default list, and arrivals are Poisson, at
-    the rate that keeps 50 GPUs busy. Nodes are openb's GPU nodes in a drawn order.
+    That list has no times: run times are drawn from the default list, arrivals are Poisson at the
+    rate that keeps 50 GPUs busy. Nodes are openb's GPU nodes in a drawn order.
     """
     shapes = _read(f"openb:{data / OPENB}?interval_seconds=1&run_seconds=1")
     timed = [j.duration_seconds for j in _read(f"openb:{data / _OPENB_TIMES}").jobs if gpus(j)]

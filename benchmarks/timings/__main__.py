@@ -57,7 +57,6 @@ CASES: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; the exit status."""
     options = _options(arguments)
     chosen = [case for case in CASES if not options.names or case.name in options.names]
     folder = options.out or (SCRATCH / "results" if options.quick else RESULTS)

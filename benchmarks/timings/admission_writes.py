@@ -29,7 +29,7 @@ Writes = Counter[tuple[str, str]]
 
 
 def writes_of_api_server(metrics: str) -> Writes:
-    """Writes so far, refused ones included."""
+    """Count writes, refused ones included."""
     counts: Writes = Counter()
     for labels, number in _samples(metrics, "apiserver_request_total"):
         if labels["verb"] in _VERBS:
@@ -39,7 +39,6 @@ def writes_of_api_server(metrics: str) -> Writes:
 
 
 def writes_of_operator(metrics: str) -> Writes:
-    """Writes so far by the operator's own count."""
     counts: Writes = Counter()
     for labels, number in _samples(metrics, "bireme_api_writes_total"):
         counts[labels["verb"], labels["resource"]] += number
@@ -56,7 +55,7 @@ def _samples(metrics: str, name: str) -> list[tuple[dict[str, str], int]]:
 
 
 async def measure_writes(run: Run) -> Result:
-    """Gangs that are submitted one after another and run."""
+    """Run gangs that are submitted one after another."""
     gangs = run.pick(20, 4)
     rows, tables = [], []
     async with arena(run.pick(40, 8), run.workdir) as place:
@@ -93,7 +92,7 @@ async def _submit(place: Arena, gangs: int, rendezvous: str) -> None:
 
 
 async def _counts(place: Arena) -> tuple[Writes, Writes]:
-    """Everybody's writes so far, and the operator's."""
+    """Count all writes so far, and the operator's."""
     port = place.stack.operator().env["BIREME_METRICS_PORT"]
     url = f"http://127.0.0.1:{port}/metrics"
     page = await asyncio.to_thread(_get, url)

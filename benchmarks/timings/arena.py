@@ -30,22 +30,16 @@ from tools.controlplane.stack import BiremeStack
 
 
 class Meta(msgspec.Struct, rename="camel", gc=False):
-    """What the observer wants of metadata."""
-
     name: str = ""
     resource_version: str = ""
     labels: dict[str, str] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
-    """Where a pod is."""
-
     node_name: str | None = None
 
 
 class Status(msgspec.Struct, rename="camel", gc=False):
-    """How far a pod is, or what a TrainingJob says."""
-
     phase: str | None = None
     reason: str | None = None
     conditions: list[dict[str, Any]] | None = None
@@ -60,8 +54,6 @@ class Observed(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One line of a watch."""
-
     type: str
     object: msgspec.Raw
 
@@ -75,14 +67,9 @@ class ObservationError(Exception):
 
 
 class Observer:
-    """Remembers the first time of everything that can be waited for; times are monotonic seconds.
+    """First time of everything that can be waited for, in monotonic seconds, by name.
 
-    Attributes:
-        created: Pod name to when it appeared.
-        bound: Pod name to when its node was set.
-        ended: Pod name to when it was gone or had succeeded.
-        unschedulable: Pod name to when a scheduler said so on it.
-        said: TrainingJob name to (time, reason) of its first reason.
+    ``said`` has (time, reason) of the first reason of a TrainingJob.
     """
 
     def __init__(self) -> None:
@@ -94,16 +81,11 @@ class Observer:
         self._news = asyncio.Event()
 
     def forget(self) -> None:
-        """Start over."""
         for seen in (self.created, self.bound, self.ended, self.unschedulable, self.said):
             seen.clear()
 
     async def until(self, what: str, met: Callable[[], bool], timeout_seconds: float) -> None:
-        """Return once ``met()``; it is asked after every batch of events.
-
-        Raises:
-            ObservationError: not within the time.
-        """
+        """Return once ``met()``, asked after every batch of events; else ObservationError."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not met():
@@ -116,7 +98,6 @@ class Observer:
             ) from None
 
     def take_pod(self, event: str, pod: Observed, now: float) -> None:
-        """Note what an event of type ``event`` says about a pod."""
         name = pod.metadata.name
         self.created.setdefault(name, now)
         if event == "DELETED" or pod.status.phase == "Succeeded":
@@ -128,7 +109,6 @@ class Observer:
         self._news.set()
 
     def take_job(self, event: str, job: Observed, now: float) -> None:
-        """The same for a TrainingJob."""
         if event != "DELETED" and job.status.reason:
             self.said.setdefault(job.metadata.name, (now, job.status.reason))
             self._news.set()
@@ -136,7 +116,7 @@ class Observer:
 
 @asynccontextmanager
 async def observing(client: ApiClient, namespace: str) -> AsyncIterator[Observer]:
-    """An observer of a namespace's pods and TrainingJobs, for as long as the block runs."""
+    """Observe the pods and TrainingJobs of a namespace within the block."""
     observer = Observer()
     pods = f"/api/v1/namespaces/{namespace}/pods"
     jobs = names.path("trainingjobs", namespace)
@@ -153,7 +133,7 @@ async def observing(client: ApiClient, namespace: str) -> AsyncIterator[Observer
 async def _follow(
     client: ApiClient, path: str, take: Callable[[str, Observed, float], None]
 ) -> None:
-    """Watch from an empty collection on. The API server drops watchers that lag; then resume."""
+    """Watch from an empty collection on, and resume when the API server drops a watch that lags."""
     version = "0"
     while True:
         params: Params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": 3600}
@@ -193,7 +173,7 @@ T = TypeVar("T")
 
 @dataclass
 class Arena:
-    """A running cluster of ``nodes`` fake nodes with 8 GPUs, and the means to use it."""
+    """A running cluster of fake nodes with 8 GPUs, and the means to use it."""
 
     cluster: Cluster
     stack: BiremeStack
@@ -255,7 +235,6 @@ class Arena:
                 return
 
     def pids(self) -> dict[str, int]:
-        """The processes of cluster and stack that run now, by name."""
         pids = {name: self.cluster.component(name).pid for name in _COMPONENTS}
         for process in self.stack.processes:
             # Two schedulers run: the stock one is the cluster's own.
@@ -276,7 +255,7 @@ class Arena:
 
 
 async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> None:
-    """``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
+    """Call ``work`` on every item, begun in their order, ``CONCURRENCY`` at a time."""
     waiting = iter(items)
 
     async def worker() -> None:
@@ -290,7 +269,6 @@ async def _each(items: Sequence[T], work: Callable[[T], Awaitable[object]]) -> N
 
 @asynccontextmanager
 async def arena(nodes: int, workdir: Path) -> AsyncIterator[Arena]:
-    """A fresh cluster for one case."""
     with Cluster.start(f"bench-{secrets.token_hex(3)}") as cluster:
         cluster.add_nodes(fake_nodes(nodes, racks=max(1, nodes // 25)))
         cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))

@@ -12,7 +12,7 @@ import uvicorn
 
 
 class FixedReply:
-    """An ASGI application that answers ``reply`` to everything."""
+    """ASGI application that answers ``reply`` to everything."""
 
     def __init__(self, reply: bytes) -> None:
         length = (b"content-length", b"%d" % len(reply))
@@ -21,7 +21,6 @@ class FixedReply:
         self._body = {"type": "http.response.body", "body": reply}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request."""
         while (await receive()).get("more_body"):
             pass
         await send(self._start)

@@ -16,7 +16,7 @@ import uvloop
 
 
 class BareServer(asyncio.Protocol):
-    """One connection: ``reply`` after every complete request."""
+    """Connection that gets ``reply`` after every complete request."""
 
     def __init__(self, reply: bytes) -> None:
         head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n"
@@ -25,25 +25,20 @@ class BareServer(asyncio.Protocol):
         self._body = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own, not a subclass
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
         self._parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body; kept, as any server must."""
         self._body += body
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         self._body.clear()
         self._transport.write(self._answer)
 
 
 async def serve(port: int, reply: bytes) -> None:
-    """Serve on loopback until SIGTERM."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     server = await loop.create_server(lambda: BareServer(reply), "127.0.0.1", port)

@@ -37,7 +37,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Measured(msgspec.Struct):
-    """What the child process found: seconds per cycle, the first one cold; memory in MiB."""
+    """Seconds per cycle, the first one cold, and memory in MiB, of a child process."""
 
     seconds: list[float]
     admitted: int
@@ -46,7 +46,7 @@ class Measured(msgspec.Struct):
 
 
 async def measure_decision(run: Run) -> Result:
-    """1000 waiting gangs on 5000 nodes."""
+    """Measure 1000 waiting gangs on 5000 nodes."""
     nodes, gangs = run.pick(5000, 200), run.pick(1000, 40)
     rows = []
     for fill in FILLS:
@@ -65,7 +65,7 @@ async def measure_decision(run: Run) -> Result:
 
 
 async def _added_by_growth(run: Run) -> Row:
-    """What it costs to find the nodes that gangs wait for, where they hardly suffice."""
+    """Measure the search for nodes that gangs wait for, where they hardly suffice."""
     nodes, gangs, room = run.pick(500, 50), run.pick(256, 20), run.pick(200, 10)
     found = await asyncio.to_thread(_in_child, nodes, gangs, 100, room)
     what = f"{gangs} gangs, {nodes} nodes, 100 % in use: added by three pools of {room} more each"
@@ -81,7 +81,7 @@ def _in_child(*problem: int) -> Measured:
 
 
 def problem(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:
-    """The same cluster and queue every time: ``percent`` % of all GPUs are in use."""
+    """Return the same cluster and queue every time, ``percent`` % of all GPUs in use."""
     machines = [
         a_node(f"node-{number:05d}", rack=f"rack-{number // _NODES_PER_RACK}")
         for number in range(nodes)
@@ -92,7 +92,7 @@ def problem(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:
 
 
 def _gang(number: int) -> Gang:
-    """Seven sizes in turn, of 1 to 64 replicas, every third a PS job."""
+    """Return seven sizes in turn, of 1 to 64 replicas, every third a PS job."""
     size, gpus = 2 ** (number % 7), (1, 2, 4, 8)[number % 4]
     tasks = [a_task(size, gpus)]
     affinity = RoleAffinity()
@@ -109,7 +109,7 @@ def _gang(number: int) -> Gang:
 
 
 def _used(nodes: NodeTable, percent: int) -> IntArray:
-    """GPUs in use, spread by a fixed seed; what uses one also takes a CPU."""
+    """Spread the GPUs in use by a fixed seed; each also takes a CPU."""
     names = nodes.axis.names
     gpu, cpu = names.index(GPU), names.index("cpu")
     per_node = nodes.allocatable[:, gpu]
@@ -122,7 +122,6 @@ def _used(nodes: NodeTable, percent: int) -> IntArray:
 
 
 def _pools(room: int) -> tuple[GrowablePool, ...]:
-    """Pools of large and small GPU nodes and of nodes without any."""
     return tuple(
         GrowablePool(f"gpu-{gpus}", a_node("new", gpus), room, coming=3, patience_seconds=1200)
         for gpus in (8, 4, 0)
@@ -130,7 +129,6 @@ def _pools(room: int) -> tuple[GrowablePool, ...]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure one problem and print the finding."""
     nodes, gangs, percent, room = (*map(int, arguments), 0)[:4]
     snapshot, policy = problem(nodes, gangs, percent), make_policy(SchedulingSettings())
     before_mib, seconds = peak_mib(), []

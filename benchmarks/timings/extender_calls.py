@@ -39,13 +39,12 @@ class Question:
 
     @property
     def text(self) -> str:
-        """How the table calls it."""
         pod = "planned pod" if self.mode == "Pinned" else "pod in score mode"
         return f"{self.verb}, {pod}, {self.names} names"
 
 
 async def measure_extender(run: Run) -> Result:
-    """Filter and prioritize at 1, 500 and 5000 names."""
+    """Measure filter and prioritize at 1, 500 and 5000 names."""
     nodes, gangs = run.pick(5000, 100), run.pick(500, 10)
     sizes = [1, run.pick(500, 10), nodes]
     questions = [Question(v, m, n) for m in _MODES for v in _VERBS for n in sizes]
@@ -76,7 +75,7 @@ async def measure_extender(run: Run) -> Result:
 
 
 def extender_program(workdir: Path, kubeconfig: Path, name: str = "extender") -> Process:
-    """The extender, not yet started, against the API server that ``kubeconfig`` names."""
+    """Return the extender, not yet started."""
     (port,) = free_ports(1)
     return Process(
         name,
@@ -137,14 +136,13 @@ def _timed(run: Run, servers: Sequence[Process], sent: bytes) -> list[list[float
 
 
 def port_of(extender: Process) -> int:
-    """Where ``extender`` listens."""
     return int(extender.env["BIREME_EXTENDER_PORT"])
 
 
 def timed(
     run: Run, servers: Sequence[Process], ports: Sequence[int], sent: bytes
 ) -> list[list[float]]:
-    """Seconds per round trip by server; they share a core, and the client has another one."""
+    """Time round trips by server; servers share a core, and the client has another one."""
     for process in servers:
         round_trips.pin(process.pid, _SERVER_CORE)
     round_trips.pin(0, _CLIENT_CORE)
@@ -155,6 +153,6 @@ def timed(
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds: the middle, and what one in a hundred exceeds."""
+    """Return p50 and p99 in milliseconds."""
     sample = Sample.of(1000 * value for value in seconds)
     return {"p50": sample.percentile(50), "p99": sample.percentile(99)}

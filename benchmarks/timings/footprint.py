@@ -25,7 +25,7 @@ _SETTLE_SECONDS: Final = 30
 
 
 async def measure_memory(run: Run) -> Result:
-    """Resident memory after everything was listed and swept a few times."""
+    """Measure resident memory after everything was listed and swept a few times."""
     nodes, gangs, others = run.pick(5000, 50), run.pick(1000, 10), run.pick(30_000, 300)
     rows = []
     async with FakeApi() as api:

@@ -24,25 +24,21 @@ _RATE = "pods bound per second"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``gangs`` equal gangs."""
-
     gangs: int
     replicas: int
     gpus: int
 
     @property
     def pods(self) -> int:
-        """How many pods that makes."""
         return self.gangs * self.replicas
 
     @property
     def names(self) -> list[str]:
-        """Names of the gangs, in the order of submission."""
         return [f"gang-{number:04d}" for number in range(self.gangs)]
 
 
 async def measure_gang512(run: Run) -> Result:
-    """One large gang."""
+    """Measure one large gang."""
     work = Workload(1, run.pick(512, 64), 1)
     pairs, cpu = await _measure(run, run.pick(500, 50), work)
     rows = [pairs.row(_TOTAL, "s", at_most(1.1, "ratio")), pairs.row(_RATE, "pods/s")]
@@ -50,7 +46,7 @@ async def measure_gang512(run: Run) -> Result:
 
 
 async def measure_gangs500x4(run: Run) -> Result:
-    """Many small gangs that fill the cluster."""
+    """Measure many small gangs that fill the cluster."""
     work = Workload(run.pick(500, 50), 4, 2)
     pairs, cpu = await _measure(run, run.pick(500, 50), work)
     shares = [
@@ -78,7 +74,7 @@ async def measure_gangs500x4(run: Run) -> Result:
 
 
 async def measure_throughput(run: Run) -> Result:
-    """Pods per second on larger clusters."""
+    """Measure pods per second on larger clusters."""
     rows, tables = [], []
     work = Workload(run.pick(100, 10), 30, 1)
     for nodes in (run.pick(1000, 50), run.pick(5000, 100)):
@@ -91,7 +87,7 @@ async def measure_throughput(run: Run) -> Result:
 
 
 async def _measure(run: Run, nodes: int, work: Workload) -> tuple[Pairs, CpuTimes]:
-    """Both sides in alternation on one cluster."""
+    """Measure both sides in alternation on one cluster."""
     pairs, cpu = Pairs(), CpuTimes()
     async with arena(nodes, run.workdir / f"nodes-{nodes}") as place:
         for side in run.sides():
@@ -127,7 +123,7 @@ async def _once(place: Arena, side: str, work: Workload) -> dict[str, float]:
 
 
 def _seconds_per_gang(place: Arena, work: Workload) -> Sequence[float]:
-    """From handing over the gang's first create request to the bind of its last replica."""
+    """Return seconds from a gang's first create request to the bind of its last replica."""
     seconds = []
     for gang in work.names:
         members = replica_names(gang, work.replicas)

@@ -42,7 +42,7 @@ _LOADED_SECONDS: Final = 60.0
 
 
 async def measure_learned(run: Run) -> Result:
-    """256 waiting gangs on 500 nodes, and prioritize at 500 names."""
+    """Measure 256 waiting gangs on 500 nodes, and prioritize at 500 names."""
     if not (lookup.FOLDER / PLACER).is_dir():
         raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
     nodes, gangs = run.pick(500, 40), run.pick(256, 12)
@@ -60,10 +60,7 @@ async def measure_learned(run: Run) -> Result:
 
 
 def queue(nodes: int, gangs: int, percent: int) -> ClusterSnapshot:
-    """Gangs of 1 to 8 replicas, every fifth with a parameter server; ``percent`` % are in use.
-
-    All of them can be resized, and tell how their training goes.
-    """
+    """Return elastic gangs of 1 to 8 replicas with progress, every fifth with a PS."""
     waiting = tuple(_gang(number) for number in range(gangs))
     return replace(problem(nodes, 0, percent), waiting=waiting)
 
@@ -83,10 +80,7 @@ def _gang(number: int) -> Gang:
 
 
 def _learned() -> Iterator[dict[PartName, str]]:
-    """Names by part: all that comes with Bireme as a checkpoint, a rule where that has no part.
-
-    An orderer that places nothing is timed with the learned placer.
-    """
+    """Yield every shipped checkpoint as names by part, completed by rules or the learned placer."""
     for name in sorted(path.name for path in lookup.FOLDER.iterdir() if path.is_dir()):
         parts = dict.fromkeys(served(builtin.checkpoint(name).card), name)
         if "orderer" in parts:
@@ -98,7 +92,6 @@ def _learned() -> Iterator[dict[PartName, str]]:
 def _cycles(
     run: Run, parts: dict[PartName, str], snapshot: ClusterSnapshot, where: str
 ) -> list[Row]:
-    """The learned ``parts``, beside the default rules."""
     settings = SchedulingSettings(**parts)  # type: ignore[arg-type]  # fields of text
     policies = {"bireme": make_policy(settings), "rules": make_policy(_RULES)}
     pairs, started = Pairs(), {}
@@ -118,7 +111,7 @@ def _cycles(
 
 
 def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float], int]:
-    """Milliseconds to order all gangs, and to order, size and place; and how many were placed."""
+    """Return milliseconds to order, and to order, size and place; and how many were placed."""
     capacity, placed = FreeCapacity(snapshot.nodes, snapshot.used), 0
     given = policy.placer
     placer = given.on(snapshot) if isinstance(given, ChosenPlacer) else given
@@ -138,7 +131,7 @@ def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float],
 
 
 async def _prioritize(run: Run, nodes: int) -> list[Row]:
-    """Two extenders over equal clusters, one of them with the learned placer."""
+    """Ask two extenders over equal clusters, one of them with the learned placer."""
     async with FakeApi() as learned, FakeApi() as ruled:
         programs, pods = [], []
         for side, api in (("bireme", learned), ("rules", ruled)):
@@ -168,7 +161,6 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
 
 
 def _wait_for_checkpoint(port: int, sent: bytes) -> None:
-    """Ask until the learned placer answers, which is loaded beside all else."""
     until = time.monotonic() + _LOADED_SECONDS
     while time.monotonic() < until:
         round_trips.reply_of(port, sent)

@@ -46,15 +46,13 @@ _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Night(NamedTuple):
-    """What one run took, and what it printed."""
-
     cpu_seconds: float
     peak_mib: float
     output: str
 
 
 async def measure_nightly(run: Run) -> Result:
-    """20 pools, eight weeks of hours each."""
+    """Forecast 20 pools, eight weeks of hours each."""
     pools = run.pick(20, 2)
     async with FakeApi() as api:
         _add_pools(api, pools)

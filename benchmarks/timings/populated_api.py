@@ -22,7 +22,7 @@ _STARTED: Final = quantities.format_timestamp(1_893_456_000.0)
 
 
 class PopulatedApi:
-    """Puts a cluster of 8-GPU nodes into ``api``."""
+    """Cluster of 8-GPU nodes in ``api``."""
 
     def __init__(self, api: FakeApi, nodes: int) -> None:
         self.api = api
@@ -37,34 +37,33 @@ class PopulatedApi:
         api.put(names.path("queues") + f"/{names.DEFAULT_QUEUE}", {"spec": {}})
 
     def add_gang(self, name: str, places: list[str], gpus: int, mode: str = "Pinned") -> None:
-        """A TrainingJob with one running replica on each of ``places``, and its PodGroup."""
+        """Add a TrainingJob with one running replica on each of ``places``, and its PodGroup."""
         planned = self._add_group(name, places, gpus, mode)
         for pod, node in zip(planned, places, strict=True):
             self.add_pod(pod, node)
 
     def plan_gang(self, name: str, places: list[str], gpus: int, mode: str) -> list[Manifest]:
-        """A gang whose pods are about to be bound; returns them as a scheduler would see them."""
+        """Add a gang whose pods are about to be bound; return the pods as a scheduler sees them."""
         return [
             self.api.put(_pod_path(pod["metadata"]["name"]), pod)
             for pod in self._add_group(name, places, gpus, mode)
         ]
 
     def add_pod(self, pod: Manifest, node: str) -> None:
-        """A pod that runs on ``node``."""
         spec = {**pod["spec"], "nodeName": node}
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         path = _pod_path(pod["metadata"]["name"])
         self.api.put(path, {**pod, "spec": spec, "status": status})
 
     def add_others(self, count: int) -> None:
-        """Pods without GPUs that some other controller made, spread over all nodes."""
+        """Add pods without GPUs of some other controller, spread over all nodes."""
         spec = pod_spec(0) | {"schedulerName": "default-scheduler"}
         for number in range(count):
             pod = {"metadata": {"name": f"other-{number:05d}"}, "spec": spec}
             self.add_pod(pod, self.nodes[number % len(self.nodes)])
 
     def _add_group(self, name: str, places: list[str], gpus: int, mode: str) -> Iterator[Manifest]:
-        """The job and its PodGroup; yields the pods of its plan, which are not stored."""
+        """Add the job and its PodGroup; return the pods of its plan, which are not stored."""
         job = training_job(name, len(places), gpus) | {"status": _running(len(places))}
         stored = self.api.put(names.path("trainingjobs", NAMESPACE, name), job)
         facts = from_manifest(msgspec.convert(stored, wire.CustomObject))

@@ -29,7 +29,7 @@ _FILL_PERCENT = 97
 
 
 def _running(waiting: tuple[Gang, ...], nodes: NodeTable) -> tuple[RunningGang, ...]:
-    """As many gangs on nodes drawn by a fixed seed; what they use is part of the fill."""
+    """Run as many gangs on nodes drawn by a fixed seed; what they use is part of the fill."""
     chance = np.random.default_rng(7)
     found = []
     for gang in waiting:
@@ -45,7 +45,7 @@ def _running(waiting: tuple[Gang, ...], nodes: NodeTable) -> tuple[RunningGang, 
 
 
 def _anew(snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """The next cycle: equal gangs, and one pod more on one node."""
+    """Return the next cycle: equal gangs made anew, and one pod more on one node."""
     used = snapshot.used.copy()
     used[len(used) // 2, 0] += 1
     return replace(
@@ -58,7 +58,6 @@ def _anew(snapshot: ClusterSnapshot) -> ClusterSnapshot:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure one problem and print the finding."""
     nodes, gangs = (int(word) for word in arguments)
     snapshot = problem(nodes, gangs, _FILL_PERCENT)
     decision = run_cycle(snapshot, make_policy(SchedulingSettings()))

@@ -28,13 +28,12 @@ def pin(pid: int, core: int) -> None:
 
 
 def free(pid: int) -> None:
-    """Undo :func:`pin`."""
     if sys.platform == "linux":
         os.sched_setaffinity(pid, set(range(os.cpu_count() or 1)))
 
 
 def request(path: str, body: bytes) -> bytes:
-    """The request as kube-scheduler's Go client would send it, in one piece."""
+    """Return the request as kube-scheduler's Go client sends it, in one piece."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n"
         f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\n"
@@ -44,13 +43,12 @@ def request(path: str, body: bytes) -> bytes:
 
 
 def reply_of(port: int, sent: bytes) -> bytes:
-    """The body of one answer."""
     with closing(_connect(port)) as connection:
         return _exchange(connection, sent)
 
 
 def timed(ports: Sequence[int], sent: bytes, rounds: int) -> list[list[float]]:
-    """Seconds per round trip by port; the servers are asked in turn, a few calls at a time."""
+    """Time round trips by port; the servers are asked in turn, a few calls at a time."""
     connections = [_connect(port) for port in ports]
     seconds: list[list[float]] = [[] for _ in ports]
     try:

@@ -37,7 +37,7 @@ _ALL_JOBS: Final = 1_000_000
 
 
 class Simulated(msgspec.Struct):
-    """What the child process found; memory is the most that was ever in use, in MiB."""
+    """Finding of the child process; memory is its peak in MiB."""
 
     jobs: int
     cycles: int
@@ -49,11 +49,7 @@ class Simulated(msgspec.Struct):
 
 
 def trace_file() -> Path:
-    """Where the trace is.
-
-    Raises:
-        Skipped: it is not there.
-    """
+    """Return the path of the trace; Skipped when it is not there."""
     beside = _ROOT.parent / "shared" / "data"
     path = Path(os.environ.get(DATA_VARIABLE) or beside) / TRACE
     if not path.is_file():
@@ -62,7 +58,7 @@ def trace_file() -> Path:
 
 
 async def measure_simulation(run: Run) -> Result:
-    """FIFO, and combined priority with backfill and preemption, on 128 nodes of 8 GPUs."""
+    """Simulate FIFO, and combined priority with backfill and preemption, on 128 nodes."""
     trace, jobs = trace_file(), run.pick(_ALL_JOBS, 300)
     nodes = "16x8" if run.is_quick else "128x8"
     rows: list[Row] = []
@@ -111,7 +107,6 @@ def _in_child(trace: Path, nodes: str, orderer: str, jobs: int) -> Simulated:
 
 
 def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
-    """The first ``jobs`` of the Philly trace at ``path`` under ``orderer``, in this process."""
     trace = window(read_trace(f"philly:{path}"), 0.0, jobs)
     settings = SchedulingSettings(orderer=orderer)
     machines, policy = parse_nodes(nodes), make_policy(settings)
@@ -130,7 +125,6 @@ def simulated(path: str, nodes: str, orderer: str, jobs: int) -> Simulated:
 
 
 def main(arguments: list[str]) -> None:
-    """Simulate once and print the finding."""
     path, nodes, orderer, jobs = arguments
     print(msgspec.json.encode(simulated(path, nodes, orderer, int(jobs))).decode())
 

@@ -29,19 +29,18 @@ _TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a run's table says of its stage: (seconds, samples) and (seconds, score) by row."""
+    """Rows of a run's stage: (seconds, samples) and (seconds, score)."""
 
     samples: list[tuple[float, int]]
     scores: list[tuple[float, float]]
 
     @property
     def samples_per_second(self) -> float:
-        """From the first row to the last."""
         (began, first), (ended, last) = self.samples[0], self.samples[-1]
         return (last - first) / (ended - began)
 
     def score_at(self, share: float) -> float:
-        """The last score told by then; the first where none was."""
+        """Return the last score until then; the first where there was none."""
         began, ended = self.samples[0][0], self.samples[-1][0]
         until = began + share * (ended - began)
         told = [score for seconds, score in self.scores if seconds <= until]
@@ -49,7 +48,7 @@ class Curve:
 
 
 async def measure_training(run: Run) -> Result:
-    """One process and two, in alternation, a seed per pair."""
+    """Train with one process and two, in alternation, a seed per pair."""
     seconds = run.pick(60, 40)
     pairs = Pairs()
     curves: dict[str, list[Curve]] = {"stock": [], "bireme": []}
@@ -89,11 +88,7 @@ def _median(curves: list[Curve], share: float) -> float:
 
 
 def read_curve(file: Path) -> Curve:
-    """The stage's rows of a ``curves.csv``.
-
-    Raises:
-        RuntimeError: it has too few rows, or no score.
-    """
+    """Read the stage's rows of a ``curves.csv``; RuntimeError for too few rows, or no score."""
     with file.open(newline="", encoding="utf-8") as lines:
         rows = [row for row in csv.DictReader(lines) if row["stage"] == STAGE]
     samples = [(float(row["seconds"]), int(row["step"])) for row in rows]

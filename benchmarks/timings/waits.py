@@ -20,7 +20,6 @@ _COMPLETES = "holder completes: its last pod done to the next gang's last bind"
 
 
 async def measure_verdict(run: Run) -> Result:
-    """Create to the first reason on the object."""
     nodes, tries = run.pick(500, 20), run.pick(7, 2)
     pairs = Pairs()
     async with arena(nodes, run.workdir) as place:
@@ -72,7 +71,7 @@ async def _stock_verdict(place: Arena, name: str) -> float:
 
 
 async def measure_freed(run: Run) -> Result:
-    """A gang that takes the whole cluster ends; the next one needs all of it."""
+    """Measure a gang that takes the whole cluster and ends; the next one needs all of it."""
     nodes, tries = run.pick(64, 8), run.pick(5, 1)
     pairs = Pairs()
     async with arena(nodes, run.workdir) as place:

@@ -11,7 +11,6 @@ Manifest = dict[str, Any]
 
 
 def pod_spec(gpus: int) -> Manifest:
-    """A training container of one CPU and ``gpus`` GPUs."""
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: str(gpus)}}
     container = {"name": "train", "image": "pytorch", "resources": resources}
     return {
@@ -22,7 +21,7 @@ def pod_spec(gpus: int) -> Manifest:
 
 
 def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> list[Manifest]:
-    """Pods for the default scheduler, named as the replicas of a TrainingJob ``gang``."""
+    """Return pods for the default scheduler, named as the replicas of a TrainingJob ``gang``."""
     return [
         {
             "apiVersion": "v1",
@@ -42,7 +41,7 @@ def plain_pods(gang: str, replicas: int, gpus: int, *, duration: str = "") -> li
 def training_job(
     gang: str, replicas: int, gpus: int, *, duration: str = "", rendezvous: str = "none"
 ) -> Manifest:
-    """A TrainingJob of ``replicas`` workers that run for ``duration`` ("2s"), or without end."""
+    """Return workers that run for ``duration`` ("2s"), or without end."""
     template = {"metadata": {"annotations": _run_time(duration)}, "spec": pod_spec(gpus)}
     task = {"name": "worker", "role": "worker", "replicas": replicas, "template": template}
     return {
@@ -58,5 +57,4 @@ def _run_time(duration: str) -> dict[str, str]:
 
 
 def replica_names(gang: str, replicas: int) -> list[str]:
-    """Names of the pods of a gang, on either side."""
     return [f"{gang}-worker-{index}" for index in range(replicas)]

@@ -9,14 +9,13 @@ from bireme.testing import a_node, a_running_gang, a_snapshot, with_running
 
 
 def hold_of(decision: Decision, uid: str = "job") -> Hold:
-    """What a gang that waits is told."""
     return next(hold for hold in decision.held if hold.gang.uid == uid)
 
 
 def ranked(
     orderer: Orderer, *waiting: Gang, running: dict[Gang, float] | None = None, now: float = 0.0
 ) -> list[Ranked]:
-    """``running`` says since when; all gangs are ranked together."""
+    """Rank all gangs together; ``running`` maps gangs to their start."""
     snapshot = a_snapshot([a_node("n", 64)], *waiting, now=now)
     held = [
         a_running_gang(gang, snapshot.nodes, started=started)
@@ -27,5 +26,4 @@ def ranked(
 
 
 def uids(entries: Iterable[Ranked]) -> list[str]:
-    """Whose place it is, first place first."""
     return [entry.gang.uid for entry in entries]

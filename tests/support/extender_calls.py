@@ -24,7 +24,6 @@ REQUESTS: Mapping[str, str] = {"cpu": "4", "memory": "16Gi", GPU: "1"}
 
 
 def a_node(name: str, gpus: int = 8, *, rack: str = "r0", is_ready: bool = True) -> Manifest:
-    """A node with 96 cores, 1 TiB and ``gpus`` GPUs."""
     offers = {"cpu": "96", "memory": "1Ti", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
     return {
         "metadata": {
@@ -51,7 +50,7 @@ def a_group(
     requests: Mapping[str, str] = REQUESTS,
     is_planned: bool = True,
 ) -> Manifest:
-    """A PodGroup of the TrainingJob ``job_uid`` (of nobody when empty) with its plan.
+    """Return a PodGroup of the TrainingJob ``job_uid`` (without owner when empty) with its plan.
 
     ``places`` are (task, node, indices), or (task, node, UIDs joined by spaces) without a job. A
     task named ``ps`` has that role, every other is a worker.
@@ -99,7 +98,7 @@ def a_pod(
     requests: Mapping[str, str] = REQUESTS,
     **spec: Any,
 ) -> Manifest:
-    """A pod of TrainingJob ``job_uid`` as the operator makes it; of nobody when that is empty."""
+    """Return a pod of TrainingJob ``job_uid`` as the operator makes it; ownerless when empty."""
     labels = {names.POD_GROUP_LABEL: group, names.TASK_LABEL: task, names.INDEX_LABEL: str(index)}
     labels |= {names.PLAN_LABEL: plan}
     name = f"{group}-{task}-{index}"
@@ -120,7 +119,7 @@ def a_pod(
 
 
 def a_body(pod: Manifest | None, node_names: Sequence[str] | None, nodes: Any = None) -> bytes:
-    """The body of a filter or prioritize request, as kube-scheduler sends it."""
+    """Return the body of a filter or prioritize request, as kube-scheduler sends it."""
     return msgspec.json.encode({"Pod": pod, "Nodes": nodes, "NodeNames": node_names})
 
 
@@ -130,7 +129,6 @@ def a_state(
     members: Iterable[Manifest] = (),
     others: Iterable[Manifest] = (),
 ) -> ClusterState:
-    """A cluster state that has seen these objects."""
     state = ClusterState(SchedulingSettings())
     for node in nodes:
         state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
@@ -145,18 +143,14 @@ def a_state(
 
 @dataclass
 class FixedFreshness:
-    """A cache that is as current as it is told to be."""
-
     is_live: bool = True
     is_complete: bool = True
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Whether it knows the nodes."""
         return self.is_complete
 
 
 def make_metrics() -> Metrics:
-    """Metrics of an extender without watches."""
     return Metrics(dict, list)
 
 
@@ -167,7 +161,7 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 async def call(
     app: ASGIApp, method: str, path: str, *chunks: bytes, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """Status and body of one request to ``app``, its body sent in ``chunks``, without a socket."""
+    """Send one request to ``app`` in ``chunks`` without a socket; return status and body."""
     parts = [
         {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks[:-1]
     ] + [{"type": "http.request", "body": chunks[-1] if chunks else b"", "more_body": False}]

@@ -42,7 +42,7 @@ class Write:
 
 
 def not_lease_nor_event(method: str, path: str) -> bool:
-    """The writes that are counted by default: those that change what users see."""
+    """Match the writes that are counted by default: those that change what users see."""
     resources = ("/apis/coordination.k8s.io/", "/apis/events.k8s.io/")
     return method in WRITES and not path.startswith(resources) and "/events" not in path
 
@@ -50,8 +50,8 @@ def not_lease_nor_event(method: str, path: str) -> bool:
 class FaultProxy:
     """``with FaultProxy(kubeconfig) as proxy:`` serves until the block ends.
 
-    Give the process under test ``proxy.kubeconfig``. ``proxy.faults`` is the fault script of
-    :mod:`tests.support.fakeapi.faults`; ``proxy.requests`` counts by (method or ``WATCH``, path).
+    Give the process under test ``proxy.kubeconfig``. ``proxy.requests`` counts by (method or
+    ``WATCH``, path).
     """
 
     def __init__(
@@ -77,15 +77,10 @@ class FaultProxy:
 
     @property
     def kubeconfig(self) -> Path:
-        """A kubeconfig that points here, valid while the proxy runs."""
         return Path(self._folder.name) / "kubeconfig"
 
     def start(self) -> Self:
-        """Serve on a free loopback port.
-
-        Raises:
-            CredentialsError: the kubeconfig cannot be used.
-        """
+        """Serve on a free loopback port; CredentialsError when the kubeconfig cannot be used."""
         self._thread.start()
         try:
             self._call(self._start())
@@ -96,7 +91,6 @@ class FaultProxy:
         return self
 
     def stop(self) -> None:
-        """Break what is open and end the thread."""
         self._call(self._stop())
         self._end_thread()
 
@@ -117,15 +111,14 @@ class FaultProxy:
         self._kills[number, when] = hook
 
     def cut_watches(self) -> int:
-        """Break every open watch; returns how many there were."""
+        """Break every open watch and return how many there were."""
         return self._call(self._cut_watches())
 
     def hold(self) -> None:
-        """Let nothing pass any more, neither requests nor lines of watches, until released."""
+        """Let nothing pass, neither requests nor lines of watches, until released."""
         self._call(self._set_open(False))
 
     def release(self) -> None:
-        """Let pass again what was held."""
         self._call(self._set_open(True))
 
     def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -32,20 +32,15 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def succeeds(_: Object) -> str:
-    """Every pod ends well."""
     return "Succeeded"
 
 
 def runs(_: Object) -> str:
-    """No pod ends."""
     return "Running"
 
 
 class FakeKubelets:
-    """Runs inside ``async with``.
-
-    ``outcome`` says how a pod ends (``Succeeded``, ``Failed``, or ``Running`` for never).
-    """
+    """Kubelets and scheduler inside ``async with``; ``outcome`` maps a pod to its last phase."""
 
     def __init__(
         self, api: FakeApi, outcome: Callable[[Object], str] = succeeds, *, binds: bool = True
@@ -79,7 +74,6 @@ class FakeKubelets:
 
     @property
     def violations(self) -> list[str]:
-        """Nodes that were over-committed at any revision, by the observer of histories."""
         found = check(self._recorder.records)
         return [str(one) for one in found if one.invariant == NodesNotOvercommitted.name]
 
@@ -104,7 +98,7 @@ class FakeKubelets:
                 self._step(key, pod)
 
     def _step(self, key: Key, pod: Object) -> None:
-        """One step further: bound, then running, then ended."""
+        """Take one step further: bound, then running, then ended."""
         phase = pod.get("status", {}).get("phase", "Pending")
         if pod["spec"].get("schedulingGates") or not self.binds:
             return
@@ -124,7 +118,6 @@ class FakeKubelets:
 
 
 def _pin(pod: Object) -> str:
-    """The node that a pod is pinned to; empty when it is not."""
     affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
     for term in required.get("nodeSelectorTerms") or ():
@@ -140,7 +133,7 @@ _HOST = re.compile(r"[a-z0-9-]+-(\d+)\.[a-z0-9-]+\.[a-z0-9-]+\.svc", re.IGNORECA
 
 
 def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """The program of ``pod``, here, writing to ``log``.
+    """Start the program of ``pod`` on this machine, writing to ``log``.
 
     In its words and variables every key of ``swapped`` is replaced by its value, and the host name
     of replica n of a gang by the loopback address 127.0.0.(n + 1).
@@ -165,7 +158,7 @@ def start(pod: Object, swapped: Mapping[str, str], log: Path) -> subprocess.Pope
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End ``process`` and all that it started: torchrun's workers outlive an agent killed alone."""
+    """End ``process`` and its children: torchrun's workers outlive an agent killed alone."""
     if process.poll() is not None:
         return
     started = psutil.Process(process.pid).children(recursive=True)
@@ -178,7 +171,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 class ProgramKubelets(FakeKubelets):
-    """Runs inside ``async with``; who is left at its end is killed.
+    """Kubelets that run programs; all are killed at the end of the block.
 
     ``folder`` gets a log per pod name; ``swapped`` as in :func:`start`.
     """
@@ -204,7 +197,6 @@ class ProgramKubelets(FakeKubelets):
         await super().__aexit__(kind, error, trace)
 
     def log(self, pod: str) -> str:
-        """What the processes of a pod name have written; empty before there is one."""
         path = self._folder / f"{pod}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 

@@ -31,11 +31,7 @@ class Programs:
 
 
 def find_programs() -> Programs:
-    """From PATH, the cache, or the machine's package archive, in this order.
-
-    Raises:
-        Unavailable: not on PATH, and apt cannot give it.
-    """
+    """Find them on PATH, in the cache, or in the machine's package archive; else Unavailable."""
     on_path = [shutil.which(name) for name in ("prometheus", "promtool")]
     if all(on_path):
         return Programs(*(Path(found) for found in on_path if found))
@@ -48,7 +44,6 @@ def find_programs() -> Programs:
 
 
 def _candidate() -> str:
-    """The version that the archive has."""
     found = re.search(r"Candidate: ([^\s()]+)", _run(["apt-cache", "policy", PACKAGE], None))
     if found is None:
         raise Unavailable(f"apt knows no package {PACKAGE}: run apt-get update, or install it")
@@ -80,12 +75,7 @@ def _run(command: list[str], folder: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One series of a gauge.
-
-    Attributes:
-        labels: Its labels but the name.
-        points: POSIX seconds, ascending, and values.
-    """
+    """One series of a gauge; ``points`` are POSIX seconds, ascending, and values."""
 
     name: str
     labels: Mapping[str, str]
@@ -99,9 +89,9 @@ def serving(
     history: Sequence[Samples] = (),
     targets: Sequence[str] = (),
 ) -> Iterator[str]:
-    """The address of a server that knows ``history`` and scrapes ``targets`` every second.
+    """Serve ``history`` and scrapes of ``targets`` (hosts with ports); yield the address.
 
-    ``history`` has series of one name side by side; ``targets`` are hosts with ports.
+    ``history`` has series of one name side by side.
     """
     (port,) = free_ports(1)
     if history:
@@ -150,7 +140,6 @@ def _fill_in(programs: Programs, folder: Path, history: Iterable[Samples]) -> No
 
 
 def alerts(rules: Path) -> list[dict[str, Any]]:
-    """The alerting rules of a file."""
     groups = yaml.safe_load(rules.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 

@@ -26,7 +26,6 @@ def a_writer(
     file_bytes: int = PLENTY,
     most_files: int = 3,
 ) -> RecordWriter:
-    """A writer of large files."""
     return RecordWriter(
         folder,
         run,
@@ -37,7 +36,7 @@ def a_writer(
 
 
 def record(folder: Path, *snapshots: ClusterSnapshot, **options: object) -> list[Decision]:
-    """Write down what the policy of their settings decides on ``snapshots``; what it decided."""
+    """Record the decisions on ``snapshots`` of the policy of their settings; return them."""
     settings = snapshots[0].settings
     writer = a_writer(folder, settings=settings, **options)  # type: ignore[arg-type]  # passed on
     policy = make_policy(settings)
@@ -49,13 +48,12 @@ def record(folder: Path, *snapshots: ClusterSnapshot, **options: object) -> list
 
 
 def snapshots_in(folder: Path) -> list[ClusterSnapshot]:
-    """What the record in ``folder`` shows."""
     return [moment.snapshot for moment in open_record([folder]).cycles()]
 
 
 @dataclass
 class RecordedCluster(SmallCluster):
-    """A world whose cycles are written to ``folder``, with the policy that ``settings`` name."""
+    """A cluster whose cycles are recorded in ``folder``, with the policy that ``settings`` name."""
 
     folder: Path = field(kw_only=True)
     policy: Policy = field(init=False)
@@ -65,7 +63,6 @@ class RecordedCluster(SmallCluster):
         self.writer = a_writer(self.folder, settings=self.settings)
 
     def decide(self) -> Decision:
-        """One cycle, written down and carried out."""
         snapshot = self.snapshot()
         decision = super().decide()
         self.writer.write(snapshot, decision)
@@ -73,9 +70,9 @@ class RecordedCluster(SmallCluster):
 
 
 def told(snapshot: ClusterSnapshot) -> dict[str, object]:
-    """Everything a snapshot says, as values that can be compared, gangs by uid, pools by name.
+    """Return all of a snapshot as comparable values, gangs by uid, pools by name.
 
-    Not the domain of a placement: it follows from the nodes.
+    Without the domain of a placement, which follows from the nodes.
     """
     nodes = snapshot.nodes
     found = {field.name: getattr(snapshot, field.name) for field in fields(ClusterSnapshot)}

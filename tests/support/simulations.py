@@ -33,7 +33,7 @@ def a_job(
     steps: float | None = None,
     reporting: ProgressReporting | None = None,
 ) -> TraceJob:
-    """A job of one worker that arrives at 0 and runs for ten seconds."""
+    """Return a job, by default of one worker that arrives at 0 and runs for ten seconds."""
     return TraceJob(
         name=name,
         submitted=at,
@@ -51,22 +51,20 @@ def a_job(
 
 
 def a_trace(*jobs: TraceJob, queues: Sequence[Queue] = ()) -> Trace:
-    """A workload with an open queue called ``default``."""
     return Trace("test", jobs, queues=(Queue("default"), URGENT, *queues))
 
 
 def record_of(outcome: Outcome, name: str) -> JobRecord:
-    """What happened to the job called ``name``."""
     return next(record for record in outcome.jobs if record.job.name == name)
 
 
 def lifetimes(outcome: Outcome) -> dict[str, tuple[float | None, float | None]]:
-    """First start and finish of every job, by name."""
+    """Return first start and finish of every job, by name."""
     return {record.job.name: (record.started, record.finished) for record in outcome.jobs}
 
 
 def story(outcome: Outcome) -> dict[str, object]:
-    """Everything about an outcome but how long deciding took, by job name."""
+    """Return everything about an outcome but how long deciding took, by job name."""
     return {
         **{
             record.job.name: (
@@ -85,7 +83,7 @@ def story(outcome: Outcome) -> dict[str, object]:
 
 
 def broken_promises(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[str]:
-    """What must not happen in any simulation, in words; empty when all is well."""
+    """Yield what must not happen in any simulation."""
     for record in outcome.jobs:
         yield from _broken_life(record)
     yield from _over_committed(outcome.jobs, nodes)
@@ -115,7 +113,7 @@ def _split(record: JobRecord, places: Iterable[tuple[str, str, int]]) -> Iterato
 
 
 def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iterator[str]:
-    """Places are given back before others are taken at the same moment."""
+    """Yield over-commitment; places are given back before others are taken at the same moment."""
     changes: list[tuple[float, int, str, str, int]] = []
     for record in records:
         requests = {task.name: task.request for task in record.job.tasks}
@@ -134,7 +132,6 @@ def _over_committed(records: Iterable[JobRecord], nodes: Sequence[Node]) -> Iter
 
 
 def used_gpu_seconds(outcome: Outcome) -> float:
-    """GPUs held times how long, over the segments of all jobs."""
     return sum(
         (segment.ended - segment.began) * replicas * dict(task.request).get(GPU, 0)
         for record in outcome.jobs

@@ -35,7 +35,7 @@ class SmallCluster:
         leaves: When a gang that is being stopped has left, by uid.
         started: When each gang started first, by uid.
         moves: Every preemption and resize, as (time, uid).
-        seen: What each cycle saw.
+        seen: The snapshot of each cycle.
     """
 
     nodes: Sequence[Node]
@@ -54,12 +54,10 @@ class SmallCluster:
     seen: list[ClusterSnapshot] = field(default_factory=list)
 
     def submit(self, gang: Gang, seconds: float) -> None:
-        """``gang`` waits from now on, and will run for ``seconds``."""
         self.waiting[gang.uid] = replace(gang, arrived=self.now)
         self.seconds[gang.uid] = seconds
 
     def snapshot(self) -> ClusterSnapshot:
-        """What the cycle may know."""
         bare = a_snapshot(
             self.nodes,
             *self.waiting.values(),
@@ -71,12 +69,12 @@ class SmallCluster:
 
     @property
     def next_end(self) -> float:
-        """When the next gang finishes or has left; infinite when none runs."""
+        """Time at which the next gang finishes or has left; infinite when none runs."""
         ends = {uid: r.started + self.seconds[uid] for uid, r in self.running.items()}
         return min((ends | self.leaves).values(), default=float("inf"))
 
     def advance(self, until: float) -> None:
-        """Let time pass; who is done by ``until`` is gone then."""
+        """Let time pass; gangs done by ``until`` are gone then."""
         self.now = until
         for uid, running in list(self.running.items()):
             left = self.leaves.get(uid)
@@ -88,7 +86,7 @@ class SmallCluster:
                 self.waiting[uid] = replace(gang, interrupted=True, evictions=gang.evictions + 1)
 
     def lose(self, name: str) -> None:
-        """Node ``name`` is gone: its gangs wait again, before all others."""
+        """Lose node ``name``: its gangs wait again, before all others."""
         row = self.snapshot().nodes.row[name]
         for uid, running in list(self.running.items()):
             if row in running.placement.node_rows():
@@ -100,7 +98,6 @@ class SmallCluster:
         ]
 
     def decide(self) -> Decision:
-        """One cycle, carried out."""
         snapshot = self.snapshot()
         self.seen.append(snapshot)
         decision = run_cycle(snapshot, self.policy, explain=False)
@@ -117,7 +114,7 @@ class SmallCluster:
         return decision
 
     def settle(self) -> list[Decision]:
-        """Cycles at this moment until one changes nothing more."""
+        """Decide at this moment until a cycle changes nothing more."""
         decisions = [self.decide()]
         while any(isinstance(a, Admit | Preempt | Resize) for a in decisions[-1].actions):
             self.advance(self.now)
@@ -151,7 +148,6 @@ class SmallCluster:
 
 
 def broken_promises(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """What is wrong with this state; empty when all is well."""
     used: Counter[tuple[str, str]] = Counter()
     for running in snapshot.running:
         uid, gang = running.gang.uid, running.gang
@@ -171,7 +167,7 @@ def broken_promises(snapshot: ClusterSnapshot) -> Iterator[str]:
 
 
 def moved(running: RunningGang, action: Resize) -> Iterator[str]:
-    """Tasks of which ``action`` moves a replica: it must only add some, or only remove some."""
+    """Yield tasks that ``action`` moves: it must only add replicas, or only remove some."""
     before = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in running.placement.tasks}
     after = {t.task: dict(zip(t.rows, t.counts, strict=True)) for t in action.placement.tasks}
     for task in {*before, *after}:

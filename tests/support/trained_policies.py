@@ -20,7 +20,7 @@ SMALLEST = (-1.0, 0.0, 0.0)
 
 
 def train(folder: Path) -> Path:
-    """Checkpoints that place on the ``last`` or ``first`` node, or start the ``fewest`` devices.
+    """Write checkpoints: placers on the ``last`` or ``first`` node, ``fewest`` devices first.
 
     ``smallest`` gives elastic gangs as few replicas as they may have.
     In-process only: their encoders are those of :mod:`tests.support.networks.encoders`.
@@ -33,54 +33,49 @@ def train(folder: Path) -> Path:
 
 
 def put_policy(api: FakeApi, name: str, **spec: Any) -> None:
-    """Create or edit a SchedulingPolicy."""
     api.put(f"{POLICIES}/{name}", scheduling_policy(name, **spec))
 
 
 def delete_policy(api: FakeApi, name: str) -> None:
-    """Delete one."""
     api.store.delete(POLICIES, ("", name), {})
 
 
 def trained_by(name: str, **fields: Any) -> Manifest:
-    """A spec that names a checkpoint."""
     return {"checkpoint": {"name": name}, **fields}
 
 
 def said(api: FakeApi, name: str = "policy") -> dict[str, Any]:
-    """The status of a policy, its conditions as ``status reason``."""
+    """Return the status of a policy, its conditions as ``status reason``."""
     found = api.store.get(POLICIES, ("", name)).get("status") or {}
     told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
     return {**found, "conditions": told}
 
 
 def words(api: FakeApi, condition: str, name: str = "policy") -> str:
-    """The message of a condition."""
     found = api.store.get(POLICIES, ("", name))["status"]["conditions"]
     return next(str(each["message"]) for each in found if each["type"] == condition)
 
 
 def events(api: FakeApi) -> list[Object]:
-    """Those about policies."""
     found = api.store.collection(EVENTS).objects.values()
     return [event for event in found if event["involvedObject"]["kind"] == "SchedulingPolicy"]
 
 
 async def becomes(api: FakeApi, loaded: str, name: str = "policy") -> None:
-    """Returns once the condition Loaded is so, as ``status reason``."""
+    """Return once the condition Loaded is so, as ``status reason``."""
     await until(lambda: said(api, name)["conditions"].get("Loaded") == loaded)
 
 
 def leads(
     api: FakeApi, folder: Path, trained: Path, **settings: Any
 ) -> AbstractAsyncContextManager[LeaderTerm]:
-    """A term that finds checkpoints in ``trained`` and writes numbers often."""
+    """Lead a term that finds checkpoints in ``trained`` and writes numbers often."""
     often = {"checkpoint_directory": str(trained), "status_refresh_seconds": 0.3}
     return leading(api, folder, **{**often, **settings})
 
 
 async def node_of(api: FakeApi, name: str) -> str:
-    """Where a new job of one GPU goes."""
+    """Return the node of a new job of one GPU."""
     submit(api, training_job(name))
     await until(lambda: status(api, name).get("phase") == "Running")
     found = api.store.collection(PODS).objects
@@ -88,5 +83,4 @@ async def node_of(api: FakeApi, name: str) -> str:
 
 
 def metric(term: LeaderTerm, name: str, **labels: str) -> float | None:
-    """A sample of the operator's."""
     return term.metrics.registry.get_sample_value(f"bireme_{name}", labels)

@@ -28,12 +28,11 @@ Arrival: TypeAlias = tuple[int, Gang, float]
 
 
 def timed(name: str, seconds: float | None, gpus: int = 1, arrived: float = 0.0) -> Gang:
-    """One-GPU workers that are said to run so long."""
+    """Return one-GPU workers with this estimate."""
     return replace(a_gang(name, a_task(gpus), arrived=arrived), estimated_seconds=seconds)
 
 
 def growing(replicas: int, least: int, most: int) -> Task:
-    """One-GPU workers, from ``least`` to ``most``; ``replicas`` are asked for."""
     return replace(a_task(replicas, min_replicas=least), max_replicas=most)
 
 
@@ -62,7 +61,7 @@ def arrivals(
     queues: Sequence[str] = ("default",),
     estimates: Sequence[float | None] = (1.0,),
 ) -> list[Arrival]:
-    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the truth, or nothing."""
+    """Up to 25 gangs within 30 seconds; an estimate is a multiple of the run time, or nothing."""
     found = []
     for index in range(draw(st.integers(3, 25))):
         tasks, seconds = draw(st.sampled_from(kinds)), float(draw(st.integers(1, 30)))

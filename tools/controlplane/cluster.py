@@ -36,7 +36,6 @@ START_TIMEOUT_SECONDS: Final = 180.0
 
 
 def clusters_folder() -> Path:
-    """Where the folder of every cluster lies."""
     return cache_root() / "clusters"
 
 
@@ -44,11 +43,6 @@ def clusters_folder() -> Path:
 
 
 def compact(client_port: int) -> int:
-    """Drops all history of the etcd on ``client_port`` up to now; returns the revision.
-
-    Raises:
-        OSError: etcd does not answer, or refuses.
-    """
     revision = int(_call(client_port, "range", {"key": "AA=="})["header"]["revision"])
     _call(client_port, "compaction", {"revision": str(revision), "physical": True})
     return revision
@@ -73,7 +67,7 @@ _claims: Final[dict[Path, IO[str]]] = {}
 
 
 def claim(folder: Path) -> None:
-    """Marks ``folder`` as owned by this program until it ends or calls ``release``."""
+    """Mark ``folder`` as owned by this program until it ends or calls ``release``."""
     unlocked = folder / f"{OWNER_FILE}.new"
     owner = unlocked.open("w")
     fcntl.flock(owner, fcntl.LOCK_EX)
@@ -82,13 +76,12 @@ def claim(folder: Path) -> None:
 
 
 def release(folder: Path) -> None:
-    """Gives up the claim on ``folder``, if this program has one."""
     if owner := _claims.pop(folder, None):
         owner.close()
 
 
 def is_orphan(folder: Path) -> bool:
-    """Whether ``folder`` had an owner and it is gone; False for one that was never claimed."""
+    """Return whether the owner of ``folder`` is gone; False for one that was never claimed."""
     try:
         with (folder / OWNER_FILE).open() as owner:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +105,7 @@ class Cluster:
         detached: bool = False,
         real_node: bool = False,
     ) -> Self:
-        """Builds what is missing, starts a fresh cluster and returns when pods can be created.
+        """Start a fresh cluster and return when pods can be created; build what is missing.
 
         With ``real_node`` there is ``node``, and fake nodes repel pods that do not tolerate
         ``nodes.FAKE_TAINT``.
@@ -142,7 +135,7 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str) -> Self:
-        """The running cluster of that name, whoever started it."""
+        """Return the running cluster of that name, whoever started it."""
         cluster = cls(name)
         if not cluster._folder.is_dir():
             running = ", ".join(known_clusters()) or "none"
@@ -150,7 +143,7 @@ class Cluster:
         return cluster
 
     def stop(self) -> None:
-        """Ends every process of the cluster and removes its folder; stopping twice is fine."""
+        """End every process of the cluster and remove its folder; stopping twice is fine."""
         if self._node_folder.exists():
             self.node.stop()
         kill_from(self._folder)
@@ -177,7 +170,6 @@ class Cluster:
 
     @cached_property
     def api(self) -> Api:
-        """The API server, for set-up and checks."""
         return Api(self.kubeconfig)
 
     @cached_property
@@ -188,7 +180,6 @@ class Cluster:
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
         return self.api.server
 
     def kubectl(
@@ -198,11 +189,7 @@ class Cluster:
         check: bool = True,
         timeout_seconds: float = 60.0,
     ) -> str:
-        """Output of ``kubectl ARGUMENTS``; with ``check=False`` errors are part of the text.
-
-        Raises:
-            ControlPlaneError: kubectl failed and ``check`` is set; carries what it said.
-        """
+        """Return the output of ``kubectl ARGUMENTS``; with ``check=False`` of errors, too."""
         # A cache of its own: the shared one is keyed by port and would remember another cluster.
         flags = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self._folder / 'kubectl'}"]
         result = subprocess.run(
@@ -221,11 +208,11 @@ class Cluster:
         return result.stdout
 
     def binary(self, name: str) -> Path:
-        """A program of the version this cluster runs: ``kubectl``, ``kube-scheduler``, ``helm``."""
+        """Return a program of the version this cluster runs: ``kubectl``, ``helm``, ..."""
         return Path(self._option("kubectlBinary")).parent / name
 
     def component(self, name: str) -> Component:
-        """``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ... of this cluster."""
+        """Return ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ... of this cluster."""
         for saved in self._saved["components"]:
             if saved["name"] == name:
                 scheme, port, path = HEALTH_PATHS[name]
@@ -235,19 +222,19 @@ class Cluster:
         raise ControlPlaneError(f"cluster {self.name} has no component {name!r}: it has {known}")
 
     def create_namespace(self, name: str) -> str:
-        """Creates a namespace and waits for its service account, without which pods are refused."""
+        """Create a namespace and wait for its service account, without which pods are refused."""
         self.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         self._await_service_account(name)
         return name
 
     def add_nodes(self, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:
-        """Creates Nodes (of ``fake_nodes``) and returns when pods can be bound to all."""
+        """Create Nodes (of ``fake_nodes``) and return when pods can be bound to all."""
         beside_real = self._node_folder.exists()
         made = [repelling(node) for node in nodes] if beside_real else nodes
         register(self.api, made, timeout_seconds)
 
     def compact(self) -> int:
-        """Drops etcd's history up to now and returns the revision.
+        """Drop etcd's history up to now and return the revision.
 
         The API server still serves recent changes from its own watch cache; to end the life of a
         client's resourceVersion use ``expire_watches``.
@@ -255,7 +242,7 @@ class Cluster:
         return compact(int(self._option("etcdPort")))
 
     def expire_watches(self) -> int:
-        """Makes every resourceVersion handed out so far too old to watch from (410 Gone).
+        """Make every resourceVersion handed out so far too old to watch from (410 Gone).
 
         Compacts etcd while the API server is stopped, so that its watch cache begins after it.
         """
@@ -287,7 +274,7 @@ class Cluster:
         return str(self._saved["options"][name])
 
     def _claim(self, detached: bool) -> None:
-        """Makes the folder, with a lock in it that this program holds while it lives."""
+        """Make the folder, with a lock in it that this program holds while it lives."""
         if NAME_PATTERN.fullmatch(self.name) is None:
             raise ControlPlaneError(
                 f"cluster name {self.name!r}: use 1-40 lower-case letters, digits and inner dashes"
@@ -332,13 +319,12 @@ class Cluster:
 
 
 def known_clusters() -> list[str]:
-    """Names of all clusters of this user, sorted."""
     folder = clusters_folder()
     return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
 
 def stop_orphans() -> list[str]:
-    """Stops clusters whose Python program died without stopping them; returns their names."""
+    """Stop clusters whose program died without stopping them; return their names."""
     orphans = [name for name in known_clusters() if is_orphan(clusters_folder() / name)]
     for name in orphans:
         Cluster(name).stop()

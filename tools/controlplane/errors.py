@@ -10,5 +10,5 @@ class ControlPlaneError(RuntimeError):
 
 
 def tail(log: str) -> str:
-    """The last lines of a log, for error messages."""
+    """Return the last lines of a log, for error messages."""
     return "\n".join(log.splitlines()[-TAIL_LINES:])

@@ -27,7 +27,7 @@ _CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 
 @contextmanager
 def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
-    """Karpenter running against ``cluster``, its CRDs installed; ``folder`` takes its log.
+    """Run Karpenter against ``cluster``, its CRDs installed; ``folder`` takes its log.
 
     It ends with the block; its node pools and nodes stay as they are.
     """
@@ -46,10 +46,10 @@ def karpenter(cluster: Cluster, folder: Path) -> Iterator[Process]:
 def static_pool(
     name: str, replicas: int = 0, *, labels: Mapping[str, str] | None = None, delay: str = "0s"
 ) -> list[Manifest]:
-    """A NodePool of ``replicas`` nodes with its node class; ``kubectl scale nodepool`` sizes it.
+    """Return a NodePool of ``replicas`` nodes with its node class.
 
-    ``labels`` go on its nodes, beside ``karpenter.sh/nodepool: NAME``; a new node registers after
-    ``delay``, a Go duration.
+    ``labels`` go on its nodes, beside that of the pool; a new node registers after ``delay``, a Go
+    duration.
     """
     node_class = {
         "apiVersion": f"{_NODE_CLASS_GROUP}/v1alpha1",
@@ -76,7 +76,7 @@ def static_pool(
 
 
 def instance_types() -> str:
-    """The file that tells the kwok provider its machines."""
+    """Return the file by which the kwok provider knows its machines."""
     (machine,) = fake_nodes(1, racks=1)
     place = [_is(_CAPACITY_TYPE, "on-demand"), _is(ZONE, machine["metadata"]["labels"][ZONE])]
     offering = {"Price": 1.0, "Available": True, "Requirements": place}

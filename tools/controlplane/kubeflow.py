@@ -15,7 +15,7 @@ from tools.controlplane.process import Process, free_ports
 
 @contextmanager
 def training_operator(cluster: Cluster, folder: Path) -> Iterator[Process]:
-    """Kubeflow running against ``cluster``, its CRDs installed; ``folder`` takes its log.
+    """Run Kubeflow against ``cluster``, its CRDs installed; ``folder`` takes its log.
 
     It ends with the block; its jobs and their pods stay as they are.
     """

@@ -71,17 +71,15 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class RealNodeAccess:
-    """What components need for a real node: its network, and kwokctl's folder of key pairs."""
+    """Needs of a real node: its network, and kwokctl's folder of key pairs."""
 
     network: Network
     keys: Path
 
     def names(self) -> list[str]:
-        """What pods and the node's programs call the API server, for its certificate."""
         return [self.network.api_service, self.network.host]
 
     def arguments(self) -> dict[str, dict[str, str]]:
-        """Arguments by component, in addition to all others."""
         services = {"service-cluster-ip-range": self.network.services}
         return {
             "kube-apiserver": {
@@ -107,7 +105,7 @@ def configuration(
     kube_scheduler: bool = True,
     real: RealNodeAccess | None = None,
 ) -> str:
-    """KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
+    """Return KwokctlConfiguration, KwokConfiguration and our Stages as one YAML text."""
     more = real.arguments() if real else {}
     documents = [
         {

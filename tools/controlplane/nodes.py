@@ -38,7 +38,7 @@ def fake_nodes(
     product: str = "NVIDIA-H100-80GB-HBM3",
     prefix: str = "gpu",
 ) -> list[dict[str, Any]]:
-    """``count`` Node manifests named ``<prefix>-00``, ``<prefix>-01``, ... with ``gpus`` GPUs each.
+    """Return ``count`` nodes ``<prefix>-00``, ``<prefix>-01``, ... with ``gpus`` GPUs each.
 
     ``cpu``, ``memory`` and ``pods`` are Kubernetes quantities. With ``gpus=0`` the nodes carry
     neither the GPU resource nor the product label.
@@ -67,12 +67,11 @@ def fake_nodes(
 
 
 def repelling(node: dict[str, Any]) -> dict[str, Any]:
-    """The node with ``FAKE_TAINT``."""
     return {**node, "spec": {**node.get("spec", {}), "taints": [FAKE_TAINT]}}
 
 
 def nodes_manifest() -> str:
-    """The demo's machines, 16 nodes of 8 GPUs in 4 racks, as the text of a manifest file."""
+    """Return the demo's machines, 16 nodes of 8 GPUs in 4 racks, as a manifest file."""
     heading = (
         "# 16 fake nodes of 8 GPUs in 4 racks. Generated, do not edit:\n"
         "#   python -m tools.controlplane nodes > manifests/kwok/nodes.yaml\n"
@@ -81,7 +80,7 @@ def nodes_manifest() -> str:
 
 
 def _place(index: int, count: int, racks: int, blocks: int, zones: int) -> dict[str, str]:
-    """Topology labels of node ``index``: equal shares, in order, at every level."""
+    """Return topology labels of node ``index``: equal shares, in order, at every level."""
     rack = index * racks // count
     block = rack * blocks // racks
     zone = block * zones // blocks
@@ -105,12 +104,9 @@ def _node(name: str, labels: dict[str, str], capacity: dict[str, str]) -> dict[s
 
 
 def register(api: Api, nodes: Sequence[Manifest], timeout_seconds: float | None = None) -> None:
-    """Creates the Nodes and returns when all are Ready and untainted.
+    """Create the Nodes and return when all are Ready and untainted.
 
     On two cores 1000 take about 10 s. By default the wait ends after 60 s + 50 ms per node.
-
-    Raises:
-        ControlPlaneError: a node was refused, or some were not usable in time.
     """
     api.post_all("/api/v1/nodes", nodes)
     missing = {node["metadata"]["name"] for node in nodes}
@@ -130,7 +126,7 @@ def register(api: Api, nodes: Sequence[Manifest], timeout_seconds: float | None 
 
 
 def is_usable(node: Manifest) -> bool:
-    """Whether a node reports Ready and the controllers have taken their taints off it."""
+    """Return whether a node is Ready and the controllers have taken their taints off it."""
     taints = [t for t in node["spec"].get("taints", []) if t["key"] != FAKE_TAINT["key"]]
     conditions = node["status"].get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

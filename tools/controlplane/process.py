@@ -36,7 +36,7 @@ _libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def command_line(pid: int) -> list[str]:
-    """Program and arguments of a running process; empty when there is none or it is a zombie."""
+    """Return program and arguments of a running process; empty when there is none or a zombie."""
     if sys.platform == "linux":
         try:
             raw = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -49,7 +49,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone for good, its sockets closed; a zombie counts as gone.
+    """Return whether a process is gone for good, its sockets closed; a zombie counts as gone.
 
     An empty command line is not enough: a dying process loses it before its sockets, which its
     last thread closes.
@@ -65,7 +65,6 @@ def ended(pid: int) -> bool:
 
 
 def processes() -> dict[int, list[str]]:
-    """Command lines by pid of every running process of this machine."""
     if sys.platform == "linux":
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     else:
@@ -77,13 +76,12 @@ def processes() -> dict[int, list[str]]:
 
 
 def processes_from(folder: Path) -> dict[int, list[str]]:
-    """Command lines by pid of every running process whose program lies in ``folder``."""
     prefix = f"{folder}{os.sep}"
     return {pid: line for pid, line in processes().items() if line[0].startswith(prefix)}
 
 
 def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
-    """Whether ``GET url`` is answered with 200. A server without a certificate of ours is fine."""
+    """Return whether ``GET url`` is answered with 200, whatever the server's certificate."""
     parts = urlsplit(url)
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
@@ -114,8 +112,8 @@ class Process:
     """One program with its log and health URL; it can be started again after it has ended.
 
     ``env`` is laid over the environment of this interpreter at every start, so a test may change
-    it between two starts. ``ready_url`` answers 200 when the program is ready. With
-    ``outlives_starter`` the end of this interpreter, or of its terminal, is not the program's.
+    it between two starts. With ``outlives_starter`` the end of this interpreter, or of its
+    terminal, is not the program's.
     """
 
     name: str
@@ -128,21 +126,18 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The pid of the running program; an error when it does not run."""
         return self._running().pid
 
     @property
     def running(self) -> bool:
-        """Whether the program has been started and has not ended."""
         return self._child is not None and self._child.poll() is None
 
     @property
     def returncode(self) -> int | None:
-        """How the last run ended (``-9`` for SIGKILL); None while it runs or before the first."""
+        """Exit status of the last run (``-9`` for SIGKILL); None while it runs."""
         return None if self._child is None else self._child.poll()
 
     def start(self) -> Self:
-        """Starts the program; its output is appended to ``log_path``."""
         if self.running:
             raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,12 +147,12 @@ class Process:
         return self
 
     def wait_ready(self, timeout_seconds: float = 30.0) -> Self:
-        """Returns when ``ready_url`` answers 200; an error carries the end of the log."""
+        """Return when ``ready_url`` answers 200; an error carries the end of the log."""
         wait_until(self._ready, timeout_seconds, f"{self.name} at {self.ready_url}", self.log_tail)
         return self
 
     def terminate(self, timeout_seconds: float = 15.0) -> int:
-        """SIGTERM, and SIGKILL when that is not obeyed in time; returns the exit status."""
+        """SIGTERM, and SIGKILL when that is not obeyed in time; return the exit status."""
         if not self.running:
             return self.returncode or 0
         child = self._running()
@@ -169,7 +164,6 @@ class Process:
             return self.kill()
 
     def kill(self) -> int:
-        """SIGKILL; returns the exit status when the program is gone."""
         child = self._running()
         child.kill()
         return child.wait(10)
@@ -183,7 +177,6 @@ class Process:
         self._running().send_signal(signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The end of the log."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else "(no log)"
         return f"{self.log_path}:\n{tail(text)}"
 
@@ -242,9 +235,9 @@ _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
 
 
 def collect(pid: int, timeout_seconds: float) -> None:
-    """Waits for the end of a program that was killed, if it is a child of this interpreter.
+    """Wait for the end of a program that was killed, if it is a child of this interpreter.
 
-    Who kills one has to: the interpreter complains at its own end of children it knows nothing of.
+    The interpreter complains at its own end of children it knows nothing of.
     """
     child = _children.pop(pid, None)
     if child is not None:
@@ -252,7 +245,7 @@ def collect(pid: int, timeout_seconds: float) -> None:
 
 
 def kill_from(folder: Path) -> None:
-    """Kills all programs that lie in ``folder``; returns when they are gone."""
+    """Kill all programs that lie in ``folder``; return when they are gone."""
     while running := processes_from(folder):  # again, should one have started another
         for pid in running:
             with suppress(ProcessLookupError):
@@ -264,7 +257,7 @@ def kill_from(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A program of a cluster: name, command line, kwokctl's folder, and where it tells health."""
+    """A program of a cluster: name, command line, kwokctl's folder, and its health URL."""
 
     name: str
     command: list[str]
@@ -273,24 +266,21 @@ class Component:
 
     @classmethod
     def from_saved(cls, saved: dict[str, Any], folder: Path, health_url: str) -> "Component":
-        """From an entry of ``components`` in kwokctl's saved configuration."""
         return cls(saved["name"], [saved["binary"], *saved.get("args", [])], folder, health_url)
 
     @property
     def log_path(self) -> Path:
-        """Everything the program printed, over all of its starts."""
         return self.folder / "logs" / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """The pid of the running program, None when it is stopped."""
         if not self._pid_path.exists():
             return None
         pid = int(self._pid_path.read_text())
         return pid if command_line(pid)[:1] == self.command[:1] else None
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
-        """Kills the program and returns when it is gone; nothing to do when it is stopped."""
+        """Kill the program and return when it is gone; nothing to do when it is stopped."""
         pid = self.pid
         if pid is None:
             return
@@ -299,7 +289,7 @@ class Component:
         wait_until(lambda: ended(pid), timeout_seconds, f"{self.name} (pid {pid}) to end")
 
     def start(self, timeout_seconds: float = 60.0) -> None:
-        """Starts the stopped program as kwokctl did and returns when it is healthy."""
+        """Start the stopped program as kwokctl did and return when it is healthy."""
         if self.pid is not None:
             raise ControlPlaneError(f"{self.name} runs already (pid {self.pid}): stop it first")
         with self.log_path.open("ab") as log:
@@ -318,7 +308,6 @@ class Component:
         self.wait_healthy(timeout_seconds)
 
     def wait_healthy(self, timeout_seconds: float = 60.0) -> None:
-        """Returns when the program runs and its health URL answers 200."""
         what = f"{self.name} at {self.health_url}"
         wait_until(self._healthy, timeout_seconds, what, lambda: tail(self.log()))
 
@@ -327,11 +316,9 @@ class Component:
         os.kill(self._running(), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT after ``pause``."""
         os.kill(self._running(), signal.SIGCONT)
 
     def log(self) -> str:
-        """The whole log."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     @property
@@ -361,11 +348,7 @@ TRIES: Final = 1000
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports that nothing listens on.
-
-    Raises:
-        ControlPlaneError: so many are taken that a thousand tries found too few.
-    """
+    """Return ``count`` different ports that nothing listens on."""
     found: dict[int, None] = {}
     generator = random.SystemRandom()
     for _ in range(TRIES):
@@ -381,7 +364,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could bind ``port``, on loopback and on all addresses."""
+    """Return whether a server could bind ``port``, on loopback and on all addresses."""
     for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104  # only asks; nothing listens
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -25,9 +25,8 @@ class BiremeStack:
     """Extender, the second kube-scheduler and any number of operators, logging to ``workdir``.
 
     ``env`` holds BIREME_* settings for the Python programs. ``kubeconfigs`` maps process names
-    (``extender``, ``kube-scheduler``, ``operator-a``, ``operator-b``, ...) to a file to use
-    instead of ``cluster.kubeconfig``. ``scheduler_config`` is another one than
-    ``manifests/scheduler-config.yaml``.
+    (``extender``, ``kube-scheduler``, ``operator-a``, ...) to a file to use instead of
+    ``cluster.kubeconfig``. ``scheduler_config`` replaces the one in the manifests.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class BiremeStack:
         self._operators: dict[str, Process] = {}
 
     def operator(self, name: str = "a", env: Mapping[str, str] | None = None) -> Process:
-        """The operator of that name, made (not started) when first asked for.
+        """Return the operator of that name, made (not started) when first asked for.
 
         ``env`` is added to the stack's own for this operator, now and at later starts. Its port
         (metrics, health) is ``env["BIREME_METRICS_PORT"]`` of the returned process.
@@ -67,11 +66,10 @@ class BiremeStack:
 
     @property
     def processes(self) -> list[Process]:
-        """Every program of the stack, in the order of starting."""
         return [self.extender, self.scheduler, *self._operators.values()]
 
     def start(self, timeout_seconds: float = 60.0) -> Self:
-        """Starts what does not run (at least operator ``a``) and returns when all are ready."""
+        """Start what does not run (at least operator ``a``) and return when all are ready."""
         self.operator()
         for process in self.processes:
             if not process.running:
@@ -81,11 +79,10 @@ class BiremeStack:
         return self
 
     def log_tails(self) -> str:
-        """The ends of all logs."""
         return "\n".join(process.log_tail() for process in self.processes)
 
     def stop(self) -> None:
-        """Terminates every running program of the stack, operators first."""
+        """Terminate every running program of the stack, operators first."""
         for process in reversed(self.processes):
             process.terminate()
 
@@ -128,7 +125,6 @@ class BiremeStack:
 
 
 def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender_port: int) -> str:
-    """The configuration with this kubeconfig and the extender on this port."""
     config = copy.deepcopy(dict(given))
     config["clientConnection"]["kubeconfig"] = str(kubeconfig)
     (extender,) = config["extenders"]
@@ -137,9 +133,9 @@ def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender
 
 
 def scheduler_command(program: Path, config: Path, port: int) -> list[str]:
-    """kube-scheduler with ``config``, serving health and metrics on loopback ``port`` (https).
+    """Return kube-scheduler's command, serving health and metrics on loopback ``port`` (https).
 
-    Nobody is authenticated there, and nothing else is served. It logs what it binds and what not.
+    Nobody is authenticated there, and nothing else is served.
     """
     return [
         str(program),

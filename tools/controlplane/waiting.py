@@ -16,12 +16,9 @@ def wait_until(
     details: Callable[[], str] = str,
     poll_seconds: float = POLL_SECONDS,
 ) -> None:
-    """Returns once ``condition()`` holds; it is asked at least once.
+    """Return once ``condition()`` holds; it is asked at least once.
 
     ``what`` completes the sentence "waited ... for"; ``details()`` is added when time ran out.
-
-    Raises:
-        ControlPlaneError: the condition did not hold in time.
     """
     deadline_seconds = time.monotonic() + timeout_seconds
     while not condition():

@@ -20,7 +20,7 @@ from tools.demo.story import full_workload, small_workload
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns the exit status: 130 after Ctrl-C, 1 after a broken promise."""
+    """Run one command and return the exit status: 130 after Ctrl-C, 1 after a broken promise."""
     options = _parser().parse_args(arguments)
     console = Console()
     if not console.is_terminal:

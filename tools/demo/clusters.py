@@ -41,14 +41,12 @@ Say = Callable[[str], None]
 
 @contextmanager
 def passing(nodes: int, racks: int, say: Say) -> Iterator[Cluster]:
-    """A cluster with Bireme on it that is gone after the block."""
     with served(nodes, racks, say) as stack:
         yield stack.cluster
 
 
 @contextmanager
 def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
-    """The same, by the programs that serve it."""
     with Cluster.start(f"demo-{os.getpid()}") as cluster:
         _furnish(cluster, nodes, racks, say)
         with BiremeStack(cluster, RUN / "logs", ENVIRONMENT) as stack:
@@ -58,7 +56,7 @@ def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
 
 
 def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
-    """The same, until :func:`down`.
+    """Start a cluster with Bireme on it that stays until :func:`down`.
 
     Raises:
         ControlPlaneError: it runs already, or did not start.
@@ -77,11 +75,7 @@ def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
 
 
 def down(name: str) -> None:
-    """Stop the cluster that stays, and its keeper.
-
-    Raises:
-        ControlPlaneError: there is none.
-    """
+    """Stop the cluster that stays, and its keeper."""
     cluster = Cluster.find(name)
     if (pid := _keeper(name)) is not None:
         os.kill(pid, signal.SIGTERM)
@@ -90,7 +84,7 @@ def down(name: str) -> None:
 
 
 def keep(name: str) -> None:
-    """Run Bireme's programs on the cluster that stays; ends with it, or when told to."""
+    """Run Bireme's programs on the cluster that stays; ends with it, or by SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)
     cluster = Cluster.find(name)
     with BiremeStack(cluster, clusters_folder() / name / "logs", ENVIRONMENT) as stack:
@@ -138,7 +132,6 @@ def _start_keeper(name: str) -> None:
 
 
 def _keeper(name: str) -> int | None:
-    """The pid of the running keeper."""
     if not _pid_path(name).exists():
         return None
     pid = int(_pid_path(name).read_text())

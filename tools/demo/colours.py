@@ -19,11 +19,9 @@ class Palette:
         self._number = {name: number for number, name in enumerate(names)}
 
     def colour(self, name: str) -> str:
-        """The job's colour; grey for a job that is not part of the demo."""
         number = self._number.get(name)
         return "#999999" if number is None else _COLOURS[number % len(_COLOURS)]
 
     def letter(self, name: str) -> str:
-        """The job's letter; ``?`` for a job that is not part of the demo."""
         number = self._number.get(name)
         return "?" if number is None else ascii_uppercase[number % len(ascii_uppercase)]

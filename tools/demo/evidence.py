@@ -30,36 +30,33 @@ class Promise:
 
 
 def verdict(text: str, wrong: Iterable[str], detail: str) -> Promise:
-    """A promise that is kept if nothing is ``wrong``; ``detail`` says what was seen then."""
+    """Return a promise that is kept if nothing is ``wrong``; ``detail`` shows then."""
     said = "; ".join(wrong)
     return Promise(text, not said, said or detail)
 
 
 class Evidence:
-    """A recorded history, to be asked about jobs of the demo by their names."""
+    """A recorded history, asked about jobs of the demo by their names."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = in_order(record for record in records if record.change != "GAP")
 
     def of(self, kind: str, name: str) -> list[Record]:
-        """Every revision of an object in the demo's namespace, the last of a deleted one too."""
+        """Return every revision of an object in the demo's namespace, the last one too."""
         return [r for r in self.records if r.kind == kind and r.key == (NAMESPACE, name)]
 
     def first(self, kind: str, name: str, test: Test) -> Record | None:
-        """The first revision of an object of which ``test`` is true."""
         return next((record for record in self.of(kind, name) if test(record.manifest)), None)
 
     def start(self, name: str, attempt: int = 0) -> Record | None:
-        """The record with which the places of an attempt were published."""
+        """Return the record with which the places of an attempt were published."""
         return self.first("PodGroup", name, lambda group: plan_of(group).get("attempt") == attempt)
 
     def last_status(self, name: str) -> Manifest:
-        """The status of a job at the end."""
         records = self.of("TrainingJob", name)
         return status_of(records[-1].manifest) if records else {}
 
     def events(self, name: str, reason: str) -> list[Record]:
-        """Events about a job."""
         return [
             record
             for record in self.records
@@ -69,7 +66,7 @@ class Evidence:
         ]
 
     def before(self, record: Record) -> ObservedCluster:
-        """The cluster as it was just before ``record``."""
+        """Return the cluster just before ``record``."""
         world = ObservedCluster()
         for earlier in self.records:
             if earlier.revision >= record.revision:
@@ -78,7 +75,7 @@ class Evidence:
         return world
 
     def seconds_of(self, stamp: str) -> float:
-        """A time that an object carries, in seconds of the recorder's clock."""
+        """Convert a time that an object carries to seconds of the recorder's clock."""
         return datetime.fromisoformat(stamp).timestamp() - self._offset
 
     @cached_property
@@ -94,7 +91,6 @@ class Evidence:
         )
 
     def starts(self) -> dict[str, list[Record]]:
-        """All starts of every job of the demo, by its name."""
         names = {r.key[1] for r in self.records if r.kind == "TrainingJob"}
         found: dict[str, list[Record]] = {}
         for name in sorted(names):
@@ -104,19 +100,17 @@ class Evidence:
 
 
 def status_of(manifest: Manifest) -> Manifest:
-    """``status``, empty before there is any."""
     status: Manifest = manifest.get("status") or {}
     return status
 
 
 def plan_of(group: Manifest) -> Manifest:
-    """The plan of a PodGroup, empty while there is none."""
     plan: Manifest = status_of(group).get("plan") or {}
     return plan
 
 
 def rank_of(world: ObservedCluster, job: Manifest) -> tuple[int, int]:
-    """User priority of the job's queue and value of its class: what a claim is made of."""
+    """Return the parts of a claim: user priority of the queue and value of the class."""
     spec = job["spec"]
     queue = world.get("Queue", ("", spec["queue"])) or {"spec": {}}
     chosen = world.get(PRIORITY_CLASS, ("", spec["priorityClassName"])) or {"value": 0}
@@ -124,12 +118,12 @@ def rank_of(world: ObservedCluster, job: Manifest) -> tuple[int, int]:
 
 
 def is_lower(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether a rank is below another one, whatever the weights of its two parts are."""
+    """Return whether a rank is below another one, whatever the weights of its two parts are."""
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def room(world: ObservedCluster, without: Iterable[Key] = ()) -> Room:
-    """What is free once the gangs ``without`` have left."""
+    """Return what is free once the gangs ``without`` have left."""
     gone = frozenset(without)
     left = {name: world.allocatable(name) or {} for _, name in world.objects.get("Node", {})}
     for pod in world.pods.values():
@@ -140,7 +134,7 @@ def room(world: ObservedCluster, without: Iterable[Key] = ()) -> Room:
 
 
 def fits(job: Manifest, free: Mapping[str, Amounts]) -> bool:
-    """Whether all replicas of a job fit; they must ask the same, as those of torch do here."""
+    """Return whether all replicas of a job fit; they must ask the same, as torch's do here."""
     replicas = sum(int(task["replicas"]) for task in job["spec"]["tasks"])
     asked = request_of(job["spec"]["tasks"][0]["template"]["spec"])
 

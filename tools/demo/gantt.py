@@ -17,7 +17,6 @@ BAD: Final = "#c0392b"
 
 
 def draw(timeline: Timeline, palette: Palette, path: Path, title: str) -> None:
-    """Write the picture to ``path``."""
     stories = list(timeline.stories.values())
     began = min(story.submitted for story in stories)
     end = max([s.finished or 0.0 for s in stories] + [began + 1]) - began
@@ -74,7 +73,7 @@ def _draw_job(
 
 
 def _draw_run(axes: Any, row: int, run: Run, colour: str, window: Window) -> None:
-    """A bar as high as the gang is large at the time, and how the run ended."""
+    """Draw a bar as high as the gang is large at the time, and how the run ended."""
     began, end = window
     left, right = run.began - began, (run.ended - began) if run.ended is not None else end
     most = max(size for _, size in run.sizes)
@@ -138,6 +137,6 @@ def _draw_usage(axes: Any, timeline: Timeline, began: float, end: float) -> None
 
 
 def _dark(colour: str) -> str:
-    """The colour at two thirds of its brightness, so that text in it can be read on white."""
+    """Return two thirds of its brightness, so that text in it can be read on white."""
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{channel * 2 // 3:02x}" for channel in channels)

@@ -19,7 +19,6 @@ class GpuMap:
         self._held: dict[Key, tuple[str, list[int]]] = {}
 
     def update(self, world: ObservedCluster, rack_label: str) -> None:
-        """Follow ``world``."""
         for key in [k for k in self._held if not self._still(world, k)]:
             node, numbers = self._held.pop(key)
             for number in numbers:

@@ -19,7 +19,7 @@ _BEHIND: Final = re.compile(r"places kept for \S+/(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that was decided about a job, and how its object says so."""
+    """A decision about a job, in the words of its object."""
 
     seconds: float
     kind: str
@@ -44,7 +44,6 @@ class Moments:
         return [m for m in self.found if m.kind not in _COMMON or firsts[m.kind] is m]
 
     def take(self, record: Record) -> None:
-        """Notice what is new in a record."""
         if record.change == "DELETED":
             return
         if record.kind == "Event":
@@ -73,7 +72,7 @@ class Moments:
             self._tell(record, "backfilled", record.key, ahead[0], record.key, status["attempt"])
 
     def _tell(self, record: Record, kind: str, job: Key, text: str, *once: Any) -> None:
-        """Keep a moment; ``once`` is what it is told once for, without it by its text."""
+        """Keep a moment once for each ``once``, without it once for its text."""
         told = (kind, *(once or (job, text)))
         if told not in self._told:
             self._told.add(told)
@@ -81,7 +80,7 @@ class Moments:
 
 
 def admission(status: dict[str, Any]) -> str:
-    """What the condition Admitted of a job that has its places says about them."""
+    """Return the message of the condition Admitted of a job that has its places."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "Admitted" and condition["status"] == "True":
             return str(condition["message"])

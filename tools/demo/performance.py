@@ -38,8 +38,6 @@ PICTURE: Final = "demo-gantt.png"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may choose."""
-
     seed: int
     keeps: bool
     """Leave the cluster up."""
@@ -79,7 +77,7 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
 
 @contextmanager
 def _cluster(workload: Workload, options: Options, say: clusters.Say) -> Iterator[Cluster]:
-    """The cluster; one that is kept goes as well when the demo does not reach its end."""
+    """Yield the cluster; one that is kept goes as well when the demo does not reach its end."""
     if not options.keeps:
         with clusters.passing(workload.nodes, workload.racks, say) as cluster:
             yield cluster
@@ -123,7 +121,6 @@ def _follow(
 
 
 def _is_over(timeline: Timeline) -> bool:
-    """Whether every job has ended or never will."""
     stories = timeline.stories.values()
     return all(s.phase in ENDED or s.status.get("reason") == "NeverFits" for s in stories)
 
@@ -145,7 +142,7 @@ def _write(report: Report, timeline: Timeline, palette: Palette, options: Option
 
 
 def tell_what_next(cluster: Cluster, console: Console) -> None:
-    """How to look around a cluster that stays."""
+    """Print how to look around a cluster that stays."""
     lines = (
         "",
         "[bold]The cluster stays up.[/] In a shell:",

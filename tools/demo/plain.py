@@ -13,7 +13,7 @@ _UNSEEN: Final = ("backfilled", "grown", "shrunk")
 
 
 class Plain:
-    """Tells ``say`` lines about records; remembers what it has told."""
+    """Passes lines about records to ``say``, each once."""
 
     def __init__(self, timeline: Timeline, say: Callable[[str], None]) -> None:
         self._timeline = timeline
@@ -23,7 +23,7 @@ class Plain:
         self._moments = 0
 
     def take(self, record: Record) -> None:
-        """Tell of a record that the timeline has just taken in, if it is news about a job."""
+        """Report a record that the timeline has just taken in, if it is news about a job."""
         self._tell_moments()
         if record.kind != "TrainingJob" or record.change == "DELETED":
             return
@@ -39,7 +39,7 @@ class Plain:
         self._say(f"{record.seconds:5.1f} s  {story.name:15} {what[0]:10} {words}")
 
     def _tell_moments(self) -> None:
-        """Resizes and backfills, of which neither phase nor reason speaks."""
+        """Report resizes and backfills, which neither phase nor reason shows."""
         found = self._timeline.moments.found
         for moment in found[self._moments :]:
             if moment.kind in _UNSEEN:
@@ -49,7 +49,7 @@ class Plain:
         self._moments = len(found)
 
     def totals(self, now: float) -> None:
-        """Tell how many jobs are where, when it is time again."""
+        """Report the number of jobs by state, when it is time again."""
         if now - self._totals_at < TOTALS_SECONDS:
             return
         self._totals_at = now

@@ -13,7 +13,7 @@ from tools.demo.workload import NAMESPACE, Workload
 
 
 def judge(records: list[Record], timeline: Timeline, workload: Workload) -> list[Promise]:
-    """Every promise, judged from the API server's history alone."""
+    """Judge every promise from the API server's history alone."""
     broken = check(records, grace_seconds=5.0, settled=True)
     promises = []
     for name, text in INVARIANTS.items():
@@ -49,7 +49,7 @@ class _Story:
         )
 
     def says_never(self) -> Promise:
-        """It waits from its beginning to the end, and the number it is told is the right one."""
+        """Check that it waits from beginning to end with the right number in its message."""
         story = self._of(self.workload.named("never fits"))
         message, reason = str(story.status.get("message")), story.status.get("reason")
         task = story.job["spec"]["tasks"][0]
@@ -68,7 +68,7 @@ class _Story:
         return Promise(text, kept, f"{', '.join(attempts)}, restarts {restarts}")
 
     def overtakes(self) -> Promise:
-        """The urgent gang starts before all that waited when it came and ask as much as it does."""
+        """Check that it starts before all that waited when it came and ask as much as it does."""
         urgent = self._of(self.workload.named("urgent"))
         rivals = [s for s in self.timeline.stories.values() if self._is_rival(s, urgent)]
         text = "the urgent gang starts before all lower ones of its size that waited"

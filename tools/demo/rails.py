@@ -21,7 +21,7 @@ _RESERVED: Final = re.compile(r"kept for it: (?:\d+ nodes|node) .+, expected fre
 
 
 def _told(evidence: Evidence, name: str) -> Record | None:
-    """The revision of a waiting job that first says when it starts: the promise that counts."""
+    """Return the revision of a waiting job that first has a start: the promise that counts."""
     return evidence.first("TrainingJob", name, lambda job: "estimatedStart" in status_of(job))
 
 
@@ -50,7 +50,7 @@ def reservation(evidence: Evidence, workload: Workload) -> Promise:
 
 
 def backfill(evidence: Evidence, workload: Workload) -> Promise:
-    """Until the blocked gang starts, only what ends before starts, and both sides are told."""
+    """Until the blocked gang starts, only what ends before starts, and both sides say so."""
     text = "a short gang passes the blocked one and has ended when that starts; long ones wait"
     name, short, long = (workload.named(part) for part in ("reserved", "short", "long"))
     told, start = _told(evidence, name), evidence.start(name)
@@ -71,7 +71,7 @@ def backfill(evidence: Evidence, workload: Workload) -> Promise:
 
 
 def _in_the_way(evidence: Evidence, told: Record, start: Record) -> Iterator[str]:
-    """Gangs that started while places were kept and still held nodes when these were due."""
+    """Yield gangs that started while places were kept and held nodes when these were due."""
     world = evidence.before(start)
     for name, starts in evidence.starts().items():
         began = [r for r in starts if told.revision < r.revision < start.revision]
@@ -114,7 +114,7 @@ def _out_of_range(evidence: Evidence, name: str, sizes: list[int]) -> Iterator[s
 
 
 def _moved(evidence: Evidence, name: str, plans: list[Manifest]) -> Iterator[str]:
-    """What would make a resize a restart: another plan, or another replica 0."""
+    """Yield what would make a resize a restart: another plan, or another replica 0."""
     if len({(p["epoch"], p["attempt"], p["plannedTime"]) for p in plans}) > 1:
         yield f"{name} had more than one plan"
     first = {planned_nodes(plan).get(("worker", "0")) for plan in plans}
@@ -128,7 +128,7 @@ def _moved(evidence: Evidence, name: str, plans: list[Manifest]) -> Iterator[str
 
 
 def _untold(evidence: Evidence, name: str, sizes: list[int]) -> Iterator[str]:
-    """Growth and shrinking that did not happen, or that no event explains."""
+    """Yield growth and shrinking that did not happen, or that no event explains."""
     pairs = list(pairwise(sizes))
     grown, shrunk = evidence.events(name, "Grown"), evidence.events(name, "Shrunk")
     if not any(a < b for a, b in pairs) or not any(a > b for a, b in pairs):

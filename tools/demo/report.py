@@ -27,7 +27,6 @@ Report = dict[str, Any]
 
 
 def report_of(timeline: Timeline, promises: Sequence[Promise], seed: int) -> Report:
-    """The report, ready for JSON."""
     stories = list(timeline.stories.values())
     ended = [(s, s.finished) for s in stories if s.finished is not None]
     began = min(story.submitted for story in stories)

@@ -48,7 +48,7 @@ class Screen:
         self._busy: list[float] = []
 
     def draw(self, now: float, console: Console) -> RenderableType:
-        """The picture at ``now``, seconds of the recorder's clock, for this console."""
+        """Return the picture at ``now``, seconds of the recorder's clock, for this console."""
         self._map.update(self._timeline.world, RACK)
         usage = self._timeline.usage[-1].gpus if self._timeline.usage else {}
         gpus = max(1, self._timeline.gpus)
@@ -64,7 +64,7 @@ class Screen:
         )
 
     def _other_lines(self, height: int) -> int:
-        """Everything but the jobs: lines of text, the map, and a line for the cursor."""
+        """Count everything but the jobs: lines of text, the map, and a line for the cursor."""
         turns = _TURNS if height >= _HIGH_LINES else 0
         return 4 + turns + 2 + max((len(nodes) for nodes in self._map.racks.values()), default=0)
 
@@ -145,7 +145,6 @@ class Screen:
         return text
 
     def _turns(self, most: int) -> list[Text]:
-        """The latest turns of the story, in the words of the objects."""
         lines = []
         for turn in self._timeline.moments.turns[-most:] if most else ():
             line = Text(no_wrap=True, overflow="ellipsis")
@@ -157,7 +156,7 @@ class Screen:
 
 
 def _shown(stories: list[JobStory], most: int) -> list[JobStory]:
-    """At most so many jobs, in order of submission; the longest finished are left out first."""
+    """Return at most so many jobs in order of submission, the longest finished left out first."""
     surplus = len(stories) - most
     if surplus <= 0:
         return stories

@@ -34,11 +34,10 @@ class _Stop:
     victims: tuple[Key, ...]
 
     def helps(self, gangs: set[Key]) -> bool:
-        """Whether the urgent gang fits once these have left."""
         return fits(self.urgent, room(self.world, gangs))
 
     def start(self, gang: Key) -> str:
-        """When a running gang was planned, as its plan says; equal within a second."""
+        """Return when a running gang was planned, as its plan says; equal within a second."""
         return str((self.world.plan(gang) or {}).get("plannedTime", ""))
 
     def rank(self, gang: Key) -> tuple[int, int]:
@@ -46,7 +45,7 @@ class _Stop:
 
 
 def preemption(evidence: Evidence, workload: Workload) -> Promise:
-    """Judge whatever was stopped for the urgent gang."""
+    """Check the gangs that were stopped for the urgent one."""
     urgent = workload.named("urgent")
     stopped = list(_stopped(evidence))
     start = evidence.start(urgent)
@@ -69,7 +68,7 @@ def preemption(evidence: Evidence, workload: Workload) -> Promise:
 
 
 def _stopped(evidence: Evidence) -> Iterator[Record]:
-    """The revisions with which a job counts one more preemption."""
+    """Yield the revisions with which a job counts one more preemption."""
     counts: dict[Key, int] = {}
     for record in evidence.records:
         if record.kind == "TrainingJob":
@@ -80,7 +79,7 @@ def _stopped(evidence: Evidence) -> Iterator[Record]:
 
 
 def _unneeded(stop: _Stop) -> Iterator[str]:
-    """Stops that were too many, or too few to help."""
+    """Yield stops that were too many, or too few to help."""
     victims = set(stop.victims)
     if not stop.helps(victims):
         yield "what was stopped did not make room enough"
@@ -90,7 +89,7 @@ def _unneeded(stop: _Stop) -> Iterator[str]:
 
 
 def _unjust(stop: _Stop, evidence: Evidence, came: float) -> Iterator[str]:
-    """Victims that are not below the urgent gang, or before whom another should have gone."""
+    """Yield victims not below the urgent gang, or before whom another should have gone."""
     urgent = rank_of(stop.world, stop.urgent)
     for victim in stop.victims:
         rank, start = stop.rank(victim), stop.start(victim)
@@ -104,7 +103,7 @@ def _unjust(stop: _Stop, evidence: Evidence, came: float) -> Iterator[str]:
 
 
 def _may_stop(stop: _Stop, evidence: Evidence, came: float) -> Iterator[Key]:
-    """Gangs that were spared, and had run long enough already when the urgent one came."""
+    """Yield gangs that were spared, and had run long enough when the urgent one came."""
     for gang, pods in stop.world.gangs.items():
         if gang in stop.victims or stop.world.job(gang) is None:
             continue
@@ -129,7 +128,7 @@ def _unexplained(evidence: Evidence, urgent: str, record: Record) -> Iterator[st
 
 
 def _lost(evidence: Evidence, victim: str, start: Record) -> Iterator[str]:
-    """Victims that did not run again after the urgent gang had its places, or did not end well."""
+    """Yield victims that did not run again after the urgent gang, or did not end well."""
     status = evidence.last_status(victim)
     again = evidence.start(victim, attempt=1)
     counted = (status.get("phase"), status.get("preemptions"), status.get("restarts") or 0)

@@ -60,7 +60,7 @@ def small_workload(seed: int) -> Workload:
 
 
 def _acts(chance: random.Random, unit: int, sweeps: int) -> Iterable[Submission]:
-    """All turns of the story, for a cluster of 16 units of which services hold a block."""
+    """Yield all turns of the story, for a cluster of 16 units of which services hold a block."""
     yield Submission(0, elastic(ELASTIC, (2, 4, 8), unit // 2, 28), "elastic")
     never = torch("llm-175b", 19, unit, 20, priority="training-urgent")
     yield Submission(1, never, "never fits")

@@ -21,8 +21,7 @@ _TOGETHER_SECONDS: Final = 0.5
 class Submitter:
     """A thread that submits; as a context manager it stops with the block.
 
-    The files are written to ``folder``, one per job. ``held_gpus`` says how many GPUs a job holds,
-    by its name.
+    The files are written to ``folder``, one per job. ``held_gpus`` maps a job's name to its GPUs.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Submitter:
 
     @property
     def is_done(self) -> bool:
-        """Whether every job has been submitted."""
         return not self._due
 
     def __enter__(self) -> Self:
@@ -86,7 +84,6 @@ class Submitter:
             self._due = [entry for entry in self._due if entry not in ready]
 
     def _look(self, now: float) -> None:
-        """Note which cues have just been given."""
         for cue in {job.after for job, _ in self._due} - self._given.keys():
             if sum(map(self._held_gpus, cue.jobs)) >= cue.gpus:
                 self._given[cue] = now

@@ -10,7 +10,6 @@ from tools.demo.words import shortened
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the summary of a report."""
     console.print()
     _numbers(report, console)
     _turns(report, console)

@@ -66,13 +66,11 @@ class JobStory:
         return sum(task["replicas"] * _gpus(task["template"]) for task in self.job["spec"]["tasks"])
 
     def gpus_of(self, plan: Manifest) -> int:
-        """GPUs that a plan gives it."""
         each = {task["name"]: _gpus(task["template"]) for task in self.job["spec"]["tasks"]}
         return sum(each[task] for task, _ in planned_nodes(plan))
 
     @property
     def started(self) -> float | None:
-        """When it was first given its nodes."""
         return self.runs[0].began if self.runs else None
 
     @property
@@ -82,13 +80,13 @@ class JobStory:
         return self.runs[-1].sizes[-1][1] if goes_on else 0
 
     def waited_seconds(self, now: float) -> float:
-        """How long it has been without nodes until its end, over all attempts."""
+        """Return how long it has been without nodes until its end, over all attempts."""
         until = self.finished if self.finished is not None else now
         held = sum((run.ended if run.ended is not None else until) - run.began for run in self.runs)
         return max(0.0, until - self.submitted - held)
 
     def end_run(self, seconds: float, outcome: str) -> None:
-        """The last run, if it goes on, ends now."""
+        """End the last run, if it goes on."""
         if self.runs and self.runs[-1].ended is None:
             self.runs[-1].ended = seconds
             self.runs[-1].outcome = outcome
@@ -136,17 +134,14 @@ class Timeline:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
         nodes = self.world.objects.get("Node", {}).values()
         return sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes)
 
     def held_gpus(self, name: str) -> int:
-        """GPUs that the plan of the job of that name in the demo's namespace gives it now."""
         story = self.stories.get((NAMESPACE, name))
         return 0 if story is None else story.held_gpus
 
     def in_order_of_start(self) -> list[JobStory]:
-        """The jobs that got nodes, first start first."""
         begun = [story for story in self.stories.values() if story.runs]
         return sorted(begun, key=lambda story: (story.runs[0].began, -story.score))
 
@@ -189,7 +184,7 @@ class Timeline:
 
 
 def mean_busy(usage: Iterable[Usage], began: float, ended: float) -> float:
-    """GPUs held on average between two times."""
+    """Return the GPUs held on average between two times."""
     steps = [step for step in usage if step.seconds < ended]
     area = 0.0
     for number, step in enumerate(steps):

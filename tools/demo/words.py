@@ -21,7 +21,7 @@ _SHORTER: Final = (
 
 
 def about(story: JobStory, now: float) -> str:
-    """What the job does now, or why it waits. ``now`` in seconds of the recorder's clock."""
+    """Describe what the job does, or why it waits; ``now`` in seconds of the recorder's clock."""
     status = story.status
     message = str(status.get("message") or "")
     match story.phase:
@@ -40,7 +40,7 @@ def about(story: JobStory, now: float) -> str:
 
 
 def shortened(message: str) -> str:
-    """An operator's message without what other columns say already."""
+    """Shorten an operator's message by what other columns show."""
     text = _TIME.sub(r"\1 UTC", _DOMAIN.sub(r"\1", message))
     for long, short in _SHORTER:
         text = text.replace(long, short)
@@ -55,7 +55,7 @@ def shortened(message: str) -> str:
 
 
 def _where(story: JobStory) -> str:
-    """The node of a gang, or how many it has and the domain they share."""
+    """Return the node of a gang, or how many it has and the domain they share."""
     nodes = story.runs[-1].nodes
     if len(nodes) == 1:
         return nodes[0]

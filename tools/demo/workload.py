@@ -33,7 +33,6 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -46,7 +45,6 @@ class Workload:
     submissions: tuple[Submission, ...]
 
     def named(self, part: Part) -> str:
-        """The name of the job with that part."""
         return next(s.name for s in self.submissions if s.part == part)
 
 
@@ -61,7 +59,7 @@ def torch(
     expected: int = 0,
     fails_at: str = "",
 ) -> Manifest:
-    """A master and ``workers`` workers of ``gpus`` GPUs each; it says that it runs ``expected`` s.
+    """Return a master and ``workers`` workers of ``gpus`` GPUs each with an estimate.
 
     It resumes from its last checkpoint, so being stopped for another costs it little.
     """
@@ -71,7 +69,7 @@ def torch(
 
 
 def elastic(name: str, sizes: tuple[int, int, int], gpus: int, seconds: int) -> Manifest:
-    """Workers of ``gpus`` GPUs that may be so many at least, are asked for, and so many at most."""
+    """Return workers of ``gpus`` GPUs, ``sizes`` the least, the asked and the most of them."""
     least, asked, most = sizes
     workers = _task("worker", asked, _template(_TORCH, gpus, seconds))
     workers |= {"minReplicas": least, "maxReplicas": most}
@@ -82,7 +80,7 @@ def elastic(name: str, sizes: tuple[int, int, int], gpus: int, seconds: int) -> 
 def parameter_server(
     name: str, servers: int, workers: int, gpus: int, seconds: int, near: str
 ) -> Manifest:
-    """Parameter servers without GPUs, and workers in the same domain of the label ``near``."""
+    """Return parameter servers without GPUs, and workers in their domain of the label ``near``."""
     image = "tensorflow/tensorflow:2.19.0-gpu"
     tasks = [
         _task("ps", servers, _template(image, 0, 0)),
@@ -94,7 +92,6 @@ def parameter_server(
 
 
 def single(name: str, gpus: int, seconds: int) -> Manifest:
-    """One replica."""
     template = _template("python:3.13", gpus, seconds)
     tasks = [_task("worker", 1, template)]
     return _job(name, "batch", "training-background", tasks, **_estimate(seconds + 3))
@@ -124,7 +121,7 @@ def _task(role: str, replicas: int, template: Manifest) -> Manifest:
 
 
 def _template(image: str, gpus: int, seconds: int, fails_at: str = "") -> Manifest:
-    """A pod template; the annotations tell kwok's fake kubelet how long it runs and how it ends."""
+    """Return a template; annotations set how long kwok's fake kubelet runs it and how it ends."""
     fake = {}
     if seconds:
         fake["fake.bireme.dev/duration"] = f"{seconds}s"

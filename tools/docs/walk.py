@@ -40,13 +40,12 @@ _LONGEST: Final = 20_000
 
 
 class Trace:
-    """The functions that were called with the job, by file, in the order of the first call."""
+    """Functions that were called with the job, by file, in the order of the first call."""
 
     def __init__(self) -> None:
         self.functions: dict[str, dict[str, None]] = {}
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take one event of the profiler hook."""
         if event != "call":
             return
         name = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
@@ -55,7 +54,6 @@ class Trace:
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace all threads inside."""
         threading.setprofile(self)
         sys.setprofile(self)
         try:
@@ -114,7 +112,6 @@ def in_simulator() -> Trace:
 
 
 def main() -> int:
-    """Print both walks, or compare them with the page."""
     parser = argparse.ArgumentParser(prog="walk", description="Follow one job through the code.")
     parser.add_argument("--check", action="store_true", help="compare with docs/architecture.md")
     options = parser.parse_args()

@@ -11,7 +11,7 @@ from tools.images import build, obstacle, sizes
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Builds what the cache lacks and prints where the archives are; returns the exit status."""
+    """Build what the cache lacks, print where the archives are and return the exit status."""
     parser = argparse.ArgumentParser(prog="images", description="Bireme's container images.")
     parser.add_argument("--sizes", action="store_true", help="tables of layers and packages")
     parser.add_argument(

@@ -44,13 +44,13 @@ class Archive:
 
     @property
     def materials(self) -> Path:
-        """What the image consists of, as CycloneDX JSON."""
+        """The bill of materials, as CycloneDX JSON."""
         return self.path.with_suffix(".cdx.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What the chart names with its default values, on a control plane of our version."""
+    """Images that the chart names with its default values, on a control plane of our version."""
 
     bireme: Archive
     forecast: Archive
@@ -58,12 +58,11 @@ class Images:
 
     @property
     def all(self) -> tuple[Archive, ...]:
-        """Every image that an installation needs."""
         return (self.bireme, self.forecast, self.scheduler)
 
 
 def obstacle() -> str | None:
-    """Why images cannot be built on this machine, in words; None when they can."""
+    """Return why images cannot be built on this machine; None when they can."""
     if os.geteuid() != 0:
         return "images are built by buildah and debootstrap, which need root here"
     if not debian.is_here():
@@ -72,11 +71,10 @@ def obstacle() -> str | None:
 
 
 def build(report: Report = print) -> Images:
-    """The images of this checkout; made where the cache lacks them, which takes minutes once.
+    """Return the images of this checkout; made where the cache lacks them, which takes minutes.
 
     Raises:
-        ControlPlaneError: this machine has an ``obstacle``, a package cannot be installed,
-            kube-scheduler not be built, or a step failed.
+        ControlPlaneError: this machine has an ``obstacle``, or a step failed.
     """
     folder = cache() / f"images-{_hash(*_inputs(), KUBERNETES_VERSION.encode())}"
     if not folder.is_dir():
@@ -86,12 +84,7 @@ def build(report: Report = print) -> Images:
 
 
 def base(report: Report = print) -> Archive:
-    """The base that ``build`` gives the Dockerfile: Debian with Python, runs as any user.
-
-    Raises:
-        ControlPlaneError: this machine has an ``obstacle``, a package cannot be installed, or a
-            step failed.
-    """
+    """Return the base that ``build`` gives the Dockerfile: Debian with Python, runs as any user."""
     folder = cache() / f"base-{_hash((TOOLS / 'debian.py').read_bytes())}"
     if not folder.is_dir():
         _make(folder, _build_base, report)
@@ -99,12 +92,12 @@ def base(report: Report = print) -> Archive:
 
 
 def cache() -> Path:
-    """Where archives are, and buildah's storage; it may be deleted."""
+    """Return the folder of archives and buildah's storage; it may be deleted."""
     return binaries.cache_root() / "images"
 
 
 def images_in(folder: Path) -> Images:
-    """The archives of one build, by the names that the chart's values give them."""
+    """Return the archives of one build, by the names that the chart's values give them."""
     values, version = chart("values.yaml"), chart("Chart.yaml")["appVersion"]
     forecast = values["forecast"]["image"]["repository"]
     scheduler = values["scheduler"]["image"]["repository"]
@@ -119,13 +112,12 @@ def images_in(folder: Path) -> Images:
 
 
 def chart(file: str) -> dict[str, Any]:
-    """A YAML file of the chart."""
     content: dict[str, Any] = yaml.safe_load((REPOSITORY / "charts/bireme" / file).read_text())
     return content
 
 
 def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: Report) -> None:
-    """Lets ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
+    """Let ``work`` fill ``folder``, which is there when it is whole; one build at a time."""
     if reason := obstacle():
         raise ControlPlaneError(reason)
     binaries.require(*PACKAGES)
@@ -143,7 +135,7 @@ def _make(folder: Path, work: Callable[[Buildah, Path, Report], None], report: R
 
 
 def _forget(kind: str) -> None:
-    """Removes all but the latest builds, and with one of those the layers that no image has."""
+    """Remove all but the latest builds, and with one of those the layers that no image has."""
     made = [path for path in cache().glob(f"{kind}-*") if path.is_dir()]
     made.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for folder in made[KEPT:]:
@@ -182,7 +174,7 @@ def _build(buildah: Buildah, folder: Path, report: Report, programs: Path) -> No
 
 
 def _inputs() -> Iterator[bytes]:
-    """Names and contents of what .dockerignore lets in, and of what says how it is used."""
+    """Yield what .dockerignore lets in, and what says how it is used, by name and content."""
     ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
     let_in = [line[1:] for line in ignored if line.startswith("!")]
     files = [REPOSITORY / ".dockerignore", REPOSITORY / "Dockerfile", *sorted(TOOLS.glob("*.py"))]

@@ -21,7 +21,6 @@ _CLEARED: Final = (
 
 
 def is_here() -> bool:
-    """Whether this machine is a Debian, whose apt knows where packages come from."""
     try:
         return platform.freedesktop_os_release()["ID"] == "debian"
     except (OSError, KeyError):
@@ -29,11 +28,7 @@ def is_here() -> bool:
 
 
 def make(buildah: Buildah, name: str) -> None:
-    """Installs Debian into an empty image and names it ``name``.
-
-    Raises:
-        ControlPlaneError: debootstrap or buildah failed.
-    """
+    """Install Debian into an empty image and name it ``name``."""
     container = buildah.run("from", "scratch").strip()
     try:
         root = Path(buildah.run("mount", container).strip())
@@ -50,11 +45,7 @@ def make(buildah: Buildah, name: str) -> None:
 
 
 def mirror() -> str:
-    """Where apt of this machine takes ``SUITE`` from.
-
-    Raises:
-        ControlPlaneError: from nowhere, or there is no apt.
-    """
+    """Return where apt takes ``SUITE`` from; ControlPlaneError when from nowhere."""
     wanted = ["Identifier: Packages", "Origin: Debian", f"Codename: {SUITE}"]
     listed = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted]
     found = run(listed).split()
@@ -67,7 +58,7 @@ def mirror() -> str:
 
 
 def _clear(root: Path) -> None:
-    """Removes what images leave out; the licences of the packages stay."""
+    """Remove what images leave out; the licences of the packages stay."""
     for folder in _CLEARED:
         for path in (root / folder).rglob("*"):
             if not path.is_dir() and path.name != "copyright":

@@ -47,7 +47,7 @@ BYTECODE: Final = Path("/opt/bireme/bytecode")
 
 
 def remove(environment: Path) -> None:
-    """Deletes ``REMOVED`` from a virtual environment; says how much that was.
+    """Delete ``REMOVED`` from a virtual environment and print how much that was.
 
     Raises:
         SystemExit: a pattern matches nothing where its package is installed: it is out of date.
@@ -65,7 +65,7 @@ def remove(environment: Path) -> None:
 
 
 def _delete(path: Path) -> int:
-    """Its size in bytes, before it went."""
+    """Delete a path and return its size in bytes."""
     if path.is_dir():
         size_bytes = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
         shutil.rmtree(path)
@@ -76,7 +76,7 @@ def _delete(path: Path) -> int:
 
 
 def compile_imported(layer: Path) -> None:
-    """Writes bytecode below ``layer`` of every module that Bireme can import here.
+    """Write bytecode below ``layer`` of every module that Bireme can import here.
 
     It does not depend on times of files, which builds set as they like.
     """
@@ -95,14 +95,14 @@ def compile_imported(layer: Path) -> None:
 
 
 def _sources() -> set[str]:
-    """The files of all modules that have been imported, but for this program's own."""
+    """Return the files of all imported modules, but for this program's own."""
     modules = [module for name, module in sys.modules.items() if name != "__main__"]
     files = {getattr(module, "__file__", None) or "" for module in modules}
     return {file for file in files if file.endswith(".py")}
 
 
 def names() -> Iterator[str]:
-    """Every module that Bireme consists of or names in an import, sorted by file."""
+    """Yield every module that Bireme consists of or names in an import, sorted by file."""
     yield from BY_NAME
     for package in PACKAGES:
         (folder,) = importlib.import_module(package).__path__
@@ -113,7 +113,7 @@ def names() -> Iterator[str]:
 
 
 def imports(source: str) -> Iterator[str]:
-    """What the import statements of a source name: modules, or things inside them."""
+    """Yield what the import statements of a source name: modules, or things inside them."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -123,7 +123,7 @@ def imports(source: str) -> Iterator[str]:
 
 
 def _imported(name: str) -> bool:
-    """Whether the package of ``name`` is here; then it is imported, as far as it is a module."""
+    """Import ``name`` as far as it is a module; False when its package is not here."""
     try:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             return False

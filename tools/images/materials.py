@@ -21,11 +21,7 @@ _DEBIAN_FIELDS: Final = "${Package} ${Version} ${Architecture}\\n"
 
 
 def describe(image: str, root: Path) -> str:
-    """The bill of materials of the image whose file system is at ``root``, as JSON.
-
-    Raises:
-        ControlPlaneError: its Debian packages cannot be listed.
-    """
+    """Return the bill of materials of the image whose file system is at ``root``, as JSON."""
     name, _, version = image.rpartition(":")
     bom = Bom()
     bom.metadata.component = Component(
@@ -38,7 +34,6 @@ def describe(image: str, root: Path) -> str:
 
 
 def debian_packages(root: Path) -> Iterator[Component]:
-    """Those that dpkg of the image knows as installed."""
     asked = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}", "--show", f"-f={_DEBIAN_FIELDS}"]
     for line in run(asked).splitlines():
         name, version, architecture = line.split()
@@ -47,7 +42,6 @@ def debian_packages(root: Path) -> Iterator[Component]:
 
 
 def python_packages(root: Path) -> Iterator[Component]:
-    """The distributions in the virtual environment of the image."""
     folders = sorted(root.glob("opt/bireme/lib/python3.*/site-packages"))
     for found in sorted(distributions(path=[str(folder) for folder in folders]), key=_name):
         url = PackageURL("pypi", None, _name(found), found.version)
@@ -59,7 +53,7 @@ def _name(distribution: Distribution) -> str:
 
 
 def _terms(distribution: Distribution) -> str:
-    """Its licence: an SPDX expression or, in older metadata, a name; some have the whole text."""
+    """Return an SPDX expression or, in older metadata, a name; some have the whole text."""
     fields = distribution.metadata.json
     stated = str(fields.get("license_expression") or fields.get("license") or "")
     return "" if "\n" in stated else stated

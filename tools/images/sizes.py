@@ -29,7 +29,7 @@ class Layer:
 
 
 def tables(images: Images) -> str:
-    """Two Markdown tables: layers, then the largest packages; in MB of a million bytes."""
+    """Return two Markdown tables: layers, then the largest packages; MB are a million bytes."""
     lines = ["| image | layer | MB unpacked | MB packed |", "|---|---|---:|---:|"]
     packages: Counter[str] = Counter()
     told: set[str] = set()
@@ -54,7 +54,6 @@ def _row(image: str, content: str, unpacked: int, packed: int) -> str:
 
 
 def layers(image: Archive) -> Iterator[Layer]:
-    """The layers of an archive, lowest first."""
     with tarfile.open(image.path) as archive:
 
         def read(blob: str) -> IO[bytes]:
@@ -72,7 +71,7 @@ def layers(image: Archive) -> Iterator[Layer]:
 
 
 def _contents(blob: IO[bytes]) -> tuple[int, Counter[str]]:
-    """Bytes of all files, and of those below site-packages by the name there."""
+    """Return bytes of all files, and of those below site-packages by the name there."""
     total = 0
     packages: Counter[str] = Counter()
     with tarfile.open(fileobj=blob, mode="r:gz") as layer:

@@ -13,11 +13,6 @@ COMMAND_TIMEOUT_SECONDS: Final = 1200.0
 
 
 def run(command: Sequence[str], given: str = "") -> str:
-    """What a program writes to standard output.
-
-    Raises:
-        ControlPlaneError: it is not there, failed or took longer than 20 minutes.
-    """
     return output(command, timeout_seconds=COMMAND_TIMEOUT_SECONDS, given=given)
 
 
@@ -28,16 +23,11 @@ class Buildah:
     folder: Path
 
     def run(self, *arguments: str, given: str = "") -> str:
-        """One command of buildah; its standard output.
-
-        Raises:
-            ControlPlaneError: it failed.
-        """
         storage = [f"--root={self.folder / 'storage'}", f"--runroot={self.folder / 'run'}"]
         return run(["buildah", *storage, *arguments], given=given)
 
     def build(self, name: str, context: Path, *options: str, recipe: str = "") -> None:
-        """Makes image ``name`` from a Dockerfile of ``context``, or from the text ``recipe``.
+        """Make image ``name`` from a Dockerfile of ``context``, or from the text ``recipe``.
 
         Steps use the network, the certificates and the pip configuration of this machine.
         """
@@ -53,7 +43,7 @@ class Buildah:
         )
 
     def save(self, name: str, archive: Path) -> None:
-        """Writes image ``name`` as an OCI archive that carries the name."""
+        """Write image ``name`` as an OCI archive that carries the name."""
         unfinished = archive.with_suffix(".partial")
         unfinished.unlink(missing_ok=True)
         self.run("push", "--quiet", name, f"oci-archive:{unfinished}:{name}")
@@ -61,7 +51,7 @@ class Buildah:
 
     @contextmanager
     def files(self, name: str) -> Iterator[Path]:
-        """The root of image ``name``'s file system, to read."""
+        """Yield the root of image ``name``'s file system, to read."""
         container = self.run("from", "--pull-never", name).strip()
         try:
             yield Path(self.run("mount", container).strip())
@@ -70,7 +60,7 @@ class Buildah:
 
 
 def pip_configuration(python: Path, target: Path) -> None:
-    """Writes what pip is told on this machine, by files and environment, as one file."""
+    """Write the configuration of pip on this machine, by files and environment, as one file."""
     options: dict[str, str] = {}
     listed = run([str(python), "-m", "pip", "config", "list"]).splitlines()
     for line in sorted(listed, reverse=True):  # the environment, ":env:", last: it prevails

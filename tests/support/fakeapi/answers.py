@@ -28,7 +28,7 @@ from tests.support.fakeapi.store import (
 
 
 class Feed:
-    """Makes the lines of one watch out of changes; ``put`` takes them, and None as the end."""
+    """Turns changes into the lines of one watch; ``put`` takes them, and None as the end."""
 
     def __init__(
         self, selector: Selector, put: Callable[[bytes | None], None], *, bookmarks: bool
@@ -59,11 +59,9 @@ class Feed:
         self.end()
 
     def end(self) -> None:
-        """Queue the end of the stream."""
         self._put(None)
 
     def send(self, line: bytes) -> None:
-        """Queue a raw line."""
         self._put(line + b"\n")
 
     def _event(self, type_: str, obj: Object | dict[str, Any] | None) -> None:
@@ -81,13 +79,12 @@ _CREATOR: Object = {"manager": "kubectl-create", "operation": "Update", "fieldsV
 
 
 def owner(manager: str, operation: str = "Update", subresource: str = "") -> Object:
-    """An entry of ``metadata.managedFields`` that is on record for the replicas."""
+    """Return an entry of ``metadata.managedFields`` for the replicas."""
     entry: Object = {"manager": manager, "operation": operation, "fieldsV1": _FIELD}
     return entry | ({"subresource": subresource} if subresource else {})
 
 
 def scale_of(found: Object) -> Object:
-    """The Scale of an object."""
     replicas = (found.get("spec") or {}).get("replicas")
     if replicas is None:
         raise Refusal(
@@ -106,7 +103,6 @@ def scale_of(found: Object) -> Object:
 def patch_scale(
     store: Store, resource: str, key: Key, query: Mapping[str, str], content: Any, *, applies: bool
 ) -> Object:
-    """Set the replicas, or refuse."""
     old = store.get(resource, key)
     wanted, manager = content["spec"]["replicas"], query["fieldManager"]
     if applies:
@@ -184,7 +180,7 @@ _SIGNED = "signed"
 
 
 def token_of(pod: Object, *audiences: str, signature: str = _SIGNED) -> str:
-    """A token bound to ``pod`` (as it is stored), for ``audiences``."""
+    """Return a token for ``audiences``, bound to ``pod`` as it is stored."""
     meta = pod["metadata"]
     bound = {
         "namespace": meta["namespace"],
@@ -202,7 +198,6 @@ def token_of(pod: Object, *audiences: str, signature: str = _SIGNED) -> str:
 
 
 def review(store: Store, asked: Object) -> Object:
-    """The TokenReview ``asked``, answered."""
     spec = asked["spec"]
     return {**asked, "status": _verdict(store, spec["token"], spec.get("audiences") or [])}
 
@@ -245,7 +240,7 @@ _PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a request path names; empty strings for what it leaves out."""
+    """Parts of a request path; empty strings for those it leaves out."""
 
     resource: str
     namespace: str
@@ -258,14 +253,11 @@ class Address:
 
     @property
     def is_group(self) -> bool:
-        """Whether no resource is named, only the group and version it would be in."""
         return re.fullmatch(_GROUP, self.resource) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: ``at`` is its path taken apart."""
-
     method: str
     at: Address
     query: Mapping[str, str]
@@ -285,8 +277,6 @@ def address(path: str) -> Address:
 
 
 class Answers:
-    """Answers out of one store."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.documents: dict[str, Object] = {}
@@ -297,15 +287,10 @@ class Answers:
         self._tokens = itertools.count(1)
 
     def forget_pages(self) -> None:
-        """Lists that have been begun cannot be continued."""
         self._pages.clear()
 
     def answer(self, call: Call) -> tuple[int, Object]:
-        """HTTP status and body.
-
-        Raises:
-            Refusal: the request is refused.
-        """
+        """Return HTTP status and body, or raise a Refusal."""
         at, store = call.at, self.store
         if at.is_group:
             return 200, self._document(at.resource)
@@ -339,7 +324,7 @@ class Answers:
         return self.documents[path]
 
     def _patch(self, call: Call, content: Any) -> tuple[int, Object]:
-        """All three kinds; server-side apply is a merge here that may create."""
+        """Apply a patch of one of three kinds; server-side apply is a merge that may create."""
         at = call.at
         applies = call.content_type == "application/apply-patch+yaml"
         if applies and "fieldManager" not in call.query:
@@ -359,7 +344,7 @@ class Answers:
         return 200, self.store.update(at.resource, at.key, new, at.subresource)
 
     def _list(self, call: Call) -> Object:
-        """One page, cut from the state that the first page saw."""
+        """Return one page, cut from the state that the first page saw."""
         token = call.query.get("continue")
         if token is not None:
             if token not in self._pages:
@@ -394,5 +379,4 @@ def replay(collection: Collection, since: int, feed: Feed) -> None:
 
 
 def status_object(status: int, reason: str, message: str) -> Object:
-    """A Status object, as every refusal of the real server is."""
     return {"kind": "Status", "code": status, "reason": reason, "message": message}

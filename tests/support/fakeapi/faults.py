@@ -17,7 +17,7 @@ Match = Callable[[str, str, bool], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to one request. Delay comes first and combines with everything else."""
+    """Fault of one request. Delay comes first and combines with everything else."""
 
     delay_seconds: float = 0.0
     status: int | None = None
@@ -41,7 +41,7 @@ class _Rule:
 
 @dataclass(slots=True)
 class FaultScript:
-    """An ordered list of rules; empty means that nothing goes wrong."""
+    """An ordered list of rules; empty means no fault."""
 
     rules: list[_Rule] = field(default_factory=list)
 
@@ -50,11 +50,10 @@ class FaultScript:
         self.rules.append(_Rule(match or (lambda *_: True), fault, times))
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
         self.rules.clear()
 
     def next(self, method: str, path: str, watch: bool) -> Fault | None:
-        """The fault for this request, if any; uses it up."""
+        """Return the fault for this request, if any, and use it up."""
         for rule in list(self.rules):
             if rule.times_left == 0 or not rule.match(method, path, watch):
                 continue
@@ -65,21 +64,18 @@ class FaultScript:
 
 
 def writes(method: str, path: str, watch: bool) -> bool:  # a Match
-    """Match: requests that change something."""
     return method in WRITES
 
 
 def watches(method: str, path: str, watch: bool) -> bool:  # a Match
-    """Match: watch requests."""
     return watch
 
 
 def lists(method: str, path: str, watch: bool) -> bool:  # a Match
-    """Match: reads that are no watches."""
     return method == "GET" and not watch
 
 
 def every(number: int, match: Match = writes) -> Match:
-    """Match: every ``number``-th of the requests that ``match`` does."""
+    """Match every ``number``-th of the requests that ``match`` does."""
     counts = itertools.count(1)
     return lambda *request: match(*request) and next(counts) % number == 0

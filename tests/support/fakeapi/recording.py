@@ -8,7 +8,7 @@ from tests.support.history.records import Record
 
 
 class StoreRecorder:
-    """Does for a store what :class:`~tests.support.history.recorder.Recorder` does for a cluster.
+    """Records a store as :class:`~tests.support.history.recorder.Recorder` does a cluster.
 
     ``kinds`` maps resource paths to kinds; what is stored already counts as added.
     """

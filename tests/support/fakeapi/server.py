@@ -29,7 +29,6 @@ from tests.support.fakeapi.store import Object, Refusal, Selector, Store
 
 
 def kubeconfig_of(server: str, token: str | None = None) -> Object:
-    """A kubeconfig with one plain-http cluster."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -41,7 +40,7 @@ def kubeconfig_of(server: str, token: str | None = None) -> Object:
 
 
 class Watch(Feed):
-    """Lines are queued at once and sent by :meth:`run`; a silent watch keeps them all."""
+    """Queues lines at once; :meth:`run` sends them, unless the watch is silent."""
 
     def __init__(
         self, resource: str, selector: Selector, request: web.Request, *, silent: bool
@@ -118,7 +117,6 @@ class FakeApi:
             await self._runner.cleanup()
 
     def kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig for this server into ``folder``."""
         path = folder / "kubeconfig"
         path.write_bytes(msgspec.json.encode(kubeconfig_of(self.url, self.token)))
         return path
@@ -152,7 +150,6 @@ class FakeApi:
             watch.send(line)
 
     def watch_bookmark(self, resource: str) -> None:
-        """Tell every open watch of ``resource`` the newest version."""
         for watch in self._open(resource):
             watch.bookmark(self.store.version)
 
@@ -167,7 +164,6 @@ class FakeApi:
             watch.end()
 
     def open_watches(self, resource: str) -> int:
-        """How many watches of ``resource`` are open."""
         return len(self._open(resource))
 
     def _open(self, resource: str | None) -> list[Watch]:
@@ -196,7 +192,7 @@ class FakeApi:
         return answer
 
     async def _misbehave(self, request: web.Request, fault: Fault) -> web.Response | None:
-        """The answer that the fault gives in place of the real one."""
+        """Return the answer of the fault in place of the real one."""
         await asyncio.sleep(fault.delay_seconds)
         if fault.drop:
             hang_up(request)
@@ -248,7 +244,6 @@ def json_answer(body: Object, status: int = 200) -> web.Response:
 def status_answer(
     status: int, reason: str, message: str, retry_after_seconds: int | None = None
 ) -> web.Response:
-    """A Status object, as every refusal of the real server is."""
     answer = json_answer(status_object(status, reason, message), status)
     if retry_after_seconds is not None:
         answer.headers["Retry-After"] = str(retry_after_seconds)
@@ -278,7 +273,7 @@ _CORE: Final = {
 def resources(
     group_version: str, kinds: dict[str, tuple[str, bool]], scalable: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The document of a group: kinds by their plural, whether namespaced, which have a scale."""
+    """Return the discovery document of a group; ``kinds`` say whether they are namespaced."""
     entries = [
         {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": is_namespaced}
         | {"verbs": _VERBS}
@@ -309,7 +304,6 @@ _DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _without(document: dict[str, Any], path: str, removed: set[str]) -> dict[str, Any]:
-    """``document``, found at ``path``, when the resources ``removed`` are not served."""
     if "resources" not in document:
         return document
     served = [each for each in document["resources"] if f"{path}/{each['name']}" not in removed]

@@ -57,7 +57,6 @@ class Store:
         self._collections: dict[str, Collection] = {}
 
     def collection(self, resource: str) -> Collection:
-        """The collection of a resource path, made on first use."""
         if resource not in self._collections:
             prefix, _, plural = resource.rpartition("/")
             api_version = prefix.removeprefix("/apis/").removeprefix("/api/")
@@ -65,7 +64,7 @@ class Store:
         return self._collections[resource]
 
     def get(self, resource: str, key: Key) -> Object:
-        """The stored object; do not edit it."""
+        """Return the stored object; do not edit it."""
         found = self.collection(resource).objects.get(key)
         if found is None:
             raise Refusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
@@ -213,7 +212,7 @@ def _operate(target: Any, operation: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Calling it says whether an object belongs to the collection that a request asked for."""
+    """Predicate over objects: namespace, labels and fields of a request."""
 
     namespace: str
     labels: tuple[tuple[str, str | None, bool], ...]
@@ -221,7 +220,7 @@ class Selector:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], namespace: str) -> Self:
-        """From ``labelSelector`` and ``fieldSelector``: ``a=b``, ``a!=b``, ``a``, ``!a``."""
+        """Parse ``labelSelector`` and ``fieldSelector``: ``a=b``, ``a!=b``, ``a``, ``!a``."""
         return cls(
             namespace,
             tuple(map(_term, filter(None, query.get("labelSelector", "").split(",")))),

@@ -21,11 +21,7 @@ _LARGE: Final = ("", "k", "M", "G", "T", "P", "E")
 
 @lru_cache(maxsize=1024)
 def amount(quantity: str) -> Fraction:
-    """The value of a Kubernetes quantity.
-
-    Raises:
-        ValueError: it is none; shows it.
-    """
+    """Return the value of a Kubernetes quantity, or raise a ValueError that shows it."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f'quantity {quantity!r}: write digits with a suffix, as in "500m", "8Gi"')
@@ -38,12 +34,10 @@ def amount(quantity: str) -> Fraction:
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
-    """A resource map such as ``status.allocatable`` or ``limits``."""
     return {name: amount(str(value)) for name, value in (quantities or {}).items()}
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
-    """The sum, resource by resource."""
     result: Amounts = {}
     for part in parts:
         for name, value in part.items():
@@ -52,7 +46,7 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 
 
 def request_of(spec: Mapping[str, Any]) -> Amounts:
-    """What a pod of this spec takes of its node, itself (``pods``) included."""
+    """Return the request of a pod of this spec, itself (``pods``) included."""
     running: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
@@ -66,7 +60,6 @@ def request_of(spec: Mapping[str, Any]) -> Amounts:
 
 
 def shown(value: Fraction) -> str:
-    """An amount for people."""
     return f"{float(value):.6g}"
 
 

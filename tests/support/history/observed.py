@@ -36,17 +36,16 @@ class Pod:
 
     @property
     def holds_node(self) -> bool:
-        """Whether it takes room of its node: bound, and its containers have not ended."""
+        """Return whether it takes room of its node: bound, and its containers have not ended."""
         return bool(self.node) and self.phase not in ENDED
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds a node and is meant to go on."""
+        """Return whether it holds a node and is meant to go on."""
         return self.holds_node and not self.is_leaving
 
 
 def pod_of(manifest: Manifest) -> Pod:
-    """The facts of one pod."""
     meta, spec = manifest["metadata"], manifest.get("spec", {})
     labels = meta.get("labels") or {}
     return Pod(
@@ -78,7 +77,6 @@ class ObservedCluster:
         self.pod_before: Pod | None = None
 
     def apply(self, record: Record) -> None:
-        """Move on by one revision; a GAP is none."""
         self.seconds = record.seconds
         kind = self.objects.setdefault(record.kind, {})
         self.before = kind.get(record.key)
@@ -105,7 +103,7 @@ class ObservedCluster:
     # --- questions -------------------------------------------------------------------------
 
     def newly_bound(self, record: Record) -> Pod | None:
-        """The pod that got its node with this record, if it is such a record."""
+        """Return the pod that got its node with this record, if it is such a record."""
         if record.kind != "Pod" or record.change == "DELETED":
             return None
         pod = self.pods[record.key]
@@ -113,47 +111,39 @@ class ObservedCluster:
         return pod if pod.node and not was_bound else None
 
     def get(self, kind: str, key: Key) -> Manifest | None:
-        """An object, or None."""
         return self.objects.get(kind, {}).get(key)
 
     def job(self, gang: Key) -> Manifest | None:
-        """The TrainingJob of a gang."""
         return self.get("TrainingJob", gang)
 
     def plan(self, gang: Key) -> Manifest | None:
-        """The published plan of a gang."""
         group = self.get("PodGroup", gang)
         plan: Manifest | None = group.get("status", {}).get("plan") if group else None
         return plan
 
     def members(self, gang: Key) -> Iterable[Pod]:
-        """The pods of a gang."""
         return self.gangs.get(gang, {}).values()
 
     def node_labels(self, name: str) -> dict[str, str]:
-        """Labels of a node; none when it does not exist."""
         node = self.get("Node", ("", name)) or {}
         labels: dict[str, str] = node.get("metadata", {}).get("labels") or {}
         return labels
 
     def allocatable(self, node: str) -> Amounts | None:
-        """What a node offers; None when it does not exist."""
         found = self.get("Node", ("", node))
         return None if found is None else amounts(found["status"].get("allocatable"))
 
     def queue_of(self, gang: Key) -> str:
-        """The queue a gang waits and runs in."""
         group = self.get("PodGroup", gang) or {}
         return str(group.get("spec", {}).get("queue") or "default")
 
 
 def phase_of(job: Manifest) -> str:
-    """``status.phase``, Pending before there is any."""
     return str(job.get("status", {}).get("phase") or "Pending")
 
 
 def is_elastic(job: Manifest) -> bool:
-    """Whether its replicas may come and go while it runs: torchrun's, within a range."""
+    """Return whether replicas may come and go while it runs: torchrun's, within a range."""
     spec = job["spec"]
     tasks = spec.get("tasks") or ()
     ranges = [
@@ -163,14 +153,14 @@ def is_elastic(job: Manifest) -> bool:
 
 
 def expand(indices: str) -> Iterator[str]:
-    """The numbers of a text such as ``0-3,7``, each as text."""
+    """Expand a text such as ``0-3,7`` into numbers as text."""
     for part in indices.split(","):
         first, _, last = part.partition("-")
         yield from map(str, range(int(first), int(last or first) + 1))
 
 
 def planned_nodes(plan: Manifest) -> dict[Any, str]:
-    """(task, index) or UID of every planned member to its node."""
+    """Return the node of every planned member, by (task, index) or UID."""
     nodes: dict[Any, str] = {}
     for placement in plan.get("placements") or ():
         if placement.get("indices"):

@@ -30,7 +30,7 @@ from tests.support.history.records import Key, Manifest, Record, in_order
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken promise: which, when, at which revision, of what, in words with numbers."""
+    """One broken invariant, in words with numbers."""
 
     invariant: str
     seconds: float
@@ -44,15 +44,14 @@ class Violation:
 
 
 class Check(Protocol):
-    """Looks at the world after every record; keeps what it needs to remember."""
+    """An invariant, checked after every record."""
 
     def see(self, world: ObservedCluster, record: Record) -> Iterator[Violation]:
-        """Violations that this record brought about, or that have lasted too long by now."""
+        """Yield violations of this record, and those that have lasted too long by now."""
         ...
 
 
 def violation(invariant: str, record: Record, subject: object, message: str) -> Violation:
-    """A violation at ``record``; a key is shown as ``namespace/name``."""
     text = "/".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
     return Violation(invariant, record.seconds, record.revision, text, message)
 
@@ -109,7 +108,7 @@ def _named(used: Amounts, limit: Amounts) -> Amounts:
 
 
 def _excess(used: Amounts, most: Amounts) -> dict[str, str]:
-    """Resource to words where more is used than there is; what is not named is not there."""
+    """Describe resources of which more is used than there is; an unnamed one is not there."""
     return {
         name: f"{shown(value)} used, {shown(most.get(name, Fraction(0)))} there"
         for name, value in used.items()
@@ -125,7 +124,6 @@ ON_THEIR_WAY_SECONDS: Final = 5.0
 
 
 def gang_of(world: ObservedCluster, record: Record) -> Key | None:
-    """The gang that a record is about, if any."""
     if record.kind == "Pod":
         pod = world.pods.get(record.key) or world.pod_before
         return pod.gang if pod is not None and pod.gang[1] else None
@@ -159,7 +157,7 @@ class Lasting:
 
 
 def partial(world: ObservedCluster, gang: Key) -> str:
-    """A gang that holds nodes with fewer members than it needs to make progress.
+    """Describe a gang that holds nodes with fewer members than it needs.
 
     An elastic gang may run at any size from ``minMember``, the fewest it starts with.
     """
@@ -177,7 +175,7 @@ def partial(world: ObservedCluster, gang: Key) -> str:
 
 
 def leftover(world: ObservedCluster, gang: Key) -> str:
-    """Replicas of a finished job that still hold nodes and are not being deleted."""
+    """Name replicas of a finished job that hold nodes and are not being deleted."""
     job = world.job(gang)
     if job is None or phase_of(job) not in ENDED:
         return ""
@@ -188,7 +186,7 @@ def leftover(world: ObservedCluster, gang: Key) -> str:
 
 
 def deserted(world: ObservedCluster, gang: Key) -> str:
-    """A job that says it runs and has no replica on any node."""
+    """Describe a Running job without a replica on any node."""
     job = world.job(gang)
     if job is None or phase_of(job) != "Running":
         return ""
@@ -227,7 +225,7 @@ class ReplicasOnce:
             yield violation(self.name, record, pod.gang, message)
 
     def _twins(self, world: ObservedCluster, record: Record, pod: Pod) -> Iterator[Violation]:
-        """Others of the same plan that a new pod was made beside, on nodes or not."""
+        """Yield others of the same plan that a new pod was made beside, on nodes or not."""
         if not pod.plan or not pod.replica[1]:
             return
         for other in world.members(pod.gang):
@@ -350,7 +348,7 @@ def _attempt(job: dict[str, Any]) -> int:
 
 
 class EpochsGrow:
-    """A leader that was deposed writes no more plans, in any gang.
+    """A deposed leader writes no more plans, in any gang.
 
     A plan that is resized keeps the epoch of the leader that admitted the gang.
     """
@@ -396,7 +394,7 @@ class JobsStay:
 
 
 def unsettled(world: ObservedCluster, record: Record) -> Iterator[Violation]:
-    """Jobs that at the end are neither finished nor waiting for a stated reason."""
+    """Yield jobs that at the end are neither finished nor waiting for a stated reason."""
     for key, job in world.objects.get("TrainingJob", {}).items():
         status = job.get("status", {})
         phase = phase_of(job)
@@ -433,12 +431,11 @@ def check(
     settled: bool = False,
     removed: Collection[Key] = (),
 ) -> list[Violation]:
-    """Every violation, in the order of the history.
+    """Return every violation, in the order of the history.
 
     ``grace_seconds`` is how long what several writes must change (a gang on its nodes, the end of
-    a job) may be halfway. ``settled`` says that the history ends when all was to be done, so that
-    jobs must have ended or wait for a reason. ``removed`` are (namespace, name) of the jobs that
-    the user deleted while they were unfinished.
+    a job) may be halfway. With ``settled`` jobs must have ended at the end of the history or wait
+    for a reason. ``removed`` are keys of the jobs that the user deleted unfinished.
     """
     checks: tuple[Check, ...] = (
         NodesNotOvercommitted(),

@@ -39,8 +39,7 @@ class _ExpiredError(Exception):
 class Recorder:
     """Watches from ``start`` (or entering ``with``) to ``stop``, and writes ``path`` as it goes.
 
-    ``kubeconfig`` names certificate files, as kwokctl writes them, or a plain-http server, such
-    as a fault proxy. The kinds must exist.
+    ``kubeconfig`` names certificate files, as kwokctl writes them, or a plain-http server.
     """
 
     def __init__(
@@ -69,11 +68,7 @@ class Recorder:
     # --- what callers use ------------------------------------------------------------------
 
     def start(self, timeout_seconds: float = 30.0) -> Self:
-        """Begin; returns when every collection has been listed once.
-
-        Raises:
-            RuntimeError: it could not be done in time; says why.
-        """
+        """Return when every collection has been listed once; RuntimeError when that fails."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._began = time.monotonic()
         self._thread.start()
@@ -84,7 +79,6 @@ class Recorder:
         return self
 
     def stop(self) -> None:
-        """End all watches; stopping twice is fine."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(10)
@@ -102,21 +96,19 @@ class Recorder:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The recorder's clock: seconds since ``start``."""
         return time.monotonic() - self._began
 
     def records(self) -> list[Record]:
-        """Everything recorded so far, in the order of arrival."""
         with self._lock:
             return list(self._records)
 
     def objects(self, kind: str) -> list[Manifest]:
-        """The objects of a kind as they are now; not to be changed."""
+        """Return the objects of a kind as they are now; not to be changed."""
         with self._lock:
             return list(self._mirrors[kind].values())
 
     def settle(self, timeout_seconds: float = 15.0) -> None:
-        """Return when everything that is in the cluster at the time of the call is recorded.
+        """Return when everything in the cluster at the time of the call is recorded.
 
         Raises:
             RuntimeError: it did not arrive in time, or the recorder does not run.

@@ -30,13 +30,12 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """Namespace and name of the object."""
         meta = self.manifest.get("metadata", {})
         return (meta.get("namespace", ""), meta.get("name", ""))
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """The records as the cluster changed, with times that never go back."""
+    """Sort the records as the cluster changed, with times that never go back."""
     ordered = sorted(records, key=lambda record: record.revision)
     latest = 0.0
     for number, record in enumerate(ordered):
@@ -48,12 +47,11 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 
 
 def to_line(record: Record) -> str:
-    """The record as a line of a file."""
     return json.dumps(asdict(record), separators=(",", ":")) + "\n"
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a file that a Recorder wrote; a last line cut short is left out."""
+    """Read a file that a Recorder wrote; a last line cut short is left out."""
     text = path.read_text()
     whole, _, _ = text.rpartition("\n")
     return [Record(**json.loads(line)) for line in whole.splitlines()]

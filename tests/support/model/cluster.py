@@ -22,24 +22,20 @@ KINDS = ("node", "queue", "job")
 
 
 def a_node(gpus: int, cpu_millis: int = 96_000) -> Thing:
-    """A healthy node."""
     return {"offers": {"gpu": gpus, "cpu": cpu_millis}, "ready": True, "cordoned": False}
 
 
 def a_queue(**given: Any) -> Thing:
-    """An open queue without a limit; amounts are GPUs."""
     plain = {"parent": "", "limit": None, "guaranteed": 0, "weight": None, "priority": 50}
     return {**plain, "bound": None, **given}
 
 
 def a_task(replicas: int, gpus: int = 1, cpu_millis: int = 1000, **given: Any) -> Thing:
-    """Equal replicas; ``least`` and ``most`` are the sizes it may start with and grow to."""
     asks = {"gpu": gpus, "cpu": cpu_millis}
     return {"replicas": replicas, "least": replicas, "most": replicas, "asks": asks, **given}
 
 
 def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
-    """A job that joins its queue."""
     job = {"tasks": tasks, "queue": "open", "priority": 0, "elastic": False, "estimate": None}
     history = {"queued": now, "waited": 0.0, "evictions": 0, "interrupted": False}
     state = {"phase": "waiting", "displaced": False, "deleted": False, "places": {}}
@@ -48,11 +44,11 @@ def a_job(now: float, tasks: Thing, **given: Any) -> Thing:
 
 @dataclass
 class ModelCluster:
-    """Everything that is so, and every change there was.
+    """Cluster state, and every change there was.
 
     Attributes:
-        now: What the clocks of the program show, POSIX seconds; it may jump.
-        log: By kind, every change as (name, version, what it is then; None when it is gone).
+        now: The clocks of the program, POSIX seconds; it may jump.
+        log: By kind, every change as (name, version, new state; None when it is gone).
     """
 
     now: float = 1000.0
@@ -63,30 +59,25 @@ class ModelCluster:
     )
 
     def put(self, kind: str, name: str, thing: Thing) -> None:
-        """``thing`` is so from now on."""
         self.revision += 1
         thing["version"] = self.revision
         self.things[kind][name] = thing
         self.log[kind].append((name, self.revision, copy.deepcopy(thing)))
 
     def change(self, kind: str, name: str, **changes: Any) -> None:
-        """Some keys of a thing change."""
         self.put(kind, name, {**self.things[kind][name], **changes})
 
     def remove(self, kind: str, name: str) -> None:
-        """A thing is gone."""
         self.revision += 1
         del self.things[kind][name]
         self.log[kind].append((name, self.revision, None))
 
     def jobs(self, *phases: str) -> list[str]:
-        """Names of the jobs in one of ``phases``, in order."""
         return sorted(n for n, job in self.things["job"].items() if job["phase"] in phases)
 
     # --- what the program writes ------------------------------------------------------------
 
     def is_latest(self, name: str, version: int) -> bool:
-        """Whether a write over ``version`` of a job would be taken."""
         return name in self.things["job"] and self.things["job"][name]["version"] == version
 
     def start(self, name: str, version: int, places: Places, now: float) -> str:
@@ -116,7 +107,7 @@ class ModelCluster:
         return "ok"
 
     def stop(self, name: str, version: int) -> str:
-        """A running job must make room; it holds its places until it has left."""
+        """Stop a running job; it holds its places until it has left."""
         if not self.is_latest(name, version):
             return "conflict"
         evictions = self.things["job"][name]["evictions"] + 1
@@ -126,18 +117,17 @@ class ModelCluster:
     # --- what the cluster does --------------------------------------------------------------
 
     def leave(self, name: str) -> None:
-        """A job that was stopped or deleted has left its places."""
         if self.things["job"][name]["deleted"]:
             self.remove("job", name)
         else:
             self.requeue(name, interrupted=True)
 
     def requeue(self, name: str, **why: Any) -> None:
-        """A job waits again; the time it ran is no wait."""
+        """Let a job wait again; the time it ran is no wait."""
         self.change("job", name, phase="waiting", places={}, queued=self.now, **why)
 
     def lose(self, node: str) -> None:
-        """Whoever is on a node that is lost waits again, or is gone if it was leaving for good."""
+        """Requeue the jobs on a lost node, or remove those that were leaving for good."""
         for name in self.jobs("running", "leaving"):
             job = self.things["job"][name]
             if any(node in spread for spread in job["places"].values()):
@@ -147,7 +137,7 @@ class ModelCluster:
                     self.requeue(name, interrupted=True, displaced=True)
 
     def _may_bind(self, name: str, places: Places) -> bool:
-        """Whether all nodes of ``places`` are open and offer what they now hold of what it asks."""
+        """Return whether all nodes of ``places`` are open and offer all that they now hold."""
         nodes, used = self.things["node"], used_by(self.things["job"])
         return all(
             node in nodes
@@ -158,12 +148,11 @@ class ModelCluster:
 
 
 def is_open(node: Thing) -> bool:
-    """Whether a node takes new pods."""
     return bool(node["ready"]) and not node["cordoned"]
 
 
 def added(before: Places, after: Places) -> Places:
-    """The nodes on which a task has more replicas than before."""
+    """Return the nodes on which a task has more replicas than before."""
     more = {
         task: {n: count for n, count in spread.items() if count > before.get(task, {}).get(n, 0)}
         for task, spread in after.items()
@@ -172,7 +161,7 @@ def added(before: Places, after: Places) -> Places:
 
 
 def used_by(jobs: Mapping[str, Thing]) -> dict[tuple[str, str], int]:
-    """What all that hold places use, by node and resource."""
+    """Return what all that hold places use, by node and resource."""
     used: dict[tuple[str, str], int] = {}
     for job in jobs.values():
         for node, what, amount in asked(job, job["places"]):
@@ -181,7 +170,7 @@ def used_by(jobs: Mapping[str, Thing]) -> dict[tuple[str, str], int]:
 
 
 def asked(job: Thing, places: Places) -> Iterator[tuple[str, str, int]]:
-    """What ``job`` uses on ``places``, as (node, resource, amount)."""
+    """Yield the use of ``job`` on ``places``, as (node, resource, amount)."""
     tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
     for task, spread in places.items():
         for node, count in spread.items():

@@ -26,32 +26,29 @@ class DecisionCase:
     settings: SchedulingSettings
 
     def of(self, *kinds: str) -> list[Move]:
-        """The moves of some kinds, in order."""
         return [move for move in self.moves if move["do"] in kinds]
 
     def job(self, name: str) -> Thing:
-        """A job as it was seen."""
         return self.seen["job"][name]
 
     def before(self, move: Move) -> "DecisionCase":
-        """The same, decided only up to ``move``."""
+        """Return the same, decided only up to ``move``."""
         at = next(i for i, other in enumerate(self.moves) if other is move)
         return DecisionCase(self.seen, self.moves[:at], self.now, self.settings)
 
     # --- time -----------------------------------------------------------------------------------
 
     def overdue_seconds(self, name: str) -> float:
-        """How far a job is past its wait bound; of one that holds places, when it started."""
+        """Return how far a job is past its wait bound; of one with places, when it started."""
         return max(0.0, self.waited_seconds(name) - self._bound_seconds(name))
 
     def waited_seconds(self, name: str) -> float:
-        """How long a job has waited, over all its times in the queue."""
+        """Return how long a job has waited, over all its times in the queue."""
         job = self.job(name)
         waits = job["phase"] == "waiting"
         return max(0.0, float(job["waited"]) + (self.now - job["queued"] if waits else 0.0))
 
     def expected_end(self, name: str) -> float:
-        """When a job that holds places should be gone."""
         job = self.job(name)
         if job["phase"] == "leaving" or job["estimate"] is None:
             return self.now
@@ -60,7 +57,7 @@ class DecisionCase:
     # --- the combined priority ----------------------------------------------------------------
 
     def claim(self, name: str) -> float:
-        """The part of the combined priority that neither waiting nor width raises."""
+        """Return the part of the combined priority that neither waiting nor width raises."""
         job, rules = self.job(name), self.settings
         urgency = max(0, job["priority"])
         user = rules.user_weight * self._queue_of(name)["priority"] / 100
@@ -68,7 +65,7 @@ class DecisionCase:
         return round(float(user + own), 9)
 
     def rank(self, name: str) -> tuple[float | str, ...]:
-        """Where a job comes in the order by combined priority; the lowest goes first."""
+        """Return the sort key by combined priority; the lowest goes first."""
         job, rules = self.job(name), self.settings
         tasks = job["tasks" if job["phase"] == "waiting" else "planned"]
         width = sum(task["replicas"] for task in tasks.values())
@@ -92,7 +89,7 @@ class DecisionCase:
     # --- queues ---------------------------------------------------------------------------------
 
     def path(self, queue: str) -> list[str]:
-        """A queue and those above it; one whose parents go in a circle is alone."""
+        """Return a queue and those above it; one whose parents go in a circle is alone."""
         found = [queue]
         while parent := self.seen["queue"].get(found[-1], {}).get("parent", ""):
             if parent in found:
@@ -103,7 +100,7 @@ class DecisionCase:
         return found
 
     def queue_fault(self, queue: str) -> str:
-        """Why no job of a queue can start, by its reason; empty when some can."""
+        """Return the reason why no job of a queue can start; empty when some can."""
         if queue not in self.seen["queue"]:
             return "QueueNotFound"
         seen, at = {queue}, queue
@@ -115,19 +112,18 @@ class DecisionCase:
         return ""
 
     def held(self, queue: str, beside: Iterable[tuple[str, int]] = ()) -> int:
-        """GPUs that a queue holds with all below it; ``beside`` are more, by queue."""
+        """Return GPUs that a queue holds with all below it; ``beside`` are more, by queue."""
         own = [(job["queue"], gpus_on(job, job["places"])) for job in self.seen["job"].values()]
         return sum(gpus for name, gpus in [*own, *beside] if queue in self.path(name))
 
     def guaranteed(self, queue: str) -> int:
-        """GPUs that a queue with all below it is guaranteed."""
         below = [n for n in self.seen["queue"] if n != queue and self.path(n)[1:2] == [queue]]
         known = self.seen["queue"].get(queue, {"guaranteed": 0, "limit": None})
         most = max(known["guaranteed"], sum(self.guaranteed(name) for name in below))
         return int(most if known["limit"] is None else min(most, known["limit"]))
 
     def over_limit(self, name: str, gpus: int, started: Iterable[tuple[str, int]] = ()) -> str:
-        """The queue whose limit ``gpus`` more for a job would pass; empty when none."""
+        """Return the queue whose limit ``gpus`` more for a job would pass; empty when none."""
         for queue in self.path(self.job(name)["queue"]) if gpus else ():
             limit = self.seen["queue"].get(queue, {}).get("limit")
             if limit is not None and self.held(queue, started) + gpus > limit:
@@ -135,7 +131,7 @@ class DecisionCase:
         return ""
 
     def limit_in_the_way(self, name: str) -> str:
-        """The queue whose limit the least of a job would pass, after all starts and keeps."""
+        """Return the queue whose limit the least of a job would pass, after all moves."""
         taken = [
             (self.job(m["job"])["queue"], gpus_on(self.job(m["job"]), m[key]))
             for m in self.of("start", "hold")
@@ -147,7 +143,7 @@ class DecisionCase:
     # --- places ---------------------------------------------------------------------------------
 
     def after(self, *, leavers_gone: bool) -> dict[str, tuple[Thing, Places]]:
-        """Who holds which places once all moves are made, by job."""
+        """Return jobs with their places once all moves are made."""
         stopped = {move["job"] for move in self.of("stop")}
         found = {}
         for name, job in self.seen["job"].items():
@@ -161,7 +157,7 @@ class DecisionCase:
     def excess(
         self, held: Iterable[tuple[Thing, Places]], added: Iterable[tuple[Thing, Places]]
     ) -> Iterator[str]:
-        """Where ``held`` is more than a node offers, of what ``added``, a part of it, asks."""
+        """Yield where ``held`` is more than a node offers, of what its part ``added`` asks."""
         used: dict[tuple[str, str], int] = {}
         for job, places in held:
             for node, what, amount in asked(job, places):
@@ -171,7 +167,7 @@ class DecisionCase:
         yield from overcommitted(offers, used, new)
 
     def fits(self, name: str, used: Mapping[tuple[str, str], int]) -> bool | None:
-        """Whether the least of a job fits beside ``used``; None where that is hard to say."""
+        """Return whether the least of a job fits beside ``used``; None where hard to say."""
         job = self.job(name)
         if len(job["tasks"]) > 1:
             return None
@@ -185,34 +181,30 @@ class DecisionCase:
         return bool(room >= task["least"])
 
     def used(self) -> dict[tuple[str, str], int]:
-        """What is used once the moves are made, before anybody leaves."""
+        """Return what is used once the moves are made, before anybody leaves."""
         jobs = {n: {**job, "places": p} for n, (job, p) in self.after(leavers_gone=False).items()}
         return used_by(jobs)
 
 
 def gpus_on(job: Thing, places: Places) -> int:
-    """GPUs that a job holds on ``places``."""
     return sum(amount for _, what, amount in asked(job, places) if what == "gpu")
 
 
 def least_gpus(job: Thing) -> int:
-    """GPUs of the smallest size a job may start with."""
     return int(sum(task["least"] * task["asks"]["gpu"] for task in job["tasks"].values()))
 
 
 def size(places: Places) -> int:
-    """Replicas over all tasks."""
     return sum(sum(spread.values()) for spread in places.values())
 
 
 def size_bounds(job: Thing) -> tuple[int, int]:
-    """The fewest and the most replicas that a job which runs may have."""
     tasks = job["planned"].values()
     return sum(task["least"] for task in tasks), sum(task["most"] for task in tasks)
 
 
 def preemptors(case: DecisionCase) -> list[Move]:
-    """The holds of jobs for which others make room, or are leaving already."""
+    """Return the holds of jobs for which others make room, or are leaving already."""
     return [move for move in case.of("hold") if move["why"] == "WaitingForPreemption"]
 
 
@@ -250,7 +242,7 @@ def _ranks_above(case: DecisionCase, name: str, other: str) -> bool:
 
 
 def _may_reclaim(case: DecisionCase, name: str, other: str) -> bool:
-    """What a reclaim needs at least: a guarantee that holds the gang, a victim's that is passed."""
+    """Return whether the guarantee holds the gang and the victim is beyond its own."""
     ours = case.path(case.job(name)["queue"])
     theirs = case.path(case.job(other)["queue"])
     apart = [queue for queue in ours if queue not in theirs]
@@ -272,10 +264,9 @@ def room_that_is_made_is_enough(case: DecisionCase) -> Iterator[str]:
 
 
 def every_stop_is_needed(case: DecisionCase) -> Iterator[str]:
-    """Nobody stops for a job that fits beside it once those have left that leave for it or anyway.
+    """No job stops for one that fits beside it once all others that leave are gone.
 
-    So leave those that make room for a job before it. Asked only where nothing but room decides: no
-    guarantee, no limit in the way, no reservation.
+    Asked only where nothing but room decides: no guarantee, no limit in the way, no reservation.
     """
     if any(queue["guaranteed"] for queue in case.seen["queue"].values()):
         return
@@ -293,7 +284,7 @@ def every_stop_is_needed(case: DecisionCase) -> Iterator[str]:
 
 
 def _beside(case: DecisionCase, gone: Mapping[str, Places]) -> dict[str, Thing]:
-    """Who holds places if of those that make room only ``gone`` do, and what they have left."""
+    """Return who holds places if of those that make room only ``gone`` do."""
     jobs = case.seen["job"]
     held = {n: j for n, j in jobs.items() if j["places"] and j["phase"] != "leaving"}
     taken = [(m["job"], m["places"]) for m in case.of("start")]
@@ -329,7 +320,7 @@ def replica_0_stays(case: DecisionCase) -> Iterator[str]:
 
 
 def nobody_grows_while_others_wait(case: DecisionCase) -> Iterator[str]:
-    """Capacity that somebody waits for is lent to nobody."""
+    """Capacity that a job waits for is lent to nobody."""
     waits = [move["job"] for move in case.of("hold") if move["position"] is not None]
     for move in case.of("resize"):
         if size(move["places"]) > size(case.job(move["job"])["places"]) and waits:
@@ -368,7 +359,7 @@ _ROOM_CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
 
 
 def everybody_is_answered_once(case: DecisionCase) -> Iterator[str]:
-    """I3: every waiting job is started or told why not; others move at most once."""
+    """I3: every waiting job starts or gets a reason; others move at most once."""
     waiting = sorted(n for n, job in case.seen["job"].items() if job["phase"] == "waiting")
     answered = sorted(move["job"] for move in case.of("start", "hold"))
     if answered != waiting:
@@ -391,7 +382,7 @@ def gangs_start_whole(case: DecisionCase) -> Iterator[str]:
 
 
 def nodes_hold_what_they_offer(case: DecisionCase) -> Iterator[str]:
-    """I2: whoever starts or grows has room before anybody has left, on nodes that are open."""
+    """I2: a job that starts or grows has room before anybody has left, on nodes that are open."""
     for move in case.of("start", "resize"):
         before = case.job(move["job"])["places"]
         for spread in added(before, move["places"]).values():
@@ -405,7 +396,7 @@ def nodes_hold_what_they_offer(case: DecisionCase) -> Iterator[str]:
 
 
 def queues_stay_within_their_limits(case: DecisionCase) -> Iterator[str]:
-    """Nobody starts or grows past the limit of its queue or of one above."""
+    """No job starts or grows past the limit of its queue or of one above."""
     taken: list[tuple[str, int]] = []
     for move in case.of("start", "resize"):
         job = case.job(move["job"])
@@ -417,7 +408,7 @@ def queues_stay_within_their_limits(case: DecisionCase) -> Iterator[str]:
 
 
 def a_verdict_is_true(case: DecisionCase) -> Iterator[str]:
-    """I3: configuration faults, ``NeverFits`` and ``OverQueueLimit`` are said where they hold."""
+    """I3: configuration faults, ``NeverFits`` and ``OverQueueLimit`` are given where they hold."""
     for move in case.of("start", "hold"):
         name, why = move["job"], move.get("why", "")
         fault = case.queue_fault(case.job(name)["queue"])
@@ -441,7 +432,7 @@ def _is_beyond_limit(case: DecisionCase, name: str) -> bool:
 
 
 def the_first_in_line_starts_if_it_can(case: DecisionCase) -> Iterator[str]:
-    """I4: whoever is held first, for capacity, did not fit beside those that started before."""
+    """I4: the job held first, for capacity, did not fit beside those that started before."""
     for move in case.of("hold"):
         if move["position"] == 1 and move["why"] == "WaitingForCapacity":
             before = case.before(move)
@@ -483,7 +474,7 @@ def starts_ahead_name_the_blocked_job(case: DecisionCase) -> Iterator[str]:
 def nobody_takes_reserved_places(case: DecisionCase) -> Iterator[str]:
     """I4, I5: at its start a reservation fits beside all that are still there, and what is kept.
 
-    Whoever is expected to end before is gone then; beside a closed one, only those count who
+    Gangs expected to end before are gone then; beside a closed one, only those count that
     started after it, for all others will be gone.
     """
     held = case.after(leavers_gone=True)
@@ -505,7 +496,7 @@ def nobody_takes_reserved_places(case: DecisionCase) -> Iterator[str]:
 
 
 def _is_gone(case: DecisionCase, name: str, at: float) -> bool:
-    """Whether a job that runs, or is started now, is expected to have ended at ``at``."""
+    """Return whether a job that runs, or is started now, is expected to have ended at ``at``."""
     job = case.job(name)
     if job["phase"] != "waiting":
         return case.expected_end(name) <= at
@@ -527,19 +518,18 @@ CHECKS: tuple[Callable[[DecisionCase], Iterator[str]], ...] = (
 
 
 def violations(case: DecisionCase) -> Iterator[str]:
-    """Every check that ``case`` breaks, by name, and how."""
     for check in CHECKS:
         yield from (f"{check.__name__}: {words}" for words in check(case))
 
 
 @dataclass(slots=True)
 class Promises:
-    """What was promised by the decisions so far.
+    """Promises of the decisions so far.
 
     Attributes:
         start: The job that is first in line with a reservation, and when it should start.
         first: The job that goes before all others; "" where there is none.
-        ran: Who held places when it became the first, as (name, start).
+        ran: Jobs with places when it became the first, as (name, start).
     """
 
     start: tuple[str, float] | None = None
@@ -547,11 +537,11 @@ class Promises:
     ran: frozenset[tuple[str, float]] = frozenset()
 
     def void(self) -> None:
-        """Something happened that no promise covers."""
+        """Forget the promises: something happened that none covers."""
         self.start, self.first = None, ""
 
     def broken(self, case: DecisionCase) -> Iterator[str]:
-        """What ``case``, decided on all that is so, breaks; it is the next to be held against."""
+        """Yield the promises that ``case`` breaks; the next case is held against it."""
         yield from self._postponed(case)
         yield from self._kept_waiting(case)
 
@@ -569,7 +559,7 @@ class Promises:
             yield f"{before[0]} was to start at {before[1]} and now at {self.start[1]}"
 
     def _kept_waiting(self, case: DecisionCase) -> Iterator[str]:
-        """Whoever is first past its bound starts once all have left that ran when it became so."""
+        """The first past its bound starts once all have left that ran when it became so."""
         holding = frozenset((n, j["started"]) for n, j in case.seen["job"].items() if j["places"])
         first = _first_in_line(case)
         if first != self.first:
@@ -588,7 +578,7 @@ def _somebody_outran_its_estimate(case: DecisionCase) -> bool:
 
 
 def _first_in_line(case: DecisionCase) -> str:
-    """The job that was displaced or is longest overdue, if nodes and limits are there for it."""
+    """Return the job that was displaced or is longest overdue, if it can run at all."""
     hopeless = {m["job"] for m in case.of("hold") if m["position"] is None}
     line = sorted(
         (not job["displaced"], -case.overdue_seconds(name), name)

@@ -88,10 +88,10 @@ submissions = st.tuples(
 
 @dataclass(eq=False)
 class Decider:
-    """Looks at ``cluster`` as far as it has heard of it, and changes it.
+    """Decides on what it has heard of ``cluster``, and changes it.
 
     Attributes:
-        cache: What it believes.
+        cache: Its view of the cluster.
         heard: By kind, how many changes it has heard of.
     """
 
@@ -106,7 +106,6 @@ class Decider:
         self.crash()
 
     def crash(self) -> None:
-        """Forget everything, and start again."""
         self.cache, self.heard = {}, {}
         for kind in KINDS:
             self.relist(kind)
@@ -118,14 +117,13 @@ class Decider:
         self._forget_table(kind)
 
     def listen(self, kind: str, most: int) -> None:
-        """Hear of the next ``most`` changes of a kind; those it knows already are old news."""
+        """Take in the next ``most`` changes of a kind."""
         start = self.heard[kind]
         for name, version, thing in self.cluster.log[kind][start : start + most]:
             self.heard[kind] += 1
             self._hear(kind, name, version, thing)
 
     def catch_up(self) -> None:
-        """Hear of everything."""
         for kind in KINDS:
             self.listen(kind, len(self.cluster.log[kind]))
 
@@ -144,7 +142,6 @@ class Decider:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether it knows everything there is."""
         return self.cache == self.cluster.things
 
     @property
@@ -155,23 +152,17 @@ class Decider:
         return self._table
 
     def fresh_table(self) -> NodeTable:
-        """The same, without anything remembered."""
         nodes = [node_of(name, node) for name, node in self.cache["node"].items()]
         return NodeTable(nodes, self.settings.topology_levels)
 
     def snapshot(self) -> ClusterSnapshot:
-        """What a decision may depend on."""
         return snapshot_of(self.cache, self.table, self.cluster.now, self.settings)
 
     def decide(self) -> list[Move]:
-        """One cycle over what it believes."""
         return moves_of(run_cycle(self.snapshot(), self.policy), self.table)
 
     def carry_out(self, moves: Sequence[Move]) -> list[str]:
-        """Write what was decided on the cache as it is; what was refused, in words.
-
-        Whoever is stopped for one job is stopped only while that job still waits.
-        """
+        """Write the decision on the cache as it is; return the refusals in words."""
         versions = {name: job["version"] for name, job in self.cache["job"].items()}
         refused = []
         for move in moves:
@@ -225,31 +216,28 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(backlog=st.lists(submissions, min_size=2, max_size=6))
     def begin(self, backlog: list[Submission]) -> None:
-        """The program starts where some jobs wait already."""
+        """Start the program where some jobs wait already."""
         self.program = Decider(self.cluster, COMBINED, SETTINGS)
         for submission in backlog:
             self.submit_one(submission)
 
     @rule(what=st.sampled_from(DISTURBANCES), at=index, how=index)
     def disturb(self, what: str, at: int, how: int) -> None:
-        """Something that happens rarely."""
+        """Do something that happens rarely."""
         getattr(self, what)(at, how)
 
     # --- users ----------------------------------------------------------------------------------
 
     @rule(submission=submissions)
     def submit(self, submission: Submission) -> None:
-        """A job arrives."""
         self.submit_one(submission)
 
     @rule(submission=submissions)
     def submit_and_decide(self, submission: Submission) -> None:
-        """A job arrives and the program decides at once."""
         self.submit_one(submission)
         self.decide(2)
 
     def submit_one(self, submission: Submission) -> None:
-        """A job arrives, unless there are many."""
         if len(self.cluster.things["job"]) < MOST_JOBS:
             self.count += 1
             kind, queue, priority, estimate = submission
@@ -258,7 +246,7 @@ class Machine(RuleBasedStateMachine):
             self.cluster.put("job", f"j{self.count:02}", job)
 
     def delete(self, at: int, _: int) -> None:
-        """A job is deleted; one that holds places leaves them later."""
+        """Delete a job; one that holds places leaves them later."""
         if name := _pick(self.cluster.jobs("waiting", "running"), at):
             self.promises.void()
             if self.cluster.things["job"][name]["phase"] == "waiting":
@@ -267,7 +255,6 @@ class Machine(RuleBasedStateMachine):
                 self.cluster.change("job", name, deleted=True, phase="leaving")
 
     def edit(self, at: int, kind: int) -> None:
-        """The spec of a job asks for other sizes."""
         if name := _pick(self.cluster.jobs("waiting", "running"), at):
             self.promises.void()
             spec: dict[str, Any] = {"elastic": False, **copy.deepcopy(JOBS[kind])}
@@ -276,7 +263,6 @@ class Machine(RuleBasedStateMachine):
     # --- the cluster ------------------------------------------------------------------------------
 
     def add_node(self, at: int, _: int) -> None:
-        """A node joins."""
         gpus = (1, 2, 8)[at % 3]
         self.count += 1
         if len(self.cluster.things["node"]) < 6:
@@ -284,7 +270,6 @@ class Machine(RuleBasedStateMachine):
             self.cluster.put("node", f"m{self.count:02}", a_node(gpus))
 
     def change_node(self, at: int, change: int) -> None:
-        """A node is removed, lost, closed, loses two devices, or is well again."""
         how = ("gone", "lost", "cordoned", "smaller", "well", "well")[change % 6]
         if name := _pick(sorted(self.cluster.things["node"]), at):
             self.promises.void()
@@ -301,7 +286,6 @@ class Machine(RuleBasedStateMachine):
                 self.cluster.lose(name)
 
     def change_queue(self, at: int, change: int) -> None:
-        """An administrator edits a queue, makes it, or deletes it."""
         name = QUEUES[at % len(QUEUES)]
         self.promises.void()
         if name not in self.cluster.things["queue"]:
@@ -313,7 +297,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=index, how=st.sampled_from(("finish", "finish", "fail")))
     def end(self, at: int, how: str) -> None:
-        """A job is done, or a member of it fails and the gang has to start again."""
+        """End a job, or fail a member, so that the gang has to start again."""
         if name := _pick(self.cluster.jobs("running"), at):
             if how == "finish":
                 self.cluster.remove("job", name)
@@ -323,47 +307,44 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=index)
     def leave(self, at: int) -> None:
-        """A job that was stopped has left."""
         if name := _pick(self.cluster.jobs("leaving"), at):
             self.cluster.leave(name)
 
     @rule(seconds=st.sampled_from((1.0, 5.0, 20.0, 70.0)))
     def tick(self, seconds: float) -> None:
-        """Time passes."""
         self.cluster.now += seconds
 
     def jump(self, at: int, _: int) -> None:
-        """The clock is set."""
         self.promises.void()
         self.cluster.now += (-100.0, -5.0, 1000.0)[at % 3]
 
     # --- the program ------------------------------------------------------------------------------
 
     def hear(self, kind: int, most: int) -> None:
-        """Some events arrive, and the program decides on what it has heard so far."""
+        """Deliver some events; the program decides on what it has heard so far."""
         self.program.listen(KINDS[kind % 3], most)
         self.cycle()
 
     def expire(self, kind: int, _: int) -> None:
-        """A watch ends with 410: the kind is listed anew."""
+        """End a watch with 410: the kind is listed anew."""
         self.program.relist(KINDS[kind % 3])
 
     @rule(cycles=st.sampled_from((1, 1, 2, 5)))
     def decide(self, cycles: int) -> None:
-        """All events arrive, and the program decides."""
+        """Deliver all events; the program decides."""
         for _ in range(cycles):
             self.program.catch_up()
             self.cycle()
 
     def crash(self, writes: int, _: int) -> None:
-        """The program decides, writes some of it, and starts again."""
+        """Decide, write some of it, and start again."""
         moves = [move for move in self.checked() if move["do"] != "hold"]
         self.promises.void()
         self.program.carry_out(moves[: writes % 4])
         self.program.crash()
 
     def cycle(self) -> list[Move]:
-        """One decision, carried out: on all that is so, nothing of it is refused."""
+        """Decide and carry out; with all known, nothing of it may be refused."""
         is_fresh = self.program.is_up_to_date
         moves = self.checked()
         refused = self.program.carry_out(moves)
@@ -374,7 +355,7 @@ class Machine(RuleBasedStateMachine):
         return moves
 
     def checked(self) -> list[Move]:
-        """A decision in which nothing is wrong."""
+        """Return a decision that breaks no invariant."""
         seen = copy.deepcopy(self.program.cache)
         moves = self.program.decide()
         case = DecisionCase(seen, moves, self.cluster.now, SETTINGS)
@@ -397,14 +378,13 @@ class Machine(RuleBasedStateMachine):
             yield f"equal snapshots are decided differently: {moves} and {again}"
 
     def demand(self, problems: Iterable[str]) -> None:
-        """There must be none."""
         found = list(problems)
         self.is_sound = self.is_sound and not found
         if found:
             raise AssertionError("\n".join(found))
 
     def teardown(self) -> None:
-        """I3, I5, I9: nobody disturbs any more, and in the end everything that can has run."""
+        """I3, I5, I9: without disturbances everything that can has run in the end."""
         if not self.is_sound or not hasattr(self, "program"):
             return
         for _ in range(MOST_ROUNDS):
@@ -427,5 +407,4 @@ class Machine(RuleBasedStateMachine):
 
 
 def _pick(names: list[str], at: int) -> str:
-    """One of ``names``, or "" where there is none."""
     return names[at % len(names)] if names else ""

@@ -86,7 +86,7 @@ def free_amounts(nodes: Sequence[Node], snapshot: ClusterSnapshot) -> dict[str, 
 def broken_promises(
     nodes: Sequence[Node], snapshot: ClusterSnapshot, decision: Decision
 ) -> Iterator[str]:
-    """Every promise of a cycle that ``decision`` breaks; empty when all is well."""
+    """Yield every promise of a cycle that ``decision`` breaks."""
     waiting = Counter(gang.uid for gang in snapshot.waiting)
     decided = Counter(action.gang.uid for action in decision.actions)
     if waiting != decided:
@@ -108,7 +108,7 @@ def broken_promises(
 
 
 def _wrong_sizes(gang: Gang, asked: Gang, spots: Spots) -> Iterator[str]:
-    """Sizes between the least and the most that were asked for, all of them placed."""
+    """Yield sizes not between the least and the most that were asked for, or not placed."""
     granted = {task.name: task.replicas for task in gang.tasks}
     placed = {task: len(names) for task, names in spots.items()}
     yield from wrong_sizes({task: (count, count) for task, count in granted.items()}, placed)
@@ -167,7 +167,7 @@ def _affinity_broken(
 
 
 def _domain(node: Node, key: str, levels: Sequence[str]) -> tuple[str | None, ...] | None:
-    """The node's domain at ``key`` with all wider ones; the node itself for hosts; or None."""
+    """Return the node's domain at ``key`` with all wider ones, or itself for hosts, or None."""
     if key == "kubernetes.io/hostname" or key not in levels:
         return (node.name,)
     if key not in node.labels:

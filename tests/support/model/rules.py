@@ -13,7 +13,7 @@ Amounts = Mapping[str, int]
 def wrong_sizes(
     bounds: Mapping[str, tuple[int, int]], sizes: Mapping[str, int], at_least: int = 0
 ) -> Iterator[str]:
-    """Tasks with fewer or more replicas than ``bounds`` allow, and gangs that are too small."""
+    """Yield tasks with replicas outside ``bounds``, and gangs that are too small."""
     for task in {*bounds, *sizes}:
         least, most = bounds.get(task, (0, 0))
         if not least <= sizes.get(task, 0) <= most:
@@ -27,7 +27,7 @@ def overcommitted(
     used: Mapping[tuple[str, str], int],
     only: Collection[tuple[str, str]] | None = None,
 ) -> Iterator[str]:
-    """Nodes of which more is ``used`` than they offer, by (node, resource)."""
+    """Yield nodes of which more is ``used`` than they offer, by (node, resource)."""
     for node, resource in sorted(used if only is None else only):
         offered = offers.get(node, {}).get(resource, 0)
         if used[node, resource] > offered:
@@ -37,7 +37,7 @@ def overcommitted(
 def over_limits(
     limits: Mapping[str, Amounts], parents: Mapping[str, str], usage: Mapping[str, Amounts]
 ) -> Iterator[str]:
-    """Queues that hold, with all queues below them, more than their limit."""
+    """Yield queues that hold, with all queues below them, more than their limit."""
     for queue, limit in limits.items():
         held: Counter[str] = Counter()
         for name, amounts in usage.items():

@@ -21,14 +21,12 @@ Move: TypeAlias = Thing
 
 
 def node_of(name: str, node: Thing) -> Node:
-    """A node as a fact."""
     gpus, cpu = node["offers"]["gpu"], node["offers"]["cpu"]
     health = {"is_ready": node["ready"], "is_cordoned": node["cordoned"]}
     return a_node(name, gpus, cpu_millis=cpu, **health)
 
 
 def queue_of(name: str, queue: Thing) -> Queue:
-    """A queue as a fact."""
     return Queue(
         name,
         limit={} if queue["limit"] is None else {GPU: queue["limit"]},
@@ -43,7 +41,7 @@ def queue_of(name: str, queue: Thing) -> Queue:
 def snapshot_of(
     things: Things, table: NodeTable, now: float, settings: SchedulingSettings
 ) -> ClusterSnapshot:
-    """All of ``things``, with their nodes as ``table``."""
+    """Return the snapshot of ``things``, with their nodes as ``table``."""
     jobs = things["job"]
     waiting = (gang_of(name, job) for name, job in jobs.items() if job["phase"] == "waiting")
     queues = [queue_of(name, queue) for name, queue in things["queue"].items()]
@@ -76,7 +74,6 @@ def _tasks(tasks: Thing) -> tuple[Task, ...]:
 
 
 def gang_of(name: str, job: Thing) -> Gang:
-    """A job as it waits."""
     gang = a_gang(
         name,
         *_tasks(job["tasks"]),
@@ -92,7 +89,7 @@ def gang_of(name: str, job: Thing) -> Gang:
 
 
 def running_of(name: str, job: Thing, table: NodeTable) -> RunningGang | None:
-    """A job as it runs, on the nodes that are known; None when it is on none."""
+    """Return a job as it runs, on the nodes that are known; None when it is on none."""
     places = {task: _known(spread, table) for task, spread in job["places"].items()}
     places = {task: spread for task, spread in places.items() if spread}
     if not places:
@@ -117,7 +114,6 @@ def _known(spread: dict[str, int], table: NodeTable) -> dict[str, int]:
 
 
 def _held(job: Thing) -> Iterator[tuple[str, int]]:
-    """What all replicas of a job ask together, wherever they are."""
     sizes = {task: sum(spread.values()) for task, spread in job["places"].items()}
     for task in _tasks(job["planned"]):
         request: Request = task.request
@@ -125,7 +121,6 @@ def _held(job: Thing) -> Iterator[tuple[str, int]]:
 
 
 def moves_of(decision: Decision, table: NodeTable) -> list[Move]:
-    """What was decided, one move after another."""
     return [_move(action, table) for action in decision.actions]
 
 
@@ -149,7 +144,6 @@ def _move(action: Action, table: NodeTable) -> Move:
 
 
 def places_of(placement: Placement, table: NodeTable) -> Places:
-    """A placement with the names of tasks and nodes."""
     return {
         part.task: {table.names[row]: int(n) for row, n in zip(part.rows, part.counts, strict=True)}
         for part in placement.tasks

@@ -33,9 +33,9 @@ def write(
     stops_others: bool = False,
     name: str = "small",
 ) -> Path:
-    """A checkpoint whose parts weigh the features of their encoder; a part without weights is not.
+    """Write a checkpoint whose parts weigh the features of their encoder; return ``folder``.
 
-    Returns ``folder``.
+    A part without weights is left out.
     """
     parts: dict[str, PartCard] = {}
     if orderer:
@@ -62,7 +62,7 @@ def write_part(
     inputs: Mapping[str, Shape],
     output: tuple[str, str],
 ) -> PartCard:
-    """``model`` as a file, and what a card says of it."""
+    """Write ``model`` as a file and return its part of a card."""
     written = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(written)
@@ -78,10 +78,7 @@ def write_part(
 
 
 def write_orderer(folder: Path, model: onnx.ModelProto | bytes, **facts: Any) -> Path:
-    """A checkpoint of one orderer, ``model``; its card tells the truth but for ``facts``.
-
-    Returns ``folder``.
-    """
+    """Write a checkpoint of one orderer, its card correct but for ``facts``; return ``folder``."""
     part = write_part(folder / ORDERER, model, GANG_FACTS, GangFacts.inputs, SCORES)
     part = msgspec.structs.replace(part, **facts)
     write_card(folder, card("small", Parts(orderer=part)))
@@ -89,7 +86,6 @@ def write_orderer(folder: Path, model: onnx.ModelProto | bytes, **facts: Any) ->
 
 
 def card(name: str, parts: Parts) -> Card:
-    """A card that says little."""
     return Card(
         name=name,
         summary="A weighted sum of a few facts.",
@@ -108,7 +104,7 @@ def card(name: str, parts: Parts) -> Card:
 
 
 def write_card(folder: Path, written: Card) -> str:
-    """``written`` into ``folder``; its sha256."""
+    """Write a card into ``folder`` and return its sha256."""
     text = cards.encode(written)
     (folder / cards.CARD_FILE).write_bytes(text)
     return sha256(text).hexdigest()

@@ -86,7 +86,7 @@ class ChoiceFacts:
 
 
 def best_size(ask: Ask, gang: Gang) -> dict[str, int]:
-    """The size of ``gang``'s first task that the network likes best; other tasks as asked."""
+    """Return the size of ``gang``'s first task with the highest logit; other tasks as asked."""
     low, high = bounds(gang)
     name = gang.tasks[0].name
     tried = np.arange(low[name], high[name] + 1)
@@ -98,7 +98,7 @@ def best_size(ask: Ask, gang: Gang) -> dict[str, int]:
 
 @contextmanager
 def known() -> Iterator[None]:
-    """Inside, checkpoints may ask for these encoders."""
+    """Let checkpoints ask for these encoders inside the block."""
     tables = (
         (encoders.ORDER_ENCODERS, GANG_FACTS, GangFacts),
         (encoders.PLACE_ENCODERS, NODE_FACTS, NodeFacts),

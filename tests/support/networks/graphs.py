@@ -16,7 +16,7 @@ OPSET = 20
 def weighted_sum(
     inputs: Mapping[str, Shape], output: tuple[str, str], weights: Sequence[float]
 ) -> onnx.ModelProto:
-    """Sums of the features of the first input that lies along the axis of ``output``.
+    """Sum the features of the first input that lies along the axis of ``output``.
 
     ``weights`` are repeated or cut to as many as there are features.
     """
@@ -38,7 +38,7 @@ def weighted_sum(
 
 
 def always_more(inputs: Mapping[str, Shape], output: tuple[str, str]) -> onnx.ModelProto:
-    """For sizers that work in single nodes: none is worth 0, one more for anybody 1, one less -1.
+    """For sizers that work in single nodes: none is worth 0, one more for any gang 1, one less -1.
 
     The rows of the first input are those that may have more.
     """
@@ -66,7 +66,7 @@ def model(
     initializers: Sequence[onnx.TensorProto] = (),
     **parts: Any,
 ) -> onnx.ModelProto:
-    """A model of ``nodes`` with these inputs and one output; ``parts`` as ``make_model`` has."""
+    """Return a model of ``nodes`` with one output; ``parts`` as ``make_model`` has."""
     name, axis = output
     graph = helper.make_graph(
         list(nodes),
@@ -86,7 +86,7 @@ def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
 def slow(
     inputs: Mapping[str, Shape], output: tuple[str, str], width: int = 1200
 ) -> onnx.ModelProto:
-    """Sums of the only input's features, after minutes of products of large matrices."""
+    """Sum the only input's features, after minutes of products of large matrices."""
     (fed,) = inputs
     weights: dict[str, NDArray[Any]] = {
         "axis": np.array([1], dtype=np.int64),

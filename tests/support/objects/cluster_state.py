@@ -72,7 +72,6 @@ class ClusterStateFeed:
         return self.state.snapshot(CREATED, **options)
 
     def gpus(self, **options: Any) -> list[int]:
-        """GPUs in use on every node."""
         return gpus(self.snapshot(**options))
 
     def waiting(self) -> list[Gang]:

@@ -33,7 +33,7 @@ CREATED = 1_000_000.0
 
 
 def through_the_wire(manifest: Any, kind: type[T]) -> T:
-    """``manifest`` as a reflector would decode it."""
+    """Decode ``manifest`` as a reflector would."""
     return msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
 
 
@@ -46,7 +46,7 @@ def served(
     version: str = "1",
     **metadata: Any,
 ) -> Manifest:
-    """``manifest`` with the metadata that an API server adds."""
+    """Add the metadata that an API server adds."""
     added = {
         "uid": uid,
         "namespace": namespace,
@@ -64,7 +64,7 @@ def a_job(
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> JobFacts:
-    """A TrainingJob of one worker unless tasks are given; its uid is ``<name>-uid``."""
+    """Return a TrainingJob of one worker unless tasks are given; its uid is ``<name>-uid``."""
     manifest = served(training_job(name, *tasks, **spec), f"{name}-uid", **(metadata or {}))
     return training_jobs.from_manifest(
         through_the_wire({**manifest, "status": dict(status or {})}, wire.CustomObject)
@@ -80,7 +80,7 @@ def a_plan(
     planned: float = CREATED,
     mode: str = "Pinned",
 ) -> PlanFacts:
-    """A plan of all replicas of ``job``, dealt out over ``nodes`` in turn."""
+    """Plan all replicas of ``job``, dealt out over ``nodes`` in turn."""
     members = [(task.name, index) for task in job.tasks for index in range(task.replicas)]
     return PlanFacts(
         epoch=epoch,
@@ -98,7 +98,6 @@ def a_plan(
 
 
 def a_group(job: JobFacts, plan: PlanFacts | None, **status: Any) -> GroupFacts:
-    """The PodGroup of ``job``, holding ``plan``."""
     owner = pod_builder.owner_reference(job)
     if plan is not None:
         status["plan"] = plans.to_manifest(plan)
@@ -119,7 +118,7 @@ def pod_manifest(
     status: Mapping[str, Any] | None = None,
     **metadata: Any,
 ) -> Manifest:
-    """The pod of ``member`` once it was created; on its planned node unless told otherwise."""
+    """Return the created pod of ``member``, by default on its planned node."""
     made = PodFactory(job, plan).manifest(member)
     where = member.node if node is None else node
     if where:
@@ -133,18 +132,16 @@ def pod_manifest(
 def a_pod(
     job: JobFacts, plan: PlanFacts, member: Member, phase: str = "Running", **options: Any
 ) -> PodFacts:
-    """The facts of :func:`pod_manifest`."""
     made = pod_manifest(job, plan, member, phase, **options)
     return pods.from_manifest(through_the_wire(made, wire.V1Pod))
 
 
 def a_view(job: JobFacts, plan: PlanFacts, there: Iterable[PodFacts]) -> GangView:
-    """The view of ``job`` under ``plan`` with exactly these pods."""
     return allocations.of_job(job.key, job.uid, plan, there)
 
 
 def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:
-    """A pod for every member, Running; ``phases`` by pod name without the job, ``_`` for ``-``."""
+    """Return a Running pod for every member but those in ``phases``, by ``task_index``."""
     found = []
     for member in plan.members:
         phase = phases.get(f"{member.task}_{member.index}", "Running")
@@ -155,7 +152,7 @@ def running(job: JobFacts, plan: PlanFacts, **phases: str) -> list[PodFacts]:
 def gated_pod(
     name: str, group: str = "group", *, labels: Mapping[str, str] | None = None, **spec: Any
 ) -> Manifest:
-    """A pod of another controller, waiting behind Bireme's gate; its uid is ``<name>-uid``."""
+    """Return a pod of another controller behind Bireme's gate; its uid is ``<name>-uid``."""
     container = {"name": "main", "image": "any", "resources": {"requests": {"cpu": "1"}}}
     given = {names.POD_GROUP_LABEL: group, **(labels or {})}
     return served(

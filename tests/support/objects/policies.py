@@ -19,7 +19,7 @@ def a_policy(
     uid: str = "",
     **spec: Any,
 ) -> wire.CustomObject:
-    """A SchedulingPolicy created ``age`` seconds before the others; FIFO unless told otherwise."""
+    """Return a SchedulingPolicy created ``age`` seconds before the others; FIFO by default."""
     spec = spec or {"orderer": "fifo"}
     made = served(
         scheduling_policy(name, **spec),
@@ -32,23 +32,19 @@ def a_policy(
 
 
 def facts_of(name: str, **fields: Any) -> PolicyFacts:
-    """What is known of such a policy."""
     return from_manifest(a_policy(name, **fields))
 
 
 def put(policies: SchedulingPolicies, name: str, **fields: Any) -> PolicyFacts:
-    """Have ``policies`` see such a policy."""
     policies.put(("", name), a_policy(name, **fields))
     return policies.known[name]
 
 
 def delete(policies: SchedulingPolicies, name: str) -> None:
-    """Have ``policies`` see that it is gone."""
     policies.delete(("", name), a_policy(name))
 
 
 async def settled(is_so: Callable[[], object]) -> None:
-    """Returns when ``is_so``; the event loop runs meanwhile."""
     async with asyncio.timeout(10):
         while not is_so():
             await asyncio.sleep(0.001)

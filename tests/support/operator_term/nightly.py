@@ -17,7 +17,7 @@ NOWHERE: Final = {"source": "Prometheus", "prometheus": {"url": "http://127.0.0.
 
 
 def recorded(days: int = 28, now: float = NOW) -> dict[str, Any]:
-    """A status with its history: about six nodes at night, twelve by day."""
+    """Return a status with its history: about six nodes at night, twelve by day."""
     noise = np.random.default_rng(1)
 
     def demand(at: float) -> float:
@@ -34,13 +34,12 @@ def put(api: FakeApi, name: str = POOL, status: dict[str, Any] | None = None, **
 
 
 def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
-    """The status of a scaler; it must be what the CRD allows."""
+    """Return the status of a scaler; it must be what the CRD allows."""
     status: dict[str, Any] = api.store.get(SCALERS, ("", name))["status"]
     NodePoolScalerStatus.model_validate(status)
     return status
 
 
 def condition(api: FakeApi, name: str = POOL) -> dict[str, str]:
-    """The condition that a night leaves."""
     known: dict[str, dict[str, str]] = {c["type"]: c for c in said(api, name)["conditions"]}
     return known["Forecast"]

@@ -24,12 +24,11 @@ POOL = "h200"
 
 
 def leads(api: FakeApi, folder: Path) -> AbstractAsyncContextManager[LeaderTerm]:
-    """A term that writes numbers often."""
     return leading(api, folder, status_refresh_seconds=0.3)
 
 
 def put_target(api: FakeApi, replicas: int, name: str = POOL, **metadata: Any) -> None:
-    """Have the API server serve NodePools, and one that asks for so many nodes."""
+    """Serve NodePools, and one that asks for so many nodes."""
     kinds = {"nodepools": ("NodePool", False), "nodeclaims": ("NodeClaim", False)}
     api.documents["/apis/karpenter.sh/v1"] = resources("karpenter.sh/v1", kinds, ("nodepools",))
     body = {"metadata": {"name": name, **metadata}, "spec": {"replicas": replicas}}
@@ -42,24 +41,17 @@ def put_scaler(api: FakeApi, name: str = POOL, most: int = 4, **spec: Any) -> No
 
 
 def replicas(api: FakeApi, name: str = POOL) -> int:
-    """What a NodePool asks for."""
     return int(api.store.get(TARGETS, ("", name))["spec"]["replicas"])
 
 
 def add_nodes(api: FakeApi, *nodes: str, pool: str = POOL) -> None:
-    """Nodes of a pool, ready, with eight GPUs."""
     for name in nodes:
         made = a_node(name, 8, cpu_millis=96_000, labels={NODE_POOL_LABEL: pool})
         api.put(f"{NODES}/{name}", to_manifest(made))
 
 
 class FakeAutoscaler:
-    """Has a node for every replica of the NodePool ``POOL``; empty ones go, the last made first.
-
-    Attributes:
-        most: The most replicas that were ever asked for.
-        removed: Names of nodes that went, in order.
-    """
+    """Keeps a node for every replica of NodePool ``POOL``; empty ones go, the last made first."""
 
     def __init__(self, api: FakeApi, is_busy: Callable[[str], bool] = lambda _: False) -> None:
         self.most = 0
@@ -70,7 +62,6 @@ class FakeAutoscaler:
         api.store.collection(TARGETS).subscribers.append(lambda _: self.follow())
 
     def follow(self) -> None:
-        """Make and remove nodes until they are as many as asked for."""
         wanted = replicas(self._api)
         self.most = max(self.most, wanted)
         there = [key[1] for key in self._api.store.collection(NODES).objects]
@@ -84,7 +75,7 @@ class FakeAutoscaler:
 
 
 def said(api: FakeApi, name: str = POOL) -> dict[str, Any]:
-    """The status of a scaler, its conditions as ``status reason``."""
+    """Return the status of a scaler, its conditions as ``status reason``."""
     found = api.store.get(SCALERS, ("", name)).get("status") or {}
     told = {c["type"]: f"{c['status']} {c['reason']}" for c in found.get("conditions", ())}
     return {**found, "conditions": told}
@@ -106,6 +97,5 @@ def put_forecast(
 
 
 def events(api: FakeApi) -> list[Object]:
-    """Those about scalers."""
     found = api.store.collection(EVENTS).objects.values()
     return [event for event in found if event["involvedObject"]["kind"] == "NodePoolScaler"]

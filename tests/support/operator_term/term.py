@@ -40,8 +40,7 @@ async def leading(
 ) -> AsyncIterator[LeaderTerm]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
-    ``fence`` is asked before every write, ``now`` for POSIX seconds. A term that ends by itself
-    fails the test.
+    ``fence`` is asked before every write. A term that ends by itself fails the test.
     """
     client = await ApiClient.connect(api.kubeconfig(folder), fence=fence)
     chosen = OperatorSettings(**{**FAST, **settings})
@@ -63,11 +62,7 @@ async def leading(
 
 
 async def until(condition: Callable[[], object], timeout_seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for a condition to come true.
-
-    Raises:
-        TimeoutError: it did not; the traceback shows which.
-    """
+    """Wait for a condition; TimeoutError when it does not come true."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -76,7 +71,7 @@ async def until(condition: Callable[[], object], timeout_seconds: float = PATIEN
 
 
 def furnish(api: FakeApi, nodes: int = 2, *, gpus: int = 8) -> None:
-    """Give the cluster nodes n0, n1, ... and an open queue."""
+    """Create nodes n0, n1, ... and an open queue."""
     for index in range(nodes):
         api.put(f"/api/v1/nodes/n{index}", to_manifest(a_node(f"n{index}", gpus)))
     api.put(f"{names.path('queues')}/default", queue("default"))
@@ -90,29 +85,26 @@ def submit(api: FakeApi, *jobs: Manifest) -> None:
 
 
 def job(api: FakeApi, name: str = "job") -> Object:
-    """A TrainingJob as it is stored."""
     return api.store.get(JOBS, ("default", name))
 
 
 def status(api: FakeApi, name: str = "job", resource: str = JOBS) -> Object:
-    """The status of a job (or of another object), empty before it has any or even exists."""
+    """Return the status of a job (or of another object), empty before it has any or even exists."""
     stored = api.store.collection(resource).objects.get(("default", name), {})
     return stored.get("status") or {}
 
 
 def pods(api: FakeApi) -> list[Object]:
-    """All pods."""
     return list(api.store.collection(PODS).objects.values())
 
 
 def phases(api: FakeApi) -> list[str]:
-    """The phase of every job."""
     found = api.store.collection(JOBS).objects.values()
     return [(job.get("status") or {}).get("phase", "") for job in found]
 
 
 def written(api: FakeApi) -> int:
-    """Requests so far that changed, or tried to change, anything."""
+    """Count the requests so far that changed, or tried to change, anything."""
     return sum(n for (method, _), n in api.requests.items() if method not in ("GET", "WATCH"))
 
 

@@ -50,7 +50,7 @@ def gpu_stack(
 ) -> Iterator[BiremeStack]:
     """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings.
 
-    An operator that is killed there is respected for a minute by the next; ``env`` may shorten it.
+    A killed operator's lease holds for a minute; ``env`` may shorten it.
     """
     with (
         gpu_cluster(purpose, nodes, gpus) as cluster,
@@ -60,7 +60,7 @@ def gpu_stack(
 
 
 def install_api(cluster: Cluster) -> None:
-    """Applies the CRDs and returns when objects of them are taken."""
+    """Apply the CRDs and return when objects of them are taken."""
     cluster.kubectl("apply", "--server-side", "-f", str(crd.DIRECTORY))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
 
@@ -73,12 +73,10 @@ def kept_promises(
     grace_seconds: float = 20.0,
     except_for: Collection[str] = ("job-lost",),
 ) -> Iterator[Recorder]:
-    """Records every revision within the block and judges the whole history at its end.
+    """Record every revision within the block and check the whole history at its end.
 
-    By default jobs may vanish: tests delete what they made.
-
-    Raises:
-        AssertionError: lists every broken invariant that is not in ``except_for``.
+    An AssertionError lists every broken invariant that is not in ``except_for``. Jobs may vanish by
+    default: tests delete what they made.
     """
     with Recorder(cluster.kubeconfig, folder / "history.jsonl") as recorder:
         yield recorder

@@ -32,7 +32,7 @@ class Helm:
     def __call__(
         self, *arguments: str, cluster: Cluster | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """``helm ARGUMENTS``, against ``cluster`` or none at all, however it ends."""
+        """Run ``helm ARGUMENTS``, against ``cluster`` or none at all, however it ends."""
         env = {f"HELM_{kind}_HOME": str(self._home) for kind in ("CACHE", "CONFIG", "DATA")}
         env["HOME"] = str(self._home)  # what it learns of a cluster is kept there
         env["KUBECONFIG"] = str(cluster.kubeconfig) if cluster else str(self._home / "none")
@@ -42,7 +42,7 @@ class Helm:
         )
 
     def template(self, *arguments: str) -> str:
-        """What the chart renders as release ``bireme``; RuntimeError with why it does not."""
+        """Render the chart as release ``bireme``; RuntimeError carries the reason of a failure."""
         where = "--namespace=bireme-system"
         done = self("template", "bireme", str(CHART), where, *arguments)
         if done.returncode != 0:
@@ -51,7 +51,7 @@ class Helm:
 
 
 def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Path) -> Path:
-    """Writes a kubeconfig with a token of a service account, good for an hour, to ``path``."""
+    """Write a kubeconfig with a token of a service account, good for an hour."""
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
     token = cluster.kubectl("create", "token", account, f"--namespace={namespace}").strip()
     config = {
@@ -72,7 +72,7 @@ def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Pat
 
 
 def pods_of(text: str) -> list[Manifest]:
-    """The pod spec of everything that makes pods, and those of the job that helm test submits."""
+    """Return the pod spec of everything that makes pods, and of the job that helm test submits."""
     found = []
     for manifest in yaml.safe_load_all(text):
         if manifest["kind"] == "CronJob":
@@ -100,7 +100,7 @@ _LOCAL: Final = {"BIREME_METRICS_HOST": "127.0.0.1"}
 def install(
     cluster: Cluster, helm: Helm, *arguments: str, chart: Path = CHART, wait: bool = False
 ) -> str:
-    """``helm upgrade --install`` of the chart; what Helm says.
+    """``helm upgrade --install`` of the chart.
 
     With ``wait`` it returns when all pods are ready, which takes a real node.
     """
@@ -114,21 +114,18 @@ def install(
 
 
 def uninstall(cluster: Cluster, helm: Helm) -> None:
-    """``helm uninstall``."""
     done = helm("uninstall", RELEASE, f"--namespace={NAMESPACE}", cluster=cluster)
     if done.returncode:
         raise AssertionError(f"helm uninstall failed: {done.stderr}")
 
 
 def config_map(cluster: Cluster, name: str) -> dict[str, str]:
-    """The data of a ConfigMap of the release."""
     text = cluster.kubectl("get", "configmap", name, f"--namespace={NAMESPACE}", "-o", "json")
     data: dict[str, str] = json.loads(text)["data"]
     return data
 
 
 def container(cluster: Cluster, deployment: str, name: str) -> dict[str, Any]:
-    """A container of a Deployment of the release."""
     text = cluster.kubectl("get", "deploy", deployment, f"--namespace={NAMESPACE}", "-o", "json")
     containers = json.loads(text)["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = next(c for c in containers if c["name"] == name)
@@ -137,7 +134,7 @@ def container(cluster: Cluster, deployment: str, name: str) -> dict[str, Any]:
 
 @contextmanager
 def running(cluster: Cluster, folder: Path) -> Iterator[BiremeStack]:
-    """The release's programs, started; stopped at the end of the block."""
+    """Run the programs of the release within the block."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "settings.yaml"
     settings.write_text(config_map(cluster, "bireme-settings")["settings.yaml"])

@@ -19,13 +19,13 @@ GPU: Final = "nvidia.com/gpu"
 
 
 def annotations(duration: str = "", fail_attempts: str = "", fail_message: str = "") -> Manifest:
-    """How fake nodes run a pod."""
+    """Return the annotations by which fake nodes run a pod."""
     given = {"duration": duration, "fail-attempts": fail_attempts, "fail-message": fail_message}
     return {f"fake.bireme.dev/{name}": value for name, value in given.items() if value}
 
 
 def pod_spec(gpus: int = 1, cpu: str = "1", **fields: Any) -> Manifest:
-    """A pod spec with one container; ``fields`` are laid over it."""
+    """Return a pod spec with one container; ``fields`` are laid over it."""
     resources: Manifest = {"requests": {"cpu": cpu}}
     if gpus:
         resources["limits"] = {GPU: str(gpus)}
@@ -43,7 +43,7 @@ def task(
     spec: Manifest | None = None,
     **fields: Any,
 ) -> Manifest:
-    """A task whose role is its name unless told otherwise; ``fake`` comes of ``annotations``."""
+    """Return a task, by default with its name as role; ``fake`` comes of ``annotations``."""
     template: Manifest = {"spec": spec or pod_spec(gpus)}
     if fake:
         template["metadata"] = {"annotations": fake}
@@ -57,7 +57,7 @@ def task(
 
 
 def training_job(name: str, *tasks: Manifest, **spec: Any) -> Manifest:
-    """A TrainingJob; a worker of one GPU unless ``tasks`` say otherwise."""
+    """Return a TrainingJob, by default with a worker of one GPU."""
     return {
         "apiVersion": API_VERSION,
         "kind": "TrainingJob",
@@ -67,7 +67,7 @@ def training_job(name: str, *tasks: Manifest, **spec: Any) -> Manifest:
 
 
 def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
-    """A master and ``workers`` workers of one GPU that find each other by torch's variables.
+    """Return a master and ``workers`` workers of one GPU that find each other by torch's variables.
 
     ``run`` holds ``gpus`` and ``fake`` of every task, and fields of the spec.
     """
@@ -77,7 +77,6 @@ def torch_job(name: str, workers: int = 3, **run: Any) -> Manifest:
 
 
 def queue(name: str, **spec: Any) -> Manifest:
-    """A Queue."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Queue",
@@ -87,7 +86,6 @@ def queue(name: str, **spec: Any) -> Manifest:
 
 
 def scheduling_policy(name: str, **spec: Any) -> Manifest:
-    """A SchedulingPolicy."""
     return {
         "apiVersion": API_VERSION,
         "kind": "SchedulingPolicy",
@@ -97,7 +95,6 @@ def scheduling_policy(name: str, **spec: Any) -> Manifest:
 
 
 def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
-    """A PodGroup for pods that others make."""
     return {
         "apiVersion": API_VERSION,
         "kind": "PodGroup",
@@ -107,7 +104,6 @@ def pod_group(name: str, min_member: int, **spec: Any) -> Manifest:
 
 
 def priority_class(name: str, value: int) -> Manifest:
-    """A stock PriorityClass."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -117,7 +113,7 @@ def priority_class(name: str, value: int) -> Manifest:
 
 
 def disruption_budget(name: str, least: int, **labels: str) -> Manifest:
-    """A PodDisruptionBudget that keeps ``least`` pods of these labels."""
+    """Return a budget that keeps ``least`` pods of these labels."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -127,7 +123,7 @@ def disruption_budget(name: str, least: int, **labels: str) -> Manifest:
 
 
 def pod(name: str, gpus: int = 1, *, fake: Manifest | None = None, **spec: Any) -> Manifest:
-    """An ordinary pod; the default scheduler's unless ``spec`` says otherwise."""
+    """Return an ordinary pod, by default of the default scheduler."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -139,7 +135,7 @@ def pod(name: str, gpus: int = 1, *, fake: Manifest | None = None, **spec: Any) 
 def member_template(
     group: str, gpus: int = 1, fake: Manifest | None = None, **spec: Any
 ) -> Manifest:
-    """A pod template whose pods join the PodGroup ``group``: label, scheduler and gate."""
+    """Return a template whose pods join the PodGroup ``group``: label, scheduler and gate."""
     return {
         "metadata": {"labels": {POD_GROUP_LABEL: group, "app": group}, "annotations": fake or {}},
         "spec": {
@@ -152,7 +148,6 @@ def member_template(
 
 
 def batch_job(name: str, pods: int, template: Manifest) -> Manifest:
-    """A batch Job that runs all its ``pods`` at once."""
     template = {**template, "spec": {"restartPolicy": "Never", **template["spec"]}}
     return {
         "apiVersion": "batch/v1",
@@ -163,7 +158,6 @@ def batch_job(name: str, pods: int, template: Manifest) -> Manifest:
 
 
 def stateful_set(name: str, pods: int, template: Manifest) -> Manifest:
-    """A StatefulSet that makes all its ``pods`` at once."""
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -182,5 +176,5 @@ _FOLDER = Path(__file__).parents[3] / "manifests" / "examples"
 
 
 def documents(name: str) -> list[Manifest]:
-    """All objects of one example, in the order of the file."""
+    """Return all objects of one example, in the order of the file."""
     return list(yaml.safe_load_all((_FOLDER / name).read_text()))

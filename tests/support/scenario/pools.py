@@ -40,7 +40,7 @@ def pool_stack(purpose: str, folder: Path) -> Iterator[BiremeStack]:
 
 
 def pool_scaler(name: str, pool: str = "", most: int = 4, **spec: Any) -> Manifest:
-    """A NodePoolScaler that applies its floor to the NodePool ``pool``, by default its namesake."""
+    """Return a scaler that applies its floor to the NodePool ``pool``, by default its namesake."""
     pool = pool or name
     return {
         "apiVersion": API_VERSION,
@@ -58,13 +58,13 @@ def pool_scaler(name: str, pool: str = "", most: int = 4, **spec: Any) -> Manife
 
 
 def pool_job(name: str, pool: str, nodes: int = 1, fake: Manifest | None = None) -> Manifest:
-    """A TrainingJob of ``nodes`` workers, each of which takes a whole node of ``pool``."""
+    """Return a job of ``nodes`` workers, each of which takes a whole node of ``pool``."""
     spec = pod_spec(GPUS_PER_NODE, nodeSelector={NODE_POOL_LABEL: pool})
     return training_job(name, task(replicas=nodes, spec=spec, fake=fake))
 
 
 def forecast_status(upper: float) -> Manifest:
-    """The status of a NodePoolScaler after a night that forecast ``upper`` for every hour."""
+    """Return a scaler's status after a night that forecast ``upper`` for every hour."""
     now = _now()
     hours = [now - now % HOUR + HOUR * number for number in range(48)]
     return {
@@ -80,8 +80,10 @@ def forecast_status(upper: float) -> Manifest:
 def recorded_status(
     demand: Callable[[float], float], days: int = 28, now: float | None = None, tasks: float = 0.0
 ) -> Manifest:
-    """The status of a NodePoolScaler whose operator has counted ``days`` days and what there is of
-    today: ``demand`` of the time at which each hour began, and ``tasks``; POSIX seconds."""
+    """Return a scaler's status with ``days`` days of history and the hours of today.
+
+    ``demand`` maps the POSIX second at which an hour began to nodes.
+    """
     now = _now() if now is None else now
     start = now - now % DAY - DAY * days
     hours = np.arange(start, now - now % HOUR, HOUR)
@@ -97,20 +99,18 @@ def _now() -> float:
 
 
 def replicas(tenant: Tenant, pool: str) -> int:
-    """What a NodePool asks for."""
     found: int = tenant.get("NodePool", pool)["spec"]["replicas"]
     return found
 
 
 def nodes_of_pool(tenant: Tenant, pool: str) -> list[Manifest]:
-    """The nodes of a NodePool, usable or not."""
     return tenant.all("Node", f"{NODE_POOL_LABEL}={pool}")
 
 
 def await_nodes(
     tenant: Tenant, pool: str, count: int, timeout_seconds: float = PATIENCE_SECONDS
 ) -> set[str]:
-    """Names of a NodePool's nodes once they are ``count`` and all usable."""
+    """Return the names of a NodePool's nodes once they are ``count`` and all usable."""
     nodes = tenant.eventually(
         lambda: nodes_of_pool(tenant, pool),
         lambda found: len(found) == count and all(map(is_usable, found)),
@@ -120,7 +120,7 @@ def await_nodes(
 
 
 def await_scaling(tenant: Tenant, scaler: str, reason: str) -> str:
-    """The message of a NodePoolScaler's condition Scaling once ``reason`` is its reason."""
+    """Return the message of the condition Scaling once ``reason`` is its reason."""
     said = tenant.eventually(
         lambda: condition(tenant, scaler, "Scaling"), lambda c: c.get("reason") == reason
     )
@@ -128,6 +128,6 @@ def await_scaling(tenant: Tenant, scaler: str, reason: str) -> str:
 
 
 def condition(tenant: Tenant, scaler: str, kind: str) -> Manifest:
-    """One condition of a NodePoolScaler, empty before it is set."""
+    """Return one condition of a NodePoolScaler, empty before it is set."""
     found: list[Manifest] = tenant.status(scaler, "NodePoolScaler").get("conditions", [])
     return next((c for c in found if c["type"] == kind), {})

@@ -59,12 +59,11 @@ class Tenant:
         tenant.leave()
 
     def leave(self) -> None:
-        """Clears the namespace and has it deleted."""
         self.clear()
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def clear(self) -> None:
-        """Deletes what the tenant has, and returns when none of its pods is left."""
+        """Delete what the tenant has, and return when none of its pods is left."""
         everything = ("--all", "-n", self.namespace, "--wait=false")
         kinds = "trainingjobs,podgroups,jobs,statefulsets,services"
         self.cluster.kubectl("delete", kinds, *everything, check=False)
@@ -79,7 +78,6 @@ class Tenant:
     # --- objects ---------------------------------------------------------------------------
 
     def path(self, kind: str, name: str = "") -> str:
-        """The API path of a collection or of one object in it."""
         if kind in CLUSTER_PLURALS:
             group, plural = CLUSTER_PLURALS[kind]
             base = f"{group}/{plural}"
@@ -89,23 +87,21 @@ class Tenant:
         return f"{base}/{name}" if name else base
 
     def create(self, *manifests: Manifest) -> Manifest:
-        """Creates objects in the given order; the last as the API server returned it."""
+        """Create objects in order; return the last as the API server returned it."""
         created: Manifest = {}
         for manifest in manifests:
             created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
         return created
 
     def refusal(self, manifest: Manifest) -> str:
-        """What the API server says against ``manifest``; empty when it took it."""
+        """Return the API server's refusal of ``manifest``; empty when it took it."""
         reply = self.cluster.api.request("POST", self.path(manifest["kind"]), manifest)
         return str(reply.json()["message"]) if reply.status >= 400 else ""
 
     def get(self, kind: str, name: str) -> Manifest:
-        """The object, which must exist."""
         return self.cluster.api.get(self.path(kind, name))
 
     def find(self, kind: str, name: str) -> Manifest | None:
-        """The object, or None."""
         reply = self.cluster.api.request("GET", self.path(kind, name))
         if reply.status == 404:
             return None
@@ -114,13 +110,12 @@ class Tenant:
         return reply.json()
 
     def all(self, kind: str, selector: str = "") -> list[Manifest]:
-        """All objects of a kind that carry the labels of ``selector``."""
         query = f"?labelSelector={selector}" if selector else ""
         items: list[Manifest] = self.cluster.api.get(self.path(kind) + query)["items"]
         return items
 
     def delete(self, kind: str, name: str, grace_seconds: int | None = None) -> None:
-        """Asks for the deletion of an object, of its dependents too, and waits for neither."""
+        """Delete an object with its dependents, and wait for neither."""
         options: Manifest = {"propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -129,7 +124,7 @@ class Tenant:
             raise ControlPlaneError(f"delete {kind} {name}: {reply.status} {reply.body[:500]!r}")
 
     def patch(self, kind: str, name: str, change: Manifest, subresource: str = "") -> None:
-        """Merges ``change`` into an object, or into ``status`` or another subresource of it."""
+        """Merge ``change`` into an object, or into ``status`` or another subresource of it."""
         scope = () if kind in CLUSTER_PLURALS else ("-n", self.namespace)
         if subresource:
             scope = (*scope, f"--subresource={subresource}")
@@ -139,17 +134,15 @@ class Tenant:
     # --- what came of them -----------------------------------------------------------------
 
     def status(self, name: str, kind: str = "TrainingJob") -> Manifest:
-        """The status of a job (or of another object), empty before it has any."""
         status: Manifest = self.get(kind, name).get("status", {})
         return status
 
     def plan(self, name: str) -> Manifest | None:
-        """The plan of a PodGroup; None when there is none."""
         group = self.find("PodGroup", name)
         return None if group is None else group.get("status", {}).get("plan")
 
     def pods(self, group: str = "") -> list[Manifest]:
-        """Pods of one gang, or all of the namespace."""
+        """Return the pods of one gang, or all of the namespace."""
         return self.all("Pod", f"bireme.dev/pod-group={group}" if group else "")
 
     def eventually(
@@ -162,7 +155,6 @@ class Tenant:
         return eventually(read, is_right, timeout_seconds, explain=self._story)
 
     def _story(self) -> str:
-        """What there is and what happened, for a wait that failed."""
         try:
             told = [_line_of_pod(pod) for pod in self.pods()]
             told += [_line_of_event(event) for event in self.all("Event")[-60:]]
@@ -173,13 +165,11 @@ class Tenant:
     def await_phase(
         self, name: str, phase: str, timeout_seconds: float = PATIENCE_SECONDS
     ) -> Manifest:
-        """The status of a TrainingJob once it is in ``phase``."""
         return self._await(name, "phase", phase, timeout_seconds)
 
     def await_reason(
         self, name: str, reason: str, timeout_seconds: float = PATIENCE_SECONDS
     ) -> Manifest:
-        """The status of a TrainingJob once ``reason`` is its reason."""
         return self._await(name, "reason", reason, timeout_seconds)
 
     def _await(self, name: str, field: str, value: str, timeout_seconds: float) -> Manifest:
@@ -189,7 +179,7 @@ class Tenant:
         return found
 
     def await_group(self, name: str, **fields: str) -> Manifest:
-        """The status of a PodGroup once it has these values; ``message`` may be a part."""
+        """Return the status of a PodGroup once it has these values; ``message`` may be a part."""
         words = fields.pop("message", "")
         found: Manifest = self.eventually(
             lambda: self.status(name, "PodGroup"),
@@ -201,14 +191,11 @@ class Tenant:
         return found
 
     def await_gone(self, kind: str, name: str, timeout_seconds: float = 90.0) -> None:
-        """Returns when the object does not exist.
-
-        The garbage collector alone takes up to 30 s to learn of new CRDs.
-        """
+        """Return when the object is gone; the garbage collector may take 30 s for new CRDs."""
         self.eventually(lambda: self.find(kind, name), lambda o: o is None, timeout_seconds)
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
-        """(type, reason, message) of the events about an object."""
+        """Return (type, reason, message) of the events about an object."""
         return [
             (event["type"], event["reason"], event["message"])
             for event in self.all("Event")
@@ -217,18 +204,16 @@ class Tenant:
 
 
 def nodes_of(pods: list[Manifest]) -> dict[str, str]:
-    """Pod name to node, for the pods that hold one."""
     bound = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in pods}
     return {name: node for name, node in bound.items() if node}
 
 
 def uids_of(pods: list[Manifest]) -> dict[str, str]:
-    """Pod name to UID."""
     return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
 
 
 def environment(pod: Manifest) -> dict[str, str]:
-    """The variables of a pod's first container."""
+    """Return the variables of a pod's first container."""
     return {v["name"]: v["value"] for v in pod["spec"]["containers"][0].get("env", ())}
 
 

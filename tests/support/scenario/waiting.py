@@ -17,10 +17,9 @@ def eventually(
     *,
     explain: Callable[[], str] = str,
 ) -> T:
-    """The first value of ``read()`` that ``is_right``; it is read at least once.
+    """Return the first value of ``read()`` that ``is_right``; it is read at least once.
 
-    Raises:
-        AssertionError: none was in time; shows the last value and what ``explain()`` adds.
+    The AssertionError shows the last value and what ``explain()`` adds.
     """
     deadline_seconds = time.monotonic() + timeout_seconds
     while not is_right(value := read()):
@@ -33,11 +32,7 @@ def eventually(
 def always(
     read: Callable[[], T], is_right: Callable[[T], object], seconds: float, *, what: str
 ) -> None:
-    """Fails as soon as a value of ``read()`` within ``seconds`` is not right.
-
-    Raises:
-        AssertionError: names ``what`` did not hold, with the value.
-    """
+    """Fail with ``what`` and the value as soon as one within ``seconds`` is not right."""
     deadline_seconds = time.monotonic() + seconds
     while time.monotonic() < deadline_seconds:
         if not is_right(value := read()):

@@ -12,7 +12,6 @@ _PROGRESS = 100
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status: 1 when a seed failed."""
     parser = argparse.ArgumentParser(prog="clustersim", description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="FROM:TO (TO left out), or one seed")
     parser.add_argument("--story", action="store_true", help="tell everything that happened")

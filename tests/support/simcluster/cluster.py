@@ -42,7 +42,7 @@ _POOL_CHANCE = 0.4
 
 
 class SimulatedCluster:
-    """Nodes, an API server, a scheduler, two operators, an extender, and what they did."""
+    """Nodes, an API server, a scheduler, two operators, an extender, and their story."""
 
     def __init__(self, seed: int, loop: VirtualLoop) -> None:
         self.seed = seed
@@ -79,18 +79,17 @@ class SimulatedCluster:
         )
 
     def chance(self, use: str) -> Random:
-        """A source of chance of its own for every use."""
+        """Return a source of chance of its own for every use."""
         return Random(f"{self.seed}/{use}")  # noqa: S311  # replays, not secrets
 
     def _date(self) -> str:
         return quantities.format_timestamp(EPOCH_SECONDS + self.loop.time())
 
     def tell(self, text: str) -> None:
-        """Add a line to the story."""
         self.story.append((self.loop.time(), text))
 
     def log(self, _: Any, level: str, event: MutableMapping[str, Any]) -> str:
-        """A structlog processor: what processes log becomes part of the story."""
+        """Structlog processor that adds log lines of processes to the story."""
         words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         line = f"{PROCESS.get()} says {event.get('event')} {words}"
         self.tell(line)
@@ -102,7 +101,7 @@ class SimulatedCluster:
         self.tell(f"{identity} leads, epoch {epoch}")
 
     def disturb(self, pod: Object) -> None:
-        """A pod is taken away: an operator that did not see it cannot know it was there."""
+        """Note a pod taken away: an operator that did not see it cannot know it was there."""
         gang = (pod["metadata"]["namespace"], objects.label(pod, "pod-group"))
         job = self.store.collection(JOBS).objects.get(gang)
         if job is not None and objects.node_of(pod) and objects.phase(job) != "Running":
@@ -120,7 +119,6 @@ class SimulatedCluster:
         return True
 
     def add_node(self, name: str) -> bool:
-        """A node of eight GPUs in one of two racks."""
         rack = f"r{int(name.removeprefix('n')) % 2}"
         return self.put(NODES, to_manifest(a_node(name, rack=rack)))
 
@@ -128,11 +126,9 @@ class SimulatedCluster:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """All that can be killed and come back by themselves."""
         return (*self.operators, self.extender)
 
     def start(self) -> None:
-        """Start everything that runs by itself."""
         self.kubelets.start()
         self.scheduler.start()
         if self.autoscaler is not None:
@@ -153,7 +149,6 @@ class SimulatedCluster:
             await asyncio.sleep(chance.uniform(*RESTART_SECONDS))
 
     async def stop(self) -> None:
-        """End everything."""
         self.scheduler.stop()
         for process in self.processes:
             await process.kill()

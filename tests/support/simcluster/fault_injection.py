@@ -13,8 +13,6 @@ Injection = Callable[[], Coroutine[Any, Any, None]]
 
 
 class FaultInjector:
-    """Injects random faults into a simulated cluster for a given time."""
-
     def __init__(self, cluster: SimulatedCluster, tenants: Tenants) -> None:
         self._cluster = cluster
         self._tenants = tenants
@@ -24,7 +22,7 @@ class FaultInjector:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def all(self) -> dict[str, Injection]:
-        """Every fault by its name; a fault ends by itself."""
+        """Return every fault by its name; a fault ends by itself."""
         own = {
             name.removeprefix("inject_"): getattr(self, name)
             for name in dir(self)
@@ -43,7 +41,7 @@ class FaultInjector:
         return {**own, **{name: _at_once(edit) for name, edit in edits.items()}}
 
     async def run(self, seconds: float) -> None:
-        """One fault after another, several at a time, for ``seconds``; then calm."""
+        """Inject one fault after another, several at a time, for ``seconds``; then calm."""
         loop, faults = self._cluster.loop, self.all()
         names = self._chance.sample(sorted(faults), self._chance.randint(3, len(faults)))
         end, pause = loop.time() + seconds, self._chance.uniform(1.5, 8.0)
@@ -109,7 +107,7 @@ class FaultInjector:
                 stream.put(stream.last)
 
     async def inject_events_lost(self) -> None:
-        """Watches stay open and say nothing; then they are cut, perhaps with history gone."""
+        """Watches stay open and silent; then they are cut, perhaps with history gone."""
         resource = self._any_resource()
         deaf = [s for s in self._server.streams if resource in (None, s.resource)]
         for stream in deaf:
@@ -147,7 +145,6 @@ class FaultInjector:
         self._conditions.slow = 0.0
 
     async def inject_api_down(self) -> None:
-        """Nobody reaches the API server."""
         self._conditions.is_down = True
         self._server.cut()
         await self._for_a_while(60.0)
@@ -162,7 +159,6 @@ class FaultInjector:
         await process.kill()
 
     async def inject_leader_killed(self) -> None:
-        """The leader dies."""
         for operator in self._cluster.operators:
             if operator.term is not None:
                 await operator.kill()
@@ -188,7 +184,7 @@ class FaultInjector:
             self._cluster.loop.resume(leader.name)
 
     async def _trapped(self) -> OperatorProcess | None:
-        """The leader, paused at one of its next writes about gangs; None if it writes nothing."""
+        """Pause the leader at one of its next writes about gangs; None if it writes nothing."""
         leaders = [operator for operator in self._cluster.operators if operator.term is not None]
         if not leaders:
             return None
@@ -221,7 +217,6 @@ class FaultInjector:
         self._cluster.extender.is_reachable = True
 
     async def inject_scheduler_restarted(self) -> None:
-        """kube-scheduler dies and comes back."""
         self._cluster.scheduler.stop()
         try:
             await self._for_a_while(20.0)
@@ -254,7 +249,6 @@ class FaultInjector:
             self._cluster.store.delete(NODE_PATH, ("", "n9"), {})
 
     async def inject_node_cordoned(self) -> None:
-        """A node takes no new pods for a while."""
         name = f"n{self._chance.randrange(NODES)}"
         self._cordon(name, True)
         await self._for_a_while(60.0)

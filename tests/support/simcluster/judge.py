@@ -25,7 +25,6 @@ CALM_SECONDS = 900.0
 
 
 def unfinished(cluster: SimulatedCluster) -> list[str]:
-    """What still has to happen before all is done."""
     jobs = cluster.store.collection(JOBS).objects.items()
     found = [
         f"job-stuck: {key[1]}: {_said(job)}"
@@ -59,7 +58,7 @@ def _said(job: Object) -> str:
 
 
 def violations(cluster: SimulatedCluster) -> list[str]:
-    """Everything that is wrong, in the order of importance."""
+    """Return all violations, in the order of importance."""
     found = check(cluster.records, grace_seconds=GRACE_SECONDS, removed=cluster.removed)
     return [
         *(str(one) for one in found if not _is_excused(cluster, one)),
@@ -73,7 +72,7 @@ def violations(cluster: SimulatedCluster) -> list[str]:
 
 
 def _is_excused(cluster: SimulatedCluster, found: Violation) -> bool:
-    """Whether users, who may delete anything at any time, brought it about."""
+    """Return whether users, who may delete anything at any time, brought it about."""
     namespace, _, name = found.subject.partition("/")
     gang = (namespace, name)
     if found.invariant == "replica-twice":
@@ -119,7 +118,7 @@ def _partial(cluster: SimulatedCluster) -> Iterator[str]:
 
 
 def _held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
-    """What a leader with nothing to do should not hold on to."""
+    """Yield what an idle leader should not hold on to."""
     for operator in cluster.operators:
         if operator.term is None:
             continue
@@ -146,7 +145,7 @@ def _troubles(cluster: SimulatedCluster) -> Iterator[str]:
 
 
 def _is_deposition(fault: BaseException) -> bool:
-    """Whether a term ended because it may not go on."""
+    """Return whether a term ended because it may not go on."""
     if isinstance(fault, BaseExceptionGroup):
         return all(map(_is_deposition, fault.exceptions))
     return isinstance(fault, NotLeader)

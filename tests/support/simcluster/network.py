@@ -51,24 +51,21 @@ class NetworkConditions:
     """How far the watches of a process may be behind, beyond milliseconds."""
 
     def clear(self) -> None:
-        """No fault."""
         self.is_down = False
         self.errors = self.conflicts = self.late_errors = self.slow = 0.0
         self.lag_seconds.clear()
 
     def way_seconds(self, *, back: bool = False) -> float:
-        """How long a request, or its answer, is under way."""
+        """Draw how long a request, or its answer, is under way."""
         if self.slow and self.chance.random() < self.slow:
             return self.chance.uniform(0.0, 25.0 if back else LONGEST_WAY_SECONDS)
         return self.chance.uniform(0.001, 0.02)
 
     def watch_lag_seconds(self, process: str) -> float:
-        """How long a line of a watch is under way."""
         usual = self.chance.uniform(0.001, 0.05)
         return usual + self.chance.uniform(0.0, self.lag_seconds.get(process, 0.0))
 
     def fault(self, method: str) -> Fault | None:
-        """What goes wrong with this request."""
         if self.errors and self.chance.random() < self.errors:
             return self.chance.choice(_ERRORS)
         if method not in WRITES:
@@ -119,11 +116,7 @@ class Stream:
         self._wake()
 
     async def next(self) -> bytes | None:
-        """The next line, None at the end.
-
-        Raises:
-            ConnectionResetError: the connection was broken.
-        """
+        """Return the next line, None at the end; ConnectionResetError when the watch was cut."""
         while not self._arrived:
             if self._is_cut:
                 raise ConnectionResetError("the watch was cut")
@@ -142,7 +135,7 @@ class Stream:
 
 
 class ApiServer:
-    """Objects in ``store``, what the ``conditions`` lets through, and open watches."""
+    """Objects in ``store`` behind ``conditions``, and open watches."""
 
     def __init__(self, store: Store, conditions: NetworkConditions) -> None:
         self.store = store
@@ -152,7 +145,7 @@ class ApiServer:
         self.documents = self._answers.documents
 
     def take(self, call: Call, answer: asyncio.Future[Answer]) -> None:
-        """A request has left its client; ``answer`` is set some time, or never."""
+        """Take a request that has left its client; ``answer`` is set some time, or never."""
         later = asyncio.get_running_loop().call_later
         later(self.conditions.way_seconds(), self._arrive, call, answer, context=WORLD)
 
@@ -199,11 +192,7 @@ class ApiServer:
 
     @contextmanager
     def watch(self, path: str, query: dict[str, str]) -> Iterator[Stream]:
-        """An open watch.
-
-        Raises:
-            ConnectionRefusedError: the server is down.
-        """
+        """Open a watch; ConnectionRefusedError when the server is down."""
         if self.conditions.is_down:
             raise ConnectionRefusedError("the API server is down")
         at = address(path)
@@ -235,7 +224,6 @@ class ApiServer:
             stream.cut()
 
     def forget(self) -> None:
-        """Forget history: older watches and pages get 410."""
         self.store.compact()
         self._answers.forget_pages()
 
@@ -246,7 +234,7 @@ WORLD: Context = copy_context()
 
 @dataclass(slots=True)
 class Plug:
-    """What connects a process to the network; pulled out, nothing of it leaves any more.
+    """Connection of a process to the network; pulled out, nothing of it leaves any more.
 
     ``trap`` is asked about every write, just before the fence and just after it has left, whether
     the process stops there.
@@ -256,16 +244,11 @@ class Plug:
     trap: Callable[[str], bool] | None = None
 
     async def pass_trap(self, path: str) -> None:
-        """Go on, now or once the process does."""
         if self.trap is not None and self.trap(path):
             await asyncio.sleep(0)
 
     def check(self) -> None:
-        """Let something leave the process.
-
-        Raises:
-            ConnectionRefusedError: the process is dead.
-        """
+        """Raise ConnectionRefusedError when the process is dead."""
         if not self.is_in:
             raise ConnectionRefusedError("the process is dead")
 
@@ -295,7 +278,6 @@ class MemoryClient(ApiClient):
         accept: str = JSON,  # whole objects for everybody
         timeout_seconds: float = 30,
     ) -> bytes:
-        """See :meth:`ApiClient.request`."""
         query = {name: str(value) for name, value in (params or {}).items()}
         with connection_errors():
             async with asyncio.timeout(timeout_seconds):
@@ -322,7 +304,6 @@ class MemoryClient(ApiClient):
         read_timeout_seconds: float = 70,
         on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes]:
-        """See :meth:`ApiClient.stream`."""
         query = {name: str(value) for name, value in (params or {}).items()}
         with connection_errors():
             await self._connect()

@@ -39,7 +39,7 @@ _FAKE = "fake.bireme.dev/"
 
 
 class Kubelets:
-    """All of them, and node life cycle, garbage collection and disruption controllers."""
+    """All kubelets, and node life cycle, garbage collection and disruption controllers."""
 
     def __init__(
         self,
@@ -56,18 +56,15 @@ class Kubelets:
         self._back = asyncio.Event()
 
     def start(self) -> None:
-        """Watch pods, and begin to look around once a second."""
         self._store.collection(PODS).subscribers.append(self._changed)
         self._loop.create_task(self._look_around(), context=WORLD.copy())
 
     # --- nodes -----------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        """The node falls silent."""
         self._lost.setdefault(node, self._loop.time())
 
     def recover(self, node: str) -> None:
-        """The node is back, and its pods go on."""
         if self._lost.pop(node, None) is not None:
             self._say_ready(node, is_ready=True)
             self._back.set()
@@ -75,7 +72,6 @@ class Kubelets:
 
     @property
     def lost(self) -> list[str]:
-        """Silent nodes."""
         return list(self._lost)
 
     def _say_ready(self, name: str, *, is_ready: bool) -> None:
@@ -98,7 +94,7 @@ class Kubelets:
             self._loop.create_task(self._end(key, pod), context=WORLD.copy())
 
     async def _pass(self, node: str, seconds: float) -> None:
-        """Time passes, and until the node is there."""
+        """Wait for ``seconds``, and until the node is there."""
         await asyncio.sleep(seconds)
         while node in self._lost:
             await self._back.wait()
@@ -131,7 +127,6 @@ class Kubelets:
         return True
 
     def remove(self, key: Key, pod: Object) -> None:
-        """Take the pod away for good, if it is still there."""
         now = self._store.collection(PODS).objects.get(key)
         if now is not None and objects.uid(now) == objects.uid(pod):
             self._store.delete(PODS, key, {}, 0)
@@ -228,7 +223,7 @@ class Autoscaler:
         self._loop.create_task(self._follow(), context=WORLD.copy())
 
     def _forecast(self) -> Object:
-        """What a night may have come to, be it far beyond what the pool may have."""
+        """Draw a forecast that may be far beyond what the pool may have."""
         hours = [
             {
                 "hour": quantities.format_timestamp(begin),
@@ -281,5 +276,4 @@ class Autoscaler:
 
 
 def is_grown(node: Object) -> bool:
-    """Whether a node is one of the pool's."""
     return LABELS.items() <= (node["metadata"].get("labels") or {}).items()

@@ -20,7 +20,6 @@ ENDED = ("Succeeded", "Failed")
 
 
 def phase(obj: Object) -> str:
-    """``status.phase``; Pending before there is any."""
     return str((obj.get("status") or {}).get("phase") or "Pending")
 
 
@@ -29,7 +28,6 @@ def uid(obj: Object) -> str:
 
 
 def node_of(pod: Object) -> str:
-    """The node a pod is bound to; empty for none."""
     return str(pod["spec"].get("nodeName") or "")
 
 
@@ -52,7 +50,7 @@ def is_ready(node: Object) -> bool:
 
 
 def pins(pod: Object) -> list[set[str]]:
-    """The node names each required term allows; no terms means any node."""
+    """Return the node names each required term allows; no terms means any node."""
     affinity: dict[str, Any] = pod["spec"].get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
     return [set(_names(term)) for term in required.get("nodeSelectorTerms") or ()]
@@ -64,5 +62,4 @@ def _names(term: Object) -> Iterator[str]:
 
 
 def label(obj: Object, name: str) -> str:
-    """A label of Bireme's; empty when it is missing."""
     return str((obj["metadata"].get("labels") or {}).get(f"bireme.dev/{name}", ""))

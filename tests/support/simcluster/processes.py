@@ -34,7 +34,7 @@ EPOCH_SECONDS = 1_900_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A process's clocks: the monotonic one runs at ``rate``, the wall clock is ``ahead``."""
+    """Clocks of a process: the monotonic one runs at ``rate``, the wall clock is ``ahead``."""
 
     loop: VirtualLoop
     rate: float = 1.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Process(ABC):
-    """Something that starts, dies, is paused and is started again."""
+    """A program that starts, dies, is paused and is started again."""
 
     def __init__(self, name: str, server: ApiServer, loop: VirtualLoop, chance: Random) -> None:
         self.name = name
@@ -68,15 +68,13 @@ class Process(ABC):
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs, paused or not."""
         return self._task is not None and not self._task.done()
 
     def client(self, fence: Callable[[], None] = lambda: None) -> MemoryClient:
-        """A client that dies with this life of the process."""
+        """Return a client that dies with this life of the process."""
         return MemoryClient(self._server, self.plug, fence)
 
     def start(self) -> None:
-        """Begin a new life, with clocks of its own."""
         self.starts += 1
         self.plug = Plug()
         drawn = self._chance
@@ -85,7 +83,6 @@ class Process(ABC):
         self._task = self.spawn(self._live())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run ``work`` as a part of this process."""
         context: Context = WORLD.copy()
         context.run(PROCESS.set, self.name)
         return self._loop.create_task(work, context=context)
@@ -100,11 +97,11 @@ class Process(ABC):
 
     @abstractmethod
     async def _live(self) -> None:
-        """One life, from its start until it is cancelled."""
+        """Run one life, from its start until it is cancelled."""
 
 
 class OperatorProcess(Process):
-    """What the operator does around lease and term, its own kinds brought by reflectors."""
+    """The operator around lease and term, its own kinds brought by reflectors."""
 
     term: LeaderTerm | None = None
 
@@ -175,7 +172,7 @@ class OperatorProcess(Process):
 
 
 class ExtenderProcess(Process):
-    """The extender behind its HTTP side: what it is asked, and how it fails."""
+    """The extender behind its HTTP side."""
 
     is_reachable = True
 
@@ -210,11 +207,7 @@ class ExtenderProcess(Process):
             await scorers.close()
 
     async def ask(self, verb: str, body: bytes) -> bytes:
-        """The reply to a call of the scheduler.
-
-        Raises:
-            ConnectionError: nobody answers, or with no success.
-        """
+        """Return the reply to a call of the scheduler; ConnectionError when there is none."""
         if not (self.is_up and self.is_reachable) or self._verbs is None:
             raise ConnectionRefusedError("no extender")
         asked = self._verbs.filter if verb == "filter" else self._verbs.prioritize

@@ -14,19 +14,16 @@ from bireme.kube.watch import Reflector
 
 
 class ReflectedKind:
-    """One kind, as its reflector has it."""
-
     def __init__(self, reflector: Reflector[wire.CustomObject]) -> None:
         self.reflector = reflector
         self.synced = reflector.synced
 
     async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:  # a Source
-        """See :class:`bireme_operator.custom_resources.Source`."""
         await self.reflector.wait_past(version, timeout_seconds)
 
 
 class ReflectedResources:
-    """All of them; see :class:`bireme_operator.custom_resources.Sources`."""
+    """See :class:`bireme_operator.custom_resources.Sources`."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client = client
@@ -41,7 +38,6 @@ class ReflectedResources:
         *,
         is_needed: bool = True,  # a reflector goes on trying either way
     ) -> ReflectedKind:
-        """A kind that is mirrored from :meth:`run` on."""
         reflector = Reflector(
             self._client,
             names.path(plural),
@@ -54,7 +50,6 @@ class ReflectedResources:
         return ReflectedKind(reflector)
 
     async def run(self) -> None:
-        """Mirror until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())

@@ -171,7 +171,7 @@ class Scheduler:
         return all(v <= offered.get(n, 0) for n, v in total([*here, request]).items())
 
     async def _filtered(self, pod: Object, names: list[str]) -> list[str]:
-        """What the extender leaves of ``names``; all, when it fails."""
+        """Return what the extender leaves of ``names``; all, when it fails."""
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -204,11 +204,7 @@ class Scheduler:
 
 
 def bind(server: ApiServer, key: Key, uid: str, node: str) -> None:
-    """The binding subresource of the API server.
-
-    Raises:
-        Refusal: the pod is another one, bound, leaving or gated.
-    """
+    """Bind as the API server does; Refusal when the pod is another one, bound, leaving or gated."""
     pod = server.store.get(PODS, key)
     if objects.uid(pod) != uid or objects.node_of(pod) or objects.is_leaving(pod):
         raise Refusal(409, "Conflict", "the pod cannot be bound any more")

@@ -25,7 +25,7 @@ _QUIET_SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a seed. ``story`` are (virtual seconds, line)."""
+    """Outcome of a seed; ``story`` are (virtual seconds, line)."""
 
     seed: int
     seconds: float
@@ -35,7 +35,6 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """Equal for equal histories, byte by byte."""
         lines = "".join(map(to_line, self.records)) + repr(self.story)
         return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -43,7 +42,7 @@ class Outcome:
 def run(seed: int, *, faults: bool = True, calm_seconds: float = judge.CALM_SECONDS) -> Outcome:
     """Simulate ``seed``; without ``faults`` nothing goes wrong.
 
-    Whatever is not done ``calm_seconds`` after the last fault will never be.
+    What is not done ``calm_seconds`` after the last fault counts as never done.
     """
     loop = VirtualLoop()
     try:
@@ -55,7 +54,7 @@ def run(seed: int, *, faults: bool = True, calm_seconds: float = judge.CALM_SECO
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """The jitter of back-offs comes from Python's own generator."""
+    """Seed Python's own generator, from which the jitter of back-offs comes."""
     before, logging = random.getstate(), structlog.get_config()
     random.seed(seed)
     try:
@@ -100,7 +99,6 @@ async def _settle(cluster: SimulatedCluster, seconds: float) -> None:
 
 
 def story(outcome: Outcome) -> list[str]:
-    """Every line, in the order of time."""
     lines = [*outcome.story, *_told(outcome.records)]
     lines.sort(key=lambda line: line[0])
     return [f"{seconds:9.3f}  {text}" for seconds, text in lines]

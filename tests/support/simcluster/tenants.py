@@ -44,7 +44,6 @@ class Tenants:
         self._made = 0
 
     def furnish(self) -> None:
-        """Nodes, queues, classes and a namespace."""
         for index in range(NODES):
             self._cluster.add_node(f"n{index}")
         limit = {"nvidia.com/gpu": str(self._chance.choice((LEAST_LIMIT, 12, 16)))}
@@ -55,7 +54,6 @@ class Tenants:
         self._cluster.put(CLASSES, priority_class("high", 1000))
 
     async def submit_over(self, seconds: float) -> None:
-        """Submit everything within ``seconds``."""
         count = self._chance.randint(4, 10)
         rush = self._chance.uniform(0, seconds)
         moments = sorted(
@@ -126,7 +124,7 @@ class Tenants:
         self._cluster.loop.create_task(self._control(name))
 
     async def _control(self, name: str) -> None:
-        """A Job controller: as many pods as were asked for, until all have succeeded."""
+        """Play a Job controller: as many pods as were asked for, until all have succeeded."""
         size, seconds = self._foreign[name]
         fake = annotations(f"{seconds:.1f}s")
         while True:
@@ -149,7 +147,6 @@ class Tenants:
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
 
     def _submit_other(self, name: str) -> None:
-        """A pod that is none of Bireme's business but takes room."""
         fake = annotations(f"{self._chance.randint(5, 60)}s")
         self._cluster.put(PODS, pod(f"{name}-other", self._chance.choice((1, 4)), fake=fake), SPACE)
 
@@ -171,7 +168,7 @@ class Tenants:
             self._put_job(self._job(key[1]))
 
     def annotate(self) -> None:
-        """Edit a job or a PodGroup in a way that means nothing but a new version."""
+        """Edit jobs and PodGroups in a way that means nothing but a new version."""
         for resource in (JOBS, GROUPS):
             for key, obj in list(self._store.collection(resource).objects.items()):
                 note = {"turn": str(self._chance.random())}
@@ -179,13 +176,11 @@ class Tenants:
                 self._store.update(resource, key, {**obj, "metadata": meta})
 
     def suspend(self) -> None:
-        """Pause a job, or let it go on."""
         if (found := self._any_job()) is not None:
             key, job = found
             self._suspend(key, job, not job["spec"].get("runPolicy", {}).get("suspend", False))
 
     def resume_all(self) -> None:
-        """Let every job go on."""
         for key, job in list(self._store.collection(JOBS).objects.items()):
             if job["spec"].get("runPolicy", {}).get("suspend"):
                 self._suspend(key, job, False)
@@ -197,7 +192,6 @@ class Tenants:
         self._cluster.tell(f"user sets suspend={suspend} of {key[1]}")
 
     def kill_pod(self) -> None:
-        """Delete a pod, gracefully or by force."""
         if pods := sorted(self._store.collection(PODS).objects):
             key = self._chance.choice(pods)
             grace = self._chance.choice((None, 0))
@@ -206,7 +200,6 @@ class Tenants:
             self._cluster.tell(f"user deletes pod {key[1]}, grace {grace}")
 
     def fail_pod(self) -> None:
-        """A container of a running pod ends badly."""
         pods = self._store.collection(PODS).objects
         running = sorted(key for key, pod in pods.items() if objects.phase(pod) == "Running")
         if running:
@@ -241,7 +234,7 @@ class Tenants:
         self._cluster.tell(f"admin sets queue small: {spec}")
 
     async def administer_over(self, seconds: float) -> None:
-        """In every third seed: SchedulingPolicies come, change and go for ``seconds``."""
+        """Create, change and delete SchedulingPolicies for ``seconds``, in every third seed."""
         chance = self._cluster.chance("policies")
         if chance.random() > 1 / 3:
             return
@@ -266,7 +259,6 @@ class Tenants:
         self._cluster.tell(f"admin sets policy {name}: {spec}")
 
     def open_queue(self) -> None:
-        """Leave the queue open."""
         found = self._store.get(QUEUES, ("", "small"))
         spec = {**found["spec"], "state": "Open"}
         self._store.update(QUEUES, ("", "small"), {**found, "spec": spec})

@@ -20,7 +20,7 @@ PROCESS: ContextVar[str] = ContextVar("process", default="")
 
 
 class DeadlockError(Exception):
-    """Everybody waits, and no timer will ever wake anyone."""
+    """All tasks wait, and no timer will ever wake one."""
 
 
 class _Jump:
@@ -63,11 +63,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._note)
 
     def time(self) -> float:
-        """Virtual seconds since the beginning."""
         return self._selector.now
 
     def pause(self, process: str) -> None:
-        """Hold back whatever the process would do from now on."""
         self._ready.held.setdefault(process, [])
 
     def resume(self, process: str) -> None:

@@ -28,7 +28,6 @@ class CartPole:
         self.count, self._longest = count, longest
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start anew."""
         draws = [np.random.default_rng(seed).uniform(-0.05, 0.05, 4) for seed in seeds]
         self.state = np.stack(draws)
         self._fallen, self._at = np.zeros(self.count, np.bool_), 0
@@ -57,11 +56,9 @@ class Balancing(ActorCritic):
             self.actor, self.critic = _network(2), _network(1)
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Left or right."""
         return MaskedCategorical(self.actor(observation["state"]))
 
     def values(self, observation: Tensors) -> Tensor:
-        """For how long the pole will stand."""
         return torch.as_tensor(self.critic(observation["state"])).squeeze(-1)
 
 

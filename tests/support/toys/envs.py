@@ -18,14 +18,13 @@ CHOICES = 4
 class Echo:
     """Each step shows a choice, and pays 1 for repeating it.
 
-    A env lasts ``steps`` steps and up to ``ragged - 1`` more, by its seed.
+    An env lasts ``steps`` steps and up to ``ragged - 1`` more, by its seed.
     """
 
     def __init__(self, count: int = 8, steps: int = 2, ragged: int = 1) -> None:
         self.count, self._steps, self._ragged = count, steps, ragged
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start anew."""
         self._lengths = self._steps + np.array(seeds) % self._ragged
         most = self._steps + self._ragged
         draws = [np.random.default_rng(seed).integers(CHOICES, size=most) for seed in seeds]
@@ -34,7 +33,6 @@ class Echo:
         return self._seen()
 
     def step(self, actions: Actions) -> EnvStep:
-        """Pay, and ask again."""
         ran = self._at < self._lengths
         rewards = self._paid(actions) * ran
         self._at += 1
@@ -73,14 +71,12 @@ class Target:
         self.count, self._dims = count, dims
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start anew."""
         draws = [np.random.default_rng(seed).uniform(-1, 1, self._dims) for seed in seeds]
         self._wanted = np.stack(draws)
         self._is_over = False
         return {"wanted": self._wanted}
 
     def step(self, actions: Actions) -> EnvStep:
-        """Pay."""
         rewards = -np.square(np.asarray(actions) - self._wanted).sum(axis=1) * (not self._is_over)
         self._is_over = True
         every = np.ones(self.count)

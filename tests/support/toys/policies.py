@@ -25,11 +25,9 @@ class Echoing(ActorCritic):
             self.critic = _layers(CHOICES, hidden, 1)
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Which choice to take."""
         return MaskedCategorical(self.actor(observation["asked"]), observation["mask"])
 
     def values(self, observation: Tensors) -> Tensor:
-        """What is still to come."""
         return torch.as_tensor(self.critic(observation["asked"])).squeeze(-1)
 
 
@@ -46,7 +44,6 @@ class Aiming(ActorCritic):
         self._is_full = is_full
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Where to go."""
         mean = self.mean(observation["wanted"])
         if not self._is_full:
             return DiagonalGaussian(mean, self.log_std)
@@ -64,7 +61,6 @@ class Paired(Echoing):
         self.log_std = nn.Parameter(torch.tensor(-1.0))
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Of both agents."""
         level = DiagonalGaussian(self.level(observation["asked"]), self.log_std)
         choice = super().distribution(observation)
         return JointDistribution(

@@ -25,14 +25,12 @@ ENVS = 64
 
 
 class EchoRecipe:
-    """See the module."""
-
     summary = "Echo, learned by PPO"
     settings: ClassVar[Mapping[str, str]] = {"plain": "costs as they are", "dear": "ten times that"}
     primary = ("cost", True)
 
     def train(self, run: TrainingRun) -> Path:
-        """``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
+        """Run ``UPDATES`` updates of PPO; every process leaves its weights as ``weights-RANK``."""
         policy, config = Echoing(run.seed), PPOConfig(learning_rate=0.05)
         run.learn("echo", PPO(policy, Echo(ENVS), config, run.env_seed), UPDATES * ENVS * 2)
         save_file(policy.state_dict(), run.folder / f"weights-{rank()}.safetensors")
@@ -43,7 +41,7 @@ class EchoRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Made numbers; fails for the seed that ``options`` call bad."""
+        """Return made numbers; fail for the seed that ``options`` call bad."""
         if options.get("bad") == str(seed):
             raise SettingError(f"the trace of seed {seed} is missing; download it")
         cost = (10.0 + seed) * (10 if setting == "dear" else 1)

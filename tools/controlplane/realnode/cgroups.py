@@ -18,7 +18,7 @@ REMOVAL_TIMEOUT_SECONDS: Final = 20.0
 
 
 def make(name: str) -> None:
-    """Makes the group in every tree, with the processors and memory nodes of its parent.
+    """Make the group in every tree, with the processors and memory nodes of its parent.
 
     Beside other programs of a busy machine its pods count as one for each processor; by default
     they would count as one in all.
@@ -39,13 +39,13 @@ def make(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Removes the group with all below it, once the processes in it are gone."""
+    """Remove the group with all below it, once the processes in it are gone."""
     what = f"the control groups of {name} to be free of processes"
     wait_until(lambda: not _left_of(name), REMOVAL_TIMEOUT_SECONDS, what)
 
 
 def _left_of(name: str) -> list[Path]:
-    """The groups that could not be removed; the kernel takes a while over a process's end."""
+    """Remove groups and return those left; the kernel takes a while over a process's end."""
     groups = [tree / name for tree in _trees() if (tree / name).is_dir()]
     for group in groups:
         for inner in sorted(group.rglob("*/"), reverse=True):

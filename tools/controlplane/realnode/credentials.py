@@ -21,14 +21,10 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """What clients and servers of the cluster trust."""
         return self.folder / "ca.crt"
 
     def admit(self, user: str, group: str, target: Path) -> Path:
-        """Writes credentials of ``user``, in ``group`` unless empty, to ``target``.
-
-        The key pair lies beside it.
-        """
+        """Write credentials of ``user`` to ``target``, its keys beside it."""
         key, certificate = target.with_suffix(".key"), target.with_suffix(".crt")
         self._sign(f"/O={group}/CN={user}" if group else f"/CN={user}", key, certificate)
         cluster = {"server": self.server, "certificate-authority": str(self.certificate)}

@@ -39,7 +39,6 @@ class Network:
 
     @property
     def pods(self) -> str:
-        """The network of the node's pods."""
         return f"10.199.{self.number}.0/24"
 
     @property
@@ -54,7 +53,7 @@ class Network:
 
     @classmethod
     def claim(cls, pid: int) -> Self:
-        """A free number, its link laid to the network namespace of process ``pid``.
+        """Claim a free number, its link laid to the network namespace of process ``pid``.
 
         Raises:
             ControlPlaneError: all numbers are taken, or the link cannot be laid.
@@ -73,7 +72,7 @@ class Network:
         raise ControlPlaneError(f"could not lay a link to a node's network: {said.strip()}")
 
     def _lay(self, pid: int) -> None:
-        """Addresses and routes: the machine reaches pods and services by the node.
+        """Lay addresses and routes: the machine reaches pods and services by the node.
 
         The node has no way to anywhere else: nothing leaves the machine.
         """

@@ -34,24 +34,22 @@ class RealNode:
     """The real node of the cluster ``cluster``, whose files lie in ``folder``.
 
     First ``reserve``, since the control plane has to know the addresses; ``join`` when that runs;
-    ``stop`` leaves nothing but the folder.
+    ``stop`` leaves nothing but the folder. Unless ``detached``, all goes with this program.
     """
 
     name: Final = "real"
 
     def __init__(self, cluster: str, folder: Path, *, detached: bool = False) -> None:
-        """Unless ``detached``, what runs goes with this program."""
         self.sandbox = Sandbox(folder, detached=detached)
         self._folder = folder
         self._group = f"bireme-{cluster}"
 
     @cached_property
     def network(self) -> Network:
-        """The node's addresses."""
         return Network(int((self._folder / "network").read_text()))
 
     def reserve(self) -> Network:
-        """Builds what is missing; makes the sandbox with its network and control groups.
+        """Build what is missing; make the sandbox with its network and control groups.
 
         Raises:
             ControlPlaneError: this machine cannot have a real node, or a part could not be made.
@@ -66,12 +64,9 @@ class RealNode:
         return network
 
     def join(self, api: Api, authority: Path) -> None:
-        """Starts the node's programs; returns when the cluster may use the node.
+        """Start the node's programs; return when the cluster may use the node.
 
         ``authority`` is the folder with ``ca.crt`` and ``ca.key`` of the cluster.
-
-        Raises:
-            ControlPlaneError: a program ended, or the node was not ready in time.
         """
         self._configure(api, authority)
         image = write_image(self._binary("pause"), settings.PAUSE, self._folder / "pause.tar")
@@ -87,20 +82,16 @@ class RealNode:
         wait_until(usable, READY_TIMEOUT_SECONDS, "the node", partial(self.log, "kubelet"))
 
     def load(self, archive: Path) -> None:
-        """Brings the images of an archive, in OCI's or Docker's format, onto the node.
-
-        Raises:
-            ControlPlaneError: containerd refused it.
-        """
+        """Bring the images of an archive, in OCI's or Docker's format, onto the node."""
         self.ctr("images", "import", str(archive), timeout_seconds=IMPORT_TIMEOUT_SECONDS)
 
     def ctr(self, *arguments: str, timeout_seconds: float = 60.0) -> str:
-        """What containerd's own client says to this, in the namespace of Kubernetes."""
+        """Run containerd's own client in the namespace of Kubernetes."""
         command = (str(self._binary("ctr")), "--namespace=k8s.io", *arguments)
         return self.sandbox.run(*command, timeout_seconds=timeout_seconds)
 
     def start(self, program: str) -> Process:
-        """Starts ``containerd``, ``kubelet``, ``kube-proxy`` or ``coredns``; ready or not."""
+        """Start ``containerd``, ``kubelet``, ``kube-proxy`` or ``coredns``; ready or not."""
         port, path = HEALTH[program]
         command = [str(self._binary(program)), *self._arguments(program)]
         search = f"{build(NODE)}{os.pathsep}{os.environ['PATH']}"
@@ -108,20 +99,19 @@ class RealNode:
         return self.sandbox.spawn(program, command, url, search)
 
     def kill(self, program: str) -> None:
-        """Kills one of the programs that ``start`` starts; pods go on without it."""
+        """Kill one of the programs that ``start`` starts; pods go on without it."""
         self.sandbox.end(self._binary(program))
 
     def kill_container(self, container_id: str) -> None:
-        """Kills the main process of a container that a pod's status names, from outside of it."""
+        """Kill the main process of a container that a pod's status names, from outside of it."""
         container = container_id.removeprefix("containerd://")
         self.ctr("tasks", "kill", "--signal=SIGKILL", container)
 
     def log(self, program: str) -> str:
-        """The end of what a program has printed."""
         return tail((self._folder / f"{program}.log").read_text(errors="replace"))
 
     def stop(self) -> None:
-        """Ends everything, pods included; fine for a node that does not run."""
+        """End everything, pods included; fine for a node that does not run."""
         self.sandbox.stop()
         cgroups.remove(self._group)
 

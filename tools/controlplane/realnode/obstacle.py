@@ -18,7 +18,7 @@ BRIDGE_FILTER: Final = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
 def obstacle() -> str | None:
-    """Why this machine cannot have a real node, in words; None when it can."""
+    """Return why this machine cannot have a real node; None when it can."""
     if sys.platform != "linux":
         return f"a real node needs Linux, and this is {sys.platform}"
     if os.geteuid() != 0:
@@ -36,7 +36,7 @@ def obstacle() -> str | None:
 
 
 def effective() -> int:
-    """The effective capabilities of this process as a bit mask."""
+    """Return the effective capabilities of this process as a bit mask."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], base=16)

@@ -12,7 +12,7 @@ ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def write_image(program: Path, name: str, target: Path) -> Path:
-    """Writes an archive in Docker's format: one layer with ``program``, which is run as nobody."""
+    """Write an archive in Docker's format: one layer with ``program``, run as nobody."""
     layer = _tar({program.name: program.read_bytes()})
     machine = platform.machine()
     config = {

@@ -42,10 +42,12 @@ _MARK: Final = "bireme-node"
 
 
 class Sandbox:
-    """The sandbox whose files lie in ``folder``, running or not, whichever program started it."""
+    """The sandbox whose files lie in ``folder``, whichever program started it.
+
+    Unless ``detached``, what is started goes with this program.
+    """
 
     def __init__(self, folder: Path, *, detached: bool = False) -> None:
-        """Unless ``detached``, what is started goes with this program."""
         self.folder = folder
         self._detached = detached
         self._started: dict[str, Process] = {}
@@ -57,7 +59,7 @@ class Sandbox:
         return inner[0] if inner else None
 
     def start(self) -> int:
-        """Makes the namespaces, with no way out yet; returns ``pid``."""
+        """Make the namespaces, with no way out yet; return ``pid``."""
         kinds = ["--pid", "--net", "--mount", "--fork", "--kill-child", "--mount-proc"]
         holder = self._process(
             "sandbox", ["unshare", *kinds, "sh", "-c", _SCRIPT, _MARK, str(self.folder)]
@@ -73,7 +75,7 @@ class Sandbox:
         return self._inside()
 
     def stop(self) -> None:
-        """Ends every process inside and returns when none is left; fine when it does not run."""
+        """End every process inside and return when none is left; fine when it does not run."""
         for pid in self._holders():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -82,14 +84,14 @@ class Sandbox:
             process.terminate()
 
     def spawn(self, name: str, command: Sequence[str], ready_url: str, path: str) -> Process:
-        """Starts a program inside, with ``path`` to find others by; its log is ``NAME.log``."""
+        """Start a program inside, with ``path`` to find others by; its log is ``NAME.log``."""
         process = self._process(name, [*self._entry(), *command], ready_url)
         # Programs of a node speak with each other and the API server only, past any proxy.
         process.env |= {"PATH": path, "NO_PROXY": "*", "no_proxy": "*"}
         return process.start()
 
     def end(self, program: Path) -> None:
-        """Kills the processes inside that run this program, as a machine that fails would."""
+        """Kill the processes inside that run this program, as a machine that fails would."""
         for pid, line in self.processes().items():
             if line[0] == str(program):
                 os.kill(pid, signal.SIGKILL)
@@ -98,15 +100,11 @@ class Sandbox:
             started.terminate()  # nsenter, which has nothing left to wait for
 
     def run(self, *command: str, timeout_seconds: float = 120.0) -> str:
-        """Runs a command inside to its end; returns what it printed.
-
-        Raises:
-            ControlPlaneError: it failed; carries what it said.
-        """
+        """Run a command inside to its end; return what it printed."""
         return output([*self._entry(), *command], timeout_seconds=timeout_seconds)
 
     def processes(self) -> dict[int, list[str]]:
-        """Command lines by pid of all programs inside, those in containers left out."""
+        """Return command lines by pid of all programs inside, those in containers left out."""
         space = _space(self._inside())
         return {pid: line for pid, line in processes().items() if _space(pid) == space}
 
@@ -120,7 +118,7 @@ class Sandbox:
         return pid
 
     def _holders(self) -> dict[int, list[str]]:
-        """The holder and its parent, the innermost last."""
+        """Return the holder and its parent, the innermost last."""
         mark = [_MARK, str(self.folder)]
         found = {pid: line for pid, line in processes().items() if line[-2:] == mark}
         return dict(sorted(found.items()))
@@ -133,7 +131,7 @@ class Sandbox:
 
 
 def _space(pid: int) -> str | None:
-    """The namespace of process numbers that a process is in; None when it has ended."""
+    """Return the PID namespace of a process; None when it has ended."""
     try:
         return str(Path(f"/proc/{pid}/ns/pid").readlink())
     except OSError:

@@ -22,7 +22,6 @@ COREDNS_PORT: Final = 8181
 
 
 def containerd(network: Network, binaries: Path, cni: Path) -> str:
-    """``config.toml`` of containerd, with the folder ``cni`` of network configurations."""
     return f"""version = 3
 [metrics]
 address = "{network.node}:{CONTAINERD_PORT}"
@@ -38,7 +37,7 @@ conf_dir = "{cni}"
 
 
 def pod_network(network: Network) -> str:
-    """The CNI list that gives pods an address on a bridge, and ports of the node."""
+    """Return the CNI list that gives pods an address on a bridge, and ports of the node."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": network.pods}]],
@@ -51,7 +50,7 @@ def pod_network(network: Network) -> str:
 
 
 def kubelet(network: Network, group: str, client_ca: Path) -> str:
-    """KubeletConfiguration; pods live below the control group ``/GROUP``."""
+    """Return KubeletConfiguration; pods live below the control group ``/GROUP``."""
     never = {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"}
     return _yaml(
         "kubelet.config.k8s.io/v1beta1",
@@ -73,7 +72,6 @@ def kubelet(network: Network, group: str, client_ca: Path) -> str:
 
 
 def kube_proxy(network: Network, kubeconfig: Path) -> str:
-    """KubeProxyConfiguration."""
     return _yaml(
         "kubeproxy.config.k8s.io/v1alpha1",
         "KubeProxyConfiguration",
@@ -86,7 +84,7 @@ def kube_proxy(network: Network, kubeconfig: Path) -> str:
 
 
 def coredns(network: Network, kubeconfig: Path) -> str:
-    """The Corefile: names of services and pods, and none of the world outside."""
+    """Return the Corefile: names of services and pods, and none of the world outside."""
     return f""".:53 {{
     bind {network.node}
     errors

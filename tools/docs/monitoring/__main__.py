@@ -22,7 +22,7 @@ DASHBOARDS: Final = {"node-pools.json": NODE_POOLS, "overview.json": OVERVIEW}
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Every generated file and what it should hold."""
+    """Yield every generated file and what it should hold."""
     for name, dashboard in DASHBOARDS.items():
         text = json.dumps(dashboard.to_json(), indent=2)
         yield ROOT / "charts" / "bireme" / "dashboards" / name, f"{text}\n"
@@ -31,7 +31,6 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
-    """Write or compare, as asked."""
     parser = argparse.ArgumentParser(prog="monitoring", description=__doc__)
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

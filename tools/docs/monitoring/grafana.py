@@ -20,8 +20,7 @@ class Panel:
 
     Attributes:
         queries: Legend to PromQL; ``{{label}}`` in a legend stands for the label's value.
-        kind: Grafana's name of the kind of panel.
-        unit: Grafana's name of the unit.
+        kind, unit: Grafana's names.
         size: Width and height; a dashboard has 24 columns.
         defaults: How all series are drawn, beside the unit.
         overrides: Name of a series to how it alone is drawn.
@@ -39,7 +38,6 @@ class Panel:
     more: Json = field(default_factory=dict)
 
     def to_json(self) -> Json:
-        """The panel without its number and place."""
         overrides = [
             {
                 "matcher": {"id": "byName", "options": name},
@@ -78,7 +76,6 @@ class Dashboard:
     variables: Sequence[Json] = ()
 
     def to_json(self) -> Json:
-        """The whole of it."""
         source = {
             "name": "datasource",
             "type": "datasource",
@@ -104,7 +101,7 @@ class Dashboard:
 
 
 def laid_out(panels: Sequence[Panel | str]) -> Iterator[Json]:
-    """The panels with their numbers and places."""
+    """Yield the panels with their numbers and places."""
     x = y = tallest = 0
     for number, panel in enumerate(panels, 1):
         width, height = (_COLUMNS, 1) if isinstance(panel, str) else panel.size
@@ -119,7 +116,7 @@ def laid_out(panels: Sequence[Panel | str]) -> Iterator[Json]:
 
 
 def query_variable(name: str, label: str, query: str) -> Json:
-    """A variable with the values that ``query`` finds, of which several may be chosen."""
+    """Return a variable with the values that ``query`` finds, of which several may be chosen."""
     return {
         "name": name,
         "type": "query",
@@ -135,7 +132,7 @@ def query_variable(name: str, label: str, query: str) -> Json:
 
 
 def coloured(*steps: tuple[float, str]) -> Json:
-    """Defaults of a number that is green, and takes each colour from that value on."""
+    """Return defaults of a number that is green, and takes each colour from that value on."""
     green = {"color": "green", "value": None}
     given = [{"color": colour, "value": value} for value, colour in steps]
     thresholds = {"mode": "absolute", "steps": [green, *given]}
@@ -143,7 +140,7 @@ def coloured(*steps: tuple[float, str]) -> Json:
 
 
 def red_below(value: float) -> Json:
-    """Defaults of a number that is red until it reaches ``value``."""
+    """Return defaults of a number that is red until it reaches ``value``."""
     steps = [{"color": "red", "value": None}, {"color": "green", "value": value}]
     return {
         "color": {"mode": "thresholds"},

@@ -15,7 +15,7 @@ _PROCESS: Final = "process_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One of them; ``name`` as a query has it, but without a histogram's endings."""
+    """One metric; ``name`` as a query has it, but without a histogram's endings."""
 
     name: str
     kind: str
@@ -31,7 +31,6 @@ class Metric:
 
 
 def of_operator() -> list[Metric]:
-    """By name."""
     metrics = OperatorMetrics()
     once = {("create", "pods"): 1}
     metrics.show_writes(once)
@@ -40,7 +39,6 @@ def of_operator() -> list[Metric]:
 
 
 def of_extender() -> list[Metric]:
-    """By name."""
     return _of(ExtenderMetrics(lambda: {"pods": 0.0}, list).registry)
 
 

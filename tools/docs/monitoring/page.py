@@ -7,11 +7,7 @@ from tools.docs.monitoring.metrics import Metric, of_extender, of_operator
 
 
 def with_tables(page: str) -> str:
-    """``page`` with the tables between its marks as the programs are now.
-
-    Raises:
-        ValueError: it has not exactly the two places for them.
-    """
+    """Fill the tables between the marks of ``page``; ValueError when a mark is missing."""
     for name, metrics in (("operator", of_operator()), ("extender", of_extender())):
         begin, end = f"<!-- metrics of the {name} -->\n", "<!-- end -->"
         page, count = re.subn(f"(?s){begin}.*?{end}", begin + _table(metrics) + end, page)

@@ -44,11 +44,10 @@ class Asked:
 
     @property
     def times(self) -> FloatArray:
-        """The moments that are asked for, in seconds from the start; shape (_STEPS + 1,)."""
         return np.linspace(0, self.end - self.start, _STEPS + 1)
 
     def answers(self, query: str) -> list[tuple[dict[str, str], FloatArray]]:
-        """Every series that the query finds: its labels, its values at ``times`` or NaN."""
+        """Return every series that the query finds: its labels, its values at ``times`` or NaN."""
         step = (self.end - self.start) / _STEPS
         asked = {"query": query, "start": self.start, "end": self.end, "step": step}
         with urlopen(f"{self.url}/api/v1/query_range?{urlencode(asked)}") as answer:  # noqa: S310  # loopback
@@ -63,7 +62,6 @@ class Asked:
 
 
 def draw(dashboard: Dashboard, asked: Asked, target: Path) -> None:
-    """Write the picture as a PNG."""
     placed = list(laid_out(dashboard.panels))
     rows = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in placed)
     height = rows * _ROW_INCHES
@@ -82,7 +80,7 @@ def draw(dashboard: Dashboard, asked: Asked, target: Path) -> None:
 
 
 def _save(figure: Figure, target: Path) -> None:
-    """With few colours: half the bytes."""
+    """Write with few colours: half the bytes."""
     drawn = BytesIO()
     figure.savefig(drawn, dpi=_DPI, format="png")
     Image.open(drawn).convert("RGB").quantize(_PALETTE).save(target, optimize=True)
@@ -94,7 +92,7 @@ def _write(figure: Figure, place: tuple[float, float], text: str, **style: Any) 
 
 
 def _axes(figure: Figure, box: tuple[float, ...], margins: tuple[float, ...]) -> Any:
-    """Axes inside ``box`` (left, top, width, height), inches, less ``margins`` (l, t, r, b)."""
+    """Add axes inside ``box`` (left, top, width, height), inches, less ``margins`` (l, t, r, b)."""
     width, height = figure.get_size_inches()
     left, top, wide, tall = box
     before, above, after, below = margins
@@ -123,7 +121,7 @@ def _number(figure: Figure, box: tuple[float, ...], panel: Panel, asked: Asked) 
 
 
 def colour_of(value: float, defaults: Json) -> str:
-    """That of the last threshold that the value reaches."""
+    """Return the colour of the last threshold that the value reaches."""
     steps = defaults["thresholds"]["steps"]
     return str([s["color"] for s in steps if s["value"] is None or value >= s["value"]][-1])
 
@@ -174,12 +172,11 @@ def _draw(
 
 
 def legend_of(legend: str, labels: Mapping[str, str]) -> str:
-    """A legend with the values of its labels."""
     return re.sub(r"{{(\w+)}}", lambda found: labels.get(found[1], ""), legend)
 
 
 def worded(value: float, unit: str) -> str:
-    """A number as Grafana shows it in ``unit``, with three digits."""
+    """Format a number as Grafana shows it in ``unit``, with three digits."""
     if unit == "percentunit":
         return f"{100 * value:.3g} %"
     if unit != "s":

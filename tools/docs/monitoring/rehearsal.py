@@ -28,11 +28,7 @@ _SEED: Final = 7
 
 
 def rehearse(target: Path) -> None:
-    """Run it, and write the picture of the overview to ``target``.
-
-    Raises:
-        Unavailable: there is no Prometheus here.
-    """
+    """Run it, and write the picture of the overview; Unavailable without Prometheus."""
     programs = find_programs()
     with clusters.served(_NODES, _RACKS, print) as stack, tempfile.TemporaryDirectory() as folder:
         ports = (stack.operator().env["BIREME_METRICS_PORT"], stack.extender_port)
@@ -56,7 +52,7 @@ def _perform(stack: BiremeStack) -> None:
 
 
 def _submissions() -> Iterator[Submission]:
-    """More than there is room for during the first three minutes, then less."""
+    """Yield more than there is room for during the first three minutes, then less."""
     deal = random.Random(_SEED)  # noqa: S311  # a demo's dice
     for number, at in enumerate(range(0, SECONDS - 30, _PAUSE_SECONDS)):
         yield Submission(float(at), _job(f"job-{number:02d}", at, deal))

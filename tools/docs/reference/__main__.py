@@ -18,7 +18,6 @@ PAGES: Final = {
 
 
 def main() -> None:
-    """Write or compare, as asked."""
     parser = argparse.ArgumentParser(prog="reference", description=__doc__)
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the pages")

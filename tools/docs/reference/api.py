@@ -36,7 +36,6 @@ _WHOLE_NUMBERS: Final = 2**53
 
 
 def page() -> str:
-    """The whole page."""
     return _HEAD + "\n".join(_section(kind) for kind in KINDS)
 
 
@@ -57,7 +56,7 @@ def _section(kind: ServedKind) -> str:
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
-    """A row for every field below ``schema``, parents first."""
+    """Yield a row for every field below ``schema``, parents first."""
     for name, child in schema.get("properties", {}).items():
         here = f"{path}{name}"
         yield _cells(here, child, name in schema.get("required", ()))
@@ -72,7 +71,7 @@ def _below(child: Schema, here: str) -> Iterator[tuple[str, ...]]:
 
 
 def _inner(schema: Schema) -> tuple[str, Schema]:
-    """What a list or a map is of, and how that is written; the schema itself otherwise."""
+    """Return the element of a list or a map, and how that is written; else the schema itself."""
     if "items" in schema:
         return "[]", schema["items"]
     if "additionalProperties" in schema:

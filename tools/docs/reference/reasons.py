@@ -69,7 +69,7 @@ scheduler `bireme`, and `bireme_extender_refusals_total{reason}` counts them.
 
 
 def page() -> str:
-    """The whole page. Raises KeyError for a reason without a docstring."""
+    """Return the whole page; KeyError for a reason without a docstring."""
     told = docstrings(RefusalReason)
     refusals = ((code(each.value), told[each.name]) for each in RefusalReason)
     return "".join(
@@ -83,7 +83,6 @@ def page() -> str:
 
 
 def _conditions() -> Iterator[tuple[str, str]]:
-    """What is said of the conditions of every kind that has any."""
     for kind in KINDS:
         made = definition(kind)["spec"]
         schema = made["versions"][0]["schema"]["openAPIV3Schema"]

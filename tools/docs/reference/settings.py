@@ -40,7 +40,6 @@ _TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "true 
 
 
 def page() -> str:
-    """The whole page."""
     return _HEAD + "\n".join(_section(cls, words) for cls, words in _SECTIONS)
 
 
@@ -50,7 +49,7 @@ def _section(cls: type[Any], words: str) -> str:
 
 
 def rows(cls: type[Any]) -> Iterator[tuple[str, ...]]:
-    """A row for every field of a dataclass. Raises KeyError for one without a docstring."""
+    """Yield a row for every field of a dataclass; KeyError for one without a docstring."""
     types, meanings = get_type_hints(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
         yield (

@@ -11,13 +11,13 @@ from typing import Any
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with a header; line breaks and bars in cells are made harmless."""
+    """Return a table with a header; line breaks and bars in cells are made harmless."""
     head = [_row(columns), "|" + "---|" * len(columns) + "\n"]
     return "".join([*head, *(_row([_cell(text) for text in row]) for row in rows)])
 
 
 def code(value: object) -> str:
-    """A value as code: text as it is, everything else as JSON; "" where there is none."""
+    """Return a value as code: text as it is, everything else as JSON; "" where there is none."""
     if value is None or value == "":
         return ""
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
@@ -36,7 +36,7 @@ def _cell(text: str) -> str:
 
 
 def docstrings(cls: type[Any]) -> dict[str, str]:
-    """The text under each field of a dataclass or member of an enumeration, by its name."""
+    """Return the text under each field of a dataclass or member of an enumeration, by its name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     return {
@@ -48,7 +48,6 @@ def docstrings(cls: type[Any]) -> dict[str, str]:
 
 
 def _named(field: ast.stmt) -> list[str]:
-    """The name that a statement gives a value to; none where it is no such statement."""
     match field:
         case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
             return [name]

@@ -18,7 +18,6 @@ _KEY: Final = re.compile(r"( *)([A-Za-z]+):")
 
 
 def page() -> str:
-    """The whole page."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     text = (CHART / "values.yaml").read_text()
     rows = list(_rows(yaml.safe_load(text), comments(text), ""))
@@ -31,7 +30,7 @@ def page() -> str:
 
 
 def comments(text: str) -> dict[str, str]:
-    """Path of a key, such as ``crds.enabled``, to the comment above it; only keys with one."""
+    """Map keys, such as ``crds.enabled``, to the comment above them; only keys with one."""
     found: dict[str, str] = {}
     path: list[str] = []
     above: list[str] = []

@@ -43,14 +43,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """Links of a page of ``docs``, turned to where their targets are on the site."""
+    """Turn links of a page of ``docs`` to where their targets are on the site."""
     if page.file.generated_by:
         return markdown
     return rewritten(markdown, f"{DOCS}{page.file.src_uri}")
 
 
 def page_of(path: str) -> str:
-    """The Markdown that shows a file or folder of the repository."""
+    """Return the Markdown that shows a file or folder of the repository."""
     full = ROOT / path
     if path.endswith(".md"):
         return full.read_text()
@@ -62,7 +62,7 @@ def page_of(path: str) -> str:
 
 
 def linked(text: str, here: str) -> Iterator[str]:
-    """Repository paths of the files and folders that the page ``here`` links to."""
+    """Yield repository paths of the files and folders that the page ``here`` links to."""
     for _, target, _ in _LINK.findall(text):
         path = _resolved(target, here)
         if path:
@@ -70,7 +70,6 @@ def linked(text: str, here: str) -> Iterator[str]:
 
 
 def rewritten(text: str, here: str) -> str:
-    """The page ``here`` with its links as the site has them."""
     start = posixpath.dirname(uri_of(here)) or "."
 
     def turned(found: re.Match[str]) -> str:
@@ -83,7 +82,7 @@ def rewritten(text: str, here: str) -> str:
 
 
 def uri_of(path: str) -> str:
-    """Where a file of the repository is on the site, as the path of its source."""
+    """Return where a file of the repository is on the site, as the path of its source."""
     if path == HOME:
         return "index.md"
     place = path.removeprefix(DOCS) if path.startswith(DOCS) else f"source/{path}"
@@ -93,7 +92,7 @@ def uri_of(path: str) -> str:
 
 
 def _resolved(target: str, here: str) -> str | None:
-    """The path in the repository; a folder with a README stands for it. None for what is none."""
+    """Return the path in the repository, of a folder its README; None for what is none."""
     path = os.path.normpath(posixpath.join(posixpath.dirname(here), target))
     full = ROOT / path
     if "://" in target or path.startswith("..") or not full.exists():
