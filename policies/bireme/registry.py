@@ -86,7 +86,7 @@ class _Part:
 
 _ORDERER = _Part("orderer", ORDERERS, "order", "bireme.rl.components:orderer_of")
 _PLACER = _Part("placer", PLACERS, "place", "bireme.rl.components:placer_of")
-_SIZER = _Part("sizer", SIZERS, "sizes", "bireme.rl.components:sizer_of")
+_SIZER = _Part("sizer", SIZERS, "sizes", "bireme.rl.components:LearnedSizer")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 

@@ -68,12 +68,13 @@ def played(
     setting: str, seed: int, placement: str, scores: FloatArray, affinities: FloatArray
 ) -> DasEnv:
     """The world after an episode, one world of the seed beside one of another."""
-    world = DasEnv(2, (setting,), jobs=JOBS, slots=JOBS, placement=placement)
+    balances = placement == "load-balance"
+    world = DasEnv(2, (setting,), jobs=JOBS, slots=JOBS, balances=balances)
     world.reset([seed, seed + 1])
     for _ in range(JOBS):
-        # the slots hold the waiting jobs, oldest first
-        order = np.argsort(~world.clusters.waiting, axis=1, kind="stable")
-        step = world.step({"ordering": scores[order], "placement": affinities[order]})
+        ordering = scores[world.slot_jobs]
+        jobs = world.slot_jobs[[0, 1], world.chosen(ordering)]
+        step = world.step({"ordering": ordering, "placement": affinities[jobs]})
     assert step.is_over.all()
     return world
 
@@ -90,7 +91,7 @@ def assert_equal(world: DasEnv, outcome: Outcome, fees: FloatArray) -> None:
 def test_first_in_first_out_gives_equal_times_and_fees(setting: str, name: str) -> None:
     placer: Placer = LoadBalance() if name == "load-balance" else FirstFit()
     by_arrival = -np.arange(float(JOBS))
-    world = played(setting, 7, name, by_arrival, np.zeros((JOBS, 1)))
+    world = played(setting, 7, name, by_arrival, np.zeros((JOBS, SETTINGS[setting].machines)))
     assert_equal(world, *simulated(setting, 7, Policy(Fifo(), placer)))
 
 

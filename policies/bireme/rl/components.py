@@ -1,22 +1,22 @@
 """Policy components of a checkpoint: orderer, placer, sizer, and scorer of the extender.
 
 Each component asks one network of a :class:`~bireme.rl.checkpoint.Checkpoint` and raises
-AnswerError where it gives no valid answer in time; the rules then decide in the same cycle. An
-orderer, a placer and a sizer have a network each. A sizer's network may also *choose*: then it
-serves as all three, and answers once per snapshot (:class:`Chooser`).
+AnswerError where it gives no valid answer in time; the rules then decide in the same cycle. A
+sizer's network may also *choose*: then it serves as all three parts, and answers once per snapshot
+(:class:`Chooser`).
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.placement import FreeCapacity, Placement
-from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQuestion, Sizer
+from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQuestion
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
@@ -37,6 +37,15 @@ SCORER_LIMIT_SECONDS: Final = 0.5
 _RANKS: Final = 10
 """kube-scheduler takes whole points from 0 to 10."""
 _PACKING: Final = Packing()
+_Found = TypeVar("_Found")
+
+
+def _required(part: _Found | None, name: PartName, checkpoint: Checkpoint) -> _Found:
+    if part is None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.card.name!r} has no {name}; name one that has, or a rule"
+        )
+    return part
 
 
 # --- orderers ---------------------------------------------------------------------------------
@@ -78,17 +87,9 @@ class ScoredOrderer(ABC):
 class LearnedOrderer(ScoredOrderer):
     """Orders by the scores of a checkpoint's network; in a cluster without nodes all are 0."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, limit_seconds: float = ORDERER_LIMIT_SECONDS
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError if ``checkpoint`` has no orderer."""
-        if checkpoint.orderer is None:
-            raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no orderer; name one that has, or a rule"
-            )
-        self.checkpoint = checkpoint
-        self._part = checkpoint.orderer
-        self._limit_seconds = limit_seconds
+        self._part = _required(checkpoint.orderer, "orderer", checkpoint)
         self.stops_others = self._part.card.stops_others
         self.keeps_equal_gangs_in_order = bool(
             getattr(self._part.encoder, "keeps_equal_gangs_in_order", False)
@@ -98,7 +99,7 @@ class LearnedOrderer(ScoredOrderer):
         """Return the network's scores; raises AnswerError if it gives none that are valid."""
         if not len(snapshot.nodes):
             return [0.0] * len(gangs)  # nothing can start, and networks expect nodes
-        found: list[float] = self._part.scores(gangs, snapshot, self._limit_seconds).tolist()
+        found: list[float] = self._part.scores(gangs, snapshot, ORDERER_LIMIT_SECONDS).tolist()
         return found
 
 
@@ -115,12 +116,8 @@ class LearnedPlacer:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError if ``checkpoint`` has no placer."""
-        if checkpoint.placer is None:
-            raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no placer; name one that has, or a rule"
-            )
         self.checkpoint = checkpoint
-        self._part = checkpoint.placer
+        self._part = _required(checkpoint.placer, "placer", checkpoint)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for all replicas, or None; raises AnswerError as the network does."""
@@ -155,18 +152,15 @@ class Chooser:
     same one. Only waiting gangs are chosen; none is stopped.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, limit_seconds: float = CHOOSER_LIMIT_SECONDS
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError if ``checkpoint`` has no sizer that chooses."""
         if checkpoint.sizer is None or not checkpoint.sizer.is_chooser:
             raise CheckpointError(
                 f"checkpoint {checkpoint.card.name!r} chooses no gangs and no node pools; name one "
                 "that does, or a rule"
             )
-        self.checkpoint = checkpoint
         self._part: SizePart = checkpoint.sizer
-        self._limit_seconds = limit_seconds
+        self._key = "choices", checkpoint.sha256
 
     def choices(self, gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> Choices:
         """Return the choices among those of ``gangs`` that wait.
@@ -196,17 +190,13 @@ class Chooser:
         found = snapshot.memo.get(self._key)
         return found if isinstance(found, _Answer) else None
 
-    @property
-    def _key(self) -> tuple[str, str]:
-        return "choices", self.checkpoint.sha256
-
     def _asked(self, waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> _Answer:
         choices, fault = Choices(), ""
         if waiting and len(snapshot.nodes):  # networks expect at least one of each
             try:
-                choices = self._part.choices(waiting, snapshot, self._limit_seconds)
+                choices = self._part.choices(waiting, snapshot, CHOOSER_LIMIT_SECONDS)
             except AnswerError as error:
-                fault = str(error)
+                fault = str(error)  # kept: the other parts must not ask again in this cycle
         answer = _Answer(_uids(waiting), choices, fault)
         snapshot.memo[self._key] = answer
         return answer
@@ -296,18 +286,10 @@ class _InChosenPools:
 class LearnedSizer:
     """Sizes elastic gangs by a checkpoint's network; those it leaves out go by the general rule."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, limit_seconds: float = CHOOSER_LIMIT_SECONDS
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError if ``checkpoint`` has no sizer."""
-        if checkpoint.sizer is None:
-            raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no sizer; name one that has, or a rule"
-            )
-        self.checkpoint = checkpoint
-        self._part = checkpoint.sizer
-        self._limit_seconds = limit_seconds
-        self._chooser = Chooser(checkpoint, limit_seconds) if self._part.is_chooser else None
+        self._part = _required(checkpoint.sizer, "sizer", checkpoint)
+        self._chooser = Chooser(checkpoint) if self._part.is_chooser else None
 
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
@@ -317,7 +299,7 @@ class LearnedSizer:
             return {}
         if self._chooser is not None:
             return self._chooser.choices([e.gang for e in ranked], snapshot).sizes
-        return self._part.sizes(ranked, snapshot, self._limit_seconds)
+        return self._part.sizes(ranked, snapshot, CHOOSER_LIMIT_SECONDS)
 
 
 # --- scorers ----------------------------------------------------------------------------------
@@ -332,12 +314,7 @@ class LearnedScorer:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         """Raises CheckpointError if ``checkpoint`` has no placer."""
-        if checkpoint.placer is None:
-            raise CheckpointError(
-                f"checkpoint {checkpoint.card.name!r} has no placer; nothing in it scores nodes"
-            )
-        self.checkpoint = checkpoint
-        self._part = checkpoint.placer
+        self._part = _required(checkpoint.placer, "placer", checkpoint)
 
     def score(self, question: ScoreQuestion) -> FloatArray:
         """Return scores in [0, 1], float64, shape (candidates,).
@@ -347,6 +324,7 @@ class LearnedScorer:
         """
         if not len(question.rows):
             return np.zeros(0)
+        # the extender knows the pod's task alone, not the gang
         gang = Gang("", question.task.name, "", "", (question.task,), arrived=0.0)
         affinities = self._part.affinities(
             gang, question.task, question.capacity, question.peers, SCORER_LIMIT_SECONDS
@@ -386,11 +364,6 @@ def placer_of(checkpoint: Checkpoint) -> Placer:
     if checkpoint.placer is None and _chooses(checkpoint):
         return ChosenPlacer(checkpoint)
     return LearnedPlacer(checkpoint)
-
-
-def sizer_of(checkpoint: Checkpoint) -> Sizer:
-    """Make a sizer; raises CheckpointError if ``checkpoint`` has none."""
-    return LearnedSizer(checkpoint)
 
 
 def _chooses(checkpoint: Checkpoint) -> bool:

@@ -88,7 +88,7 @@ def policy_of(
     if "placer" in free:
         policy = replace(policy, placer=components.placer_of(checkpoint))
     if "sizer" in free:
-        policy = replace(policy, sizer=components.sizer_of(checkpoint))
+        policy = replace(policy, sizer=components.LearnedSizer(checkpoint))
     return policy, msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 

@@ -1,7 +1,7 @@
 """Made-up clusters on which a checkpoint is tried before anything depends on it.
 
-Encoder and network answer once for each of a few sizes, on gangs and nodes of all kinds. Whatever
-they cannot do shows here, and the first real question finds everything warm.
+Encoder and network answer once for each of a few sizes, on gangs and nodes of all kinds, so that
+the first real question finds everything warm.
 """
 
 import math

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bireme.rl.encoders.das_inputs import (
     ACROSS_RACKS,
+    MACHINE_FEATURES,
     RAW_JOB_FEATURES,
-    RAW_MACHINE_FEATURES,
     adjacency,
     job_features,
     machine_features,
@@ -71,4 +71,4 @@ def test_features_of_jobs_stay_of_the_order_of_one(
 def test_shapes_are_those_of_batches(worlds: int, machines: int) -> None:
     free = np.ones((worlds, machines), dtype=np.int64)
     found = machine_features(free, free, *np.ones((5, worlds, machines)))
-    assert found.shape == (worlds, machines, RAW_MACHINE_FEATURES)
+    assert found.shape == (worlds, machines, MACHINE_FEATURES)

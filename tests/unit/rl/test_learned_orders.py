@@ -19,6 +19,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Session
+from bireme.rl import components
 from bireme.rl.checkpoint import SCORES, Checkpoint, OrderPart, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
@@ -148,12 +149,15 @@ def test_after_a_wrong_answer_the_rules_decide_the_same_cycle_and_say_why(
     assert decision.fallback.startswith("the orderer failed: small/orderer.onnx")
 
 
-def test_an_order_that_takes_too_long_is_left_to_the_rules(by_priority: Checkpoint) -> None:
+def test_an_order_that_takes_too_long_is_left_to_the_rules(
+    by_priority: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert by_priority.orderer is not None
     model = graphs.slow(GangFacts.inputs, SCORES).SerializeToString()
     session = Session(model, GangFacts.inputs, SCORES, "slow/orderer.onnx")
     part = OrderPart(by_priority.orderer.card, GangFacts(), session)
-    slow = LearnedOrderer(replace(by_priority, orderer=part), limit_seconds=0.1)
+    slow = LearnedOrderer(replace(by_priority, orderer=part))
+    monkeypatch.setattr(components, "ORDERER_LIMIT_SECONDS", 0.1)
     rules = Policy(Fifo(), Packing())
     snapshot = a_snapshot([a_node("n")], a_gang("job"))
     decision = run_cycle(snapshot, Policy(slow, Packing(), rules=rules))

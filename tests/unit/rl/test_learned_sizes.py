@@ -17,6 +17,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.onnx.sessions import Ask, Session
+from bireme.rl import components
 from bireme.rl.checkpoint import LOGITS, Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
@@ -135,16 +136,20 @@ def test_all_questions_of_a_cycle_share_one_time_limit(
             ask({"facts": np.ones((1, 3), np.float32)}, 1)
 
     monkeypatch.setattr(SizeFacts, "sizes", endless)
-    sizer = LearnedSizer(large, limit_seconds=0.2)
+    monkeypatch.setattr(components, "CHOOSER_LIMIT_SECONDS", 0.2)
+    sizer = LearnedSizer(large)
     with pytest.raises(AnswerError, match=r"small/sizer\.onnx.* took longer than"):
         sizer.sizes([Ranked(elastic("a"), 0.0)], a_snapshot(NODES))
 
 
-def test_a_question_that_is_too_slow_ends_within_the_limit_of_all(large: Checkpoint) -> None:
+def test_a_question_that_is_too_slow_ends_within_the_limit_of_all(
+    large: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert large.sizer is not None
     model = graphs.slow(SizeFacts.inputs, LOGITS).SerializeToString()
     session = Session(model, SizeFacts.inputs, LOGITS, "small/sizer.onnx")
-    sizer = LearnedSizer(replace(large, sizer=replace(large.sizer, session=session)), 0.2)
+    monkeypatch.setattr(components, "CHOOSER_LIMIT_SECONDS", 0.2)
+    sizer = LearnedSizer(replace(large, sizer=replace(large.sizer, session=session)))
     began = time.monotonic()
     with pytest.raises(AnswerError, match="took longer than"):
         sizer.sizes([Ranked(elastic("a"), 0.0)], a_snapshot(NODES))

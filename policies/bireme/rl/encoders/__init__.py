@@ -3,10 +3,14 @@
 A checkpoint cannot name code of its own, only encoders of these tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, cast
 
+import numpy as np
+
+from bireme.core.gangs import Gang
+from bireme.core.resources import FloatArray
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.protocols import ChoiceEncoder, OrderEncoder, PlaceEncoder, SizeEncoder
 
@@ -51,3 +55,14 @@ def _make(of: str, known: Mapping[str, str], name: str) -> object:
         )
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)()
+
+
+UNKNOWN_SECONDS: Final = 3600.0
+"""The run time of all gangs where none has an estimate."""
+
+
+def run_seconds(gangs: Sequence[Gang]) -> FloatArray:
+    """Return estimated run times, (gangs,); their median for a gang without one."""
+    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
+    middle = float(np.median(known)) if known else UNKNOWN_SECONDS
+    return np.array([middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs])

@@ -3,9 +3,8 @@
 Both see a cluster in the units of DeepRM's world, in which they are trained. Amounts are shares of
 the whole cluster in the two resources that the gangs ask most of. Times are in steps of half the
 median estimate, because the median job of that world runs two steps; a gang without an estimate
-counts as the median. So neither size nor time scale of a cluster matters, nor the order in which
-the gangs are listed. Training shares the formulas (``job_features``, ``context_features``,
-``paint``).
+counts as the median. So neither size nor time scale of a cluster matters. Training shares the
+formulas (``job_features``, ``context_features``, ``paint``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,8 @@ from numpy.typing import NDArray
 from bireme.core.gangs import Gang
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.onnx.sessions import Array, Shape
+from bireme.rl.encoders import run_seconds
 
 HORIZON_STEPS: Final = (1, 2, 4, 8)
 """Steps ahead at which the scorer sees what running gangs will have freed."""
@@ -27,9 +28,6 @@ JOB_FEATURES: Final = 9
 CONTEXT_FEATURES: Final = RESOURCES * (1 + len(HORIZON_STEPS)) + 1
 
 _MIDDLE_STEPS: Final = 2.0
-_UNKNOWN_SECONDS: Final = 3600.0
-"""The median run time where no gang has an estimate."""
-
 _LONG_STEPS: Final = 15.0
 _MANY_JOBS: Final = 50.0
 
@@ -39,7 +37,7 @@ _MANY_JOBS: Final = 50.0
 
 def job_features(
     demands: FloatArray, free: FloatArray, durations: FloatArray, waits: FloatArray
-) -> NDArray[np.float32]:
+) -> Array:
     """Return features of jobs, shape (..., jobs, JOB_FEATURES).
 
     Args:
@@ -60,9 +58,7 @@ def job_features(
     return features.astype(np.float32)
 
 
-def context_features(
-    free: FloatArray, later: FloatArray, waiting: IntArray | int
-) -> NDArray[np.float32]:
+def context_features(free: FloatArray, later: FloatArray, waiting: IntArray | int) -> Array:
     """Return the features that all jobs share, shape (..., CONTEXT_FEATURES).
 
     Args:
@@ -100,7 +96,7 @@ class Scaled:
 
 def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[int]) -> Scaled:
     """Scale at least one gang; ``later`` is for the steps of ``horizon``."""
-    seconds = _run_seconds(gangs)
+    seconds = np.maximum(run_seconds(gangs), 1.0)
     step_seconds = float(np.median(seconds)) / _MIDDLE_STEPS
     total = snapshot.nodes.allocatable.sum(axis=0)
     shares = _shares(np.array([snapshot.nodes.axis.usage(gang.demand) for gang in gangs]), total)
@@ -120,28 +116,18 @@ def scaled(gangs: Sequence[Gang], snapshot: ClusterSnapshot, horizon: Sequence[i
 class A2cJobs:
     """``a2c-jobs/1``: a row of features per gang, and the context."""
 
-    inputs: Mapping[str, tuple[int | str, ...]] = {
+    inputs: Mapping[str, Shape] = {
         "jobs": ("gangs", JOB_FEATURES),
         "context": (CONTEXT_FEATURES,),
     }
 
-    def encode(
-        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
-    ) -> dict[str, NDArray[np.float32]]:
+    def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         """Encode at least one gang."""
         seen = scaled(gangs, snapshot, HORIZON_STEPS)
         return {
             "jobs": job_features(seen.demands, seen.free, seen.durations, seen.waits),
             "context": context_features(seen.free, seen.later, len(gangs)),
         }
-
-
-def _run_seconds(gangs: Sequence[Gang]) -> FloatArray:
-    """Return run times above 0: estimates, or their median for a gang without one."""
-    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
-    middle = float(np.median(known)) if known else _UNKNOWN_SECONDS
-    seconds = [middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs]
-    return np.maximum(np.array(seconds, dtype=np.float64), 1.0)
 
 
 def _freed(snapshot: ClusterSnapshot, seconds: FloatArray) -> IntArray:
@@ -181,7 +167,7 @@ def columns(queue_slots: int) -> int:
 
 def paint(
     held: IntArray, durations: IntArray, demands: IntArray, behind: IntArray, since: FloatArray
-) -> NDArray[np.float32]:
+) -> Array:
     """Return images, shape (images, 1, IMAGE_HORIZON_STEPS, columns).
 
     Args:
@@ -212,14 +198,12 @@ def _blocks(durations: IntArray, demands: IntArray) -> BoolArray:
 class A2cImages:
     """``a2c-image/1``: for each gang the image of its ten, and its slot there."""
 
-    inputs: Mapping[str, tuple[int | str, ...]] = {
+    inputs: Mapping[str, Shape] = {
         "image": ("gangs", 1, IMAGE_HORIZON_STEPS, columns(QUEUE_SLOTS)),
         "slot": ("gangs", QUEUE_SLOTS),
     }
 
-    def encode(
-        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
-    ) -> dict[str, NDArray[np.float32]]:
+    def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         """Encode at least one gang."""
         seen = scaled(gangs, snapshot, range(IMAGE_HORIZON_STEPS))
         order = np.argsort([gang.arrived for gang in gangs], kind="stable")

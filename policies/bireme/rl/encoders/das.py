@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
@@ -23,7 +22,8 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
 from bireme.onnx.errors import AnswerError
-from bireme.rl.encoders import das_inputs
+from bireme.onnx.sessions import Array, Shape
+from bireme.rl.encoders import UNKNOWN_SECONDS, das_inputs, run_seconds
 from bireme.rl.encoders.das_inputs import (
     JOB_FEATURES,
     MACHINE_FEATURES,
@@ -39,14 +39,10 @@ from bireme.rl.encoders.das_inputs import (
 
 LAST_PLACE: Final = 63
 """Places further back count as this one: queues in training were no longer."""
-
 MOST_GANGS: Final = 3000
 """Gangs that are compared with each other; memory grows with the square of their number."""
-
 Finished: TypeAlias = Callable[[], tuple[FloatArray, FloatArray]]
 """Returns shares (runs, nodes) and normalised speeds (runs,) of the last finished runs."""
-
-_UNKNOWN_SECONDS: Final = 3600.0
 _MOST_KINDS: Final = 256
 """Kinds of replicas remembered per node table."""
 
@@ -67,13 +63,8 @@ class _MachineTable:
     def of(cls, nodes: NodeTable) -> "_MachineTable":
         """Return the table of ``nodes``, computed once."""
         known = nodes.memo.get(cls)
-        if not isinstance(known, cls):
-            known = cls._found(nodes)
-            nodes.remember(cls, known)
-        return known
-
-    @classmethod
-    def _found(cls, nodes: NodeTable) -> "_MachineTable":
+        if isinstance(known, cls):
+            return known
         label = nodes.label(GPU_MODEL_LABEL)
         models = [gpu_model(value) for value in (*label.values, "")]
         speeds, rents = das_inputs.within_training(
@@ -81,6 +72,7 @@ class _MachineTable:
             np.array([model.dollars_per_hour for model in models]),
         )
         offered = nodes.allocatable.sum(axis=0).tolist()
+        # the device that the cluster has most of stands for GPUs
         known = [(n, i) for i, n in enumerate(offered) if n and "/" in nodes.axis.names[i]]
         column = max(known)[1] if known else None
         levels = [
@@ -89,7 +81,7 @@ class _MachineTable:
             if level != HOSTNAME_LABEL and (codes >= 0).any()
         ]
         rack = levels[0].astype(np.int64) if levels else np.zeros(len(nodes), dtype=np.int64)
-        return cls(
+        table = cls(
             column=column,
             gpus=np.zeros_like(rack) if column is None else nodes.allocatable[:, column],
             speed=speeds[label.codes],
@@ -98,6 +90,8 @@ class _MachineTable:
             kind=label.codes.astype(np.int64),
             capacities={},
         )
+        nodes.remember(cls, table)
+        return table
 
     def capacity(self, task: Task, nodes: NodeTable) -> IntArray:
         """Return how many replicas of ``task`` each node would take if it were empty."""
@@ -120,15 +114,13 @@ class _MachineTable:
 class DasJobs:
     """``das-jobs/1``: features of gangs, their places in the queue, and features of nodes."""
 
-    inputs: Mapping[str, tuple[int | str, ...]] = {
+    inputs: Mapping[str, Shape] = {
         "jobs": ("gangs", JOB_FEATURES),
         "places": ("gangs",),
         "machines": ("nodes", MACHINE_FEATURES),
     }
 
-    def encode(
-        self, gangs: Sequence[Gang], snapshot: ClusterSnapshot
-    ) -> dict[str, NDArray[np.float32]]:
+    def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> dict[str, Array]:
         """Encode at least one gang; raises AnswerError for more than MOST_GANGS."""
         if len(gangs) > MOST_GANGS:
             raise AnswerError(
@@ -143,7 +135,7 @@ class DasJobs:
         by_arrival = np.lexsort(([g.uid for g in gangs], [g.arrived for g in gangs]))
         jobs = das_inputs.job_features(
             gpus,
-            _estimates(gangs),
+            run_seconds(gangs),
             np.array([snapshot.wait_seconds(gang) for gang in gangs]),
             free.sum(keepdims=True),
             table.gpus.sum(keepdims=True),
@@ -162,7 +154,7 @@ class DasMachines:
         finished: Returns finished runs, if they are known; see the module.
     """
 
-    inputs: Mapping[str, tuple[int | str, ...]] = {
+    inputs: Mapping[str, Shape] = {
         "job": (PLACED_FEATURES,),
         "machines": ("nodes", PLACE_FEATURES),
     }
@@ -172,7 +164,7 @@ class DasMachines:
 
     def encode(
         self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
-    ) -> dict[str, NDArray[np.float32]]:
+    ) -> dict[str, Array]:
         """Encode all nodes of ``capacity`` for ``task``."""
         table = _MachineTable.of(capacity.nodes)
         rows = [there for there in peers.values() if len(there)]
@@ -188,7 +180,7 @@ class DasMachines:
             held=held,
         )
         need = np.asarray(task.replicas + held.sum())
-        estimate = np.asarray(gang.estimated_seconds or _UNKNOWN_SECONDS)
+        estimate = np.asarray(gang.estimated_seconds or UNKNOWN_SECONDS)
         mean = None
         if self.finished is not None:
             near = das_inputs.adjacency(das_inputs.share_of_rack(table.rack))
@@ -199,23 +191,13 @@ class DasMachines:
         }
 
 
-class UnawareDasMachines:
+class UnawareDasMachines(DasMachines):
     """``das-machines-unaware/1``: the same without finished runs, for DAS without its process."""
 
-    inputs: Mapping[str, tuple[int | str, ...]] = DasMachines.inputs
 
-    def __init__(self) -> None:
-        self._seeing = DasMachines()
-
-    def encode(
-        self, gang: Gang, task: Task, capacity: FreeCapacity, peers: Mapping[Role, IntArray]
-    ) -> dict[str, NDArray[np.float32]]:
-        """As :meth:`DasMachines.encode`."""
-        return self._seeing.encode(gang, task, capacity, peers)
-
-
-def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
+def _machine_inputs(machines: Machines, kind: IntArray) -> Array:
     """Return features of machines for the ordering agent; equal ``kind`` means the same GPU."""
+    # a machine without a rack is a rack of its own
     alone = -1 - np.arange(len(kind))
     rack = np.where(machines.rack < 0, alone, machines.rack)
     alike = np.where(machines.rack < 0, alone, rack * (int(kind.max(initial=0)) + 2) + kind + 1)
@@ -231,10 +213,3 @@ def _machine_inputs(machines: Machines, kind: IntArray) -> NDArray[np.float32]:
         rack_gpus,
         alike_free,
     ).astype(np.float32)
-
-
-def _estimates(gangs: Sequence[Gang]) -> FloatArray:
-    """Return expected run times in seconds, shape (gangs,)."""
-    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
-    middle = float(np.median(known)) if known else _UNKNOWN_SECONDS
-    return np.array([middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs])

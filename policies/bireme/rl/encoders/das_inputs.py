@@ -1,10 +1,5 @@
 """Inputs of DAS' networks, shared by training and serving.
 
-1. Job and machine features: what an operator knows of them.
-2. Health of machines: a Gaussian process over finished runs (random-walk kernel).
-3. Sites: the domains that a job could be placed in, and how much each is worth.
-4. The arrays of both agents, put together from these.
-
 Leading dimensions (...) are those of a batch in training; a cluster has none.
 """
 
@@ -30,11 +25,7 @@ def within_training(
 
     Networks extrapolate badly. Where a model is outside the range, all are moved together on a
     logarithmic scale, so that their order stays, and their ratios too unless they span more than
-    the range: beside an H100 that counts as an A100, an A100 is slower than in training by the same
-    factor. Clusters of trained models are not changed.
-
-    Args:
-        speed, dollars_per_hour: Of each model, shape (models,).
+    the range. Both have shape (models,).
     """
     return (
         _moved_into(speed, _SLOWEST.speed, _FASTEST.speed),
@@ -55,16 +46,15 @@ def _moved_into(values: FloatArray, least: float, most: float) -> FloatArray:
 
 # --- 1. features of jobs and machines ---------------------------------------------------------
 #
-# All are functions of what an operator knows (demands, stated estimates, waits, free GPUs, labels)
-# and of the order of one on clusters of any size, so that the same weights serve eight machines and
-# five hundred.
+# Functions of what an operator knows, of the order of one on clusters of any size, so that the same
+# weights serve eight machines and five hundred.
 
 RAW_JOB_FEATURES: Final = 6
-RAW_MACHINE_FEATURES: Final = 8
+MACHINE_FEATURES: Final = 8
+"""Of a machine, for the ordering agent."""
 
 ACROSS_RACKS: Final = 0.5
 """Adjacency of machines in different racks; 1 within one."""
-
 _MINUTE: Final = 60.0
 
 
@@ -185,8 +175,8 @@ def similarity(features: FloatArray, adjacency: FloatArray) -> FloatArray:
     """``D^-1/2 (R * A) D^-1/2``, shape (..., machines, machines), eigenvalues in [-1, 1].
 
     R is the squared exponential of the distance of ``features``, shape (..., machines, features),
-    in units in which 1 is a length scale; A is the ``adjacency`` of the topology, symmetric, from 0
-    to 1; D has the sums of the rows. A machine whose row is all zeros stands alone.
+    in length scales; A is the ``adjacency`` of the topology, symmetric, from 0 to 1; D has the sums
+    of the rows. A machine whose row is all zeros stands alone.
     """
     squares = np.square(features).sum(-1)
     products = features @ np.swapaxes(features, -1, -2)
@@ -227,17 +217,27 @@ def posterior(
     return Posterior(np.asarray(mean, dtype=np.float64), precision)
 
 
-def beliefs(
-    features: FloatArray, adjacency: FloatArray, shares: FloatArray, speeds: FloatArray
+def believed(
+    machines: "Machines",
+    need: IntArray,
+    adjacency: FloatArray,
+    shares: FloatArray,
+    speeds: FloatArray,
 ) -> Posterior:
-    """Return the posterior of the health of machines, in logarithms of speed.
+    """Return the posterior of the health of machines, in logarithms of speed, for one job.
+
+    Machines are similar for a job if speed, rent and the part of it that they take are.
 
     Args:
-        features: Of machines for the job to be placed, shape (..., machines, features).
+        machines: Places for its replicas.
+        need: Its replicas, shape (...).
         adjacency: Of machines, 1 within a rack, less across, 0 for padding.
         shares: Where each run was, shape (..., runs, machines); a row of zeros is no run.
         speeds: log(estimate / time taken / speed of the slowest model), shape (..., runs).
     """
+    wanted = np.maximum(need, 1)[..., None]
+    taken = np.minimum(machines.room, wanted) / wanted
+    features = np.stack([machines.speed, machines.dollars / 2, taken], axis=-1)
     nearness = ((shares @ adjacency) * shares).sum(-1)
     is_spread, is_apart = (shares > 0).sum(-1) > 1, nearness < 1 - _ROUNDING
     spread = np.where(is_apart, IN_CLUSTER, np.where(is_spread, IN_RACK, 1.0))
@@ -252,9 +252,7 @@ def beliefs(
 # than on one. So a site is a domain (the machine itself, its rack, the cluster) cut off at a speed,
 # and every machine stands for the best site of which it is the slowest part. The worth of a site is
 # its speed over ``1 + weight * dollars per GPU-hour``, as a multiple of what a V100 alone is worth:
-# by speed alone, by both, or by cost alone. Features of a job are the worth of the best sites
-# it could have now; those of a machine how its own site compares with that, and whether it belongs
-# to the best one. Counts and sums, without a loop over machines.
+# by speed alone, by both, or by cost alone.
 
 FEE_WEIGHTS: Final = (0.0, 0.5, 1e6)
 """Weights of dollars per GPU-hour against speed."""
@@ -406,7 +404,7 @@ def reach(
 
 
 def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
-    """Return ``take_along_axis`` over the last axis, in a fraction of its time."""
+    """Take along the last axis: ``np.take_along_axis`` in a fraction of its time."""
     index = np.broadcast_to(index, values.shape[:-1])
     rows = values.reshape(-1, values.shape[-1])
     return rows[np.arange(len(rows)), index.ravel()].reshape(*index.shape, 1)
@@ -416,25 +414,20 @@ def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
 
 JOB_FEATURES: Final = RAW_JOB_FEATURES + len(FEE_WEIGHTS)
 """Of a job in the queue."""
-MACHINE_FEATURES: Final = RAW_MACHINE_FEATURES
-"""Of a machine, for the ordering agent."""
 PLACED_FEATURES: Final = 4
 """Of the job that is placed."""
 PLACE_FEATURES: Final = SITE_FEATURES + 1
 """Of a machine, for the job that is placed."""
-
 _LEAST_WORTH: Final = 0.05
 
-Array32 = NDArray[np.float32]
 
-
-def job_inputs(features: FloatArray, machines: Machines, need: IntArray) -> Array32:
+def job_inputs(features: FloatArray, machines: Machines, need: IntArray) -> NDArray[np.float32]:
     """Return features of jobs and of their best sites, shape (..., jobs, JOB_FEATURES)."""
     worth = np.log(np.maximum(Sites.of(machines).best(need), _LEAST_WORTH))
     return np.concatenate([features, worth], axis=-1, dtype=np.float32, casting="same_kind")
 
 
-def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> Array32:
+def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> NDArray[np.float32]:
     """Return features of the job to be placed, shape (..., PLACED_FEATURES).
 
     Its size, its estimate, the free share of the cluster, and how often it fits into that.
@@ -449,7 +442,9 @@ def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> Ar
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
-def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None) -> Array32:
+def place_inputs(
+    machines: Machines, need: IntArray, believed: FloatArray | None
+) -> NDArray[np.float32]:
     """Return features of machines for the job to be placed, (..., machines, PLACE_FEATURES).
 
     ``believed`` is the posterior mean of their health, (..., machines), or None. It changes their
@@ -463,21 +458,3 @@ def place_inputs(machines: Machines, need: IntArray, believed: FloatArray | None
         inputs[..., -1] = health
     inputs[..., :-1] = Sites.of(machines).features(need)
     return inputs
-
-
-def believed(
-    machines: Machines,
-    need: IntArray,
-    adjacency: FloatArray,
-    shares: FloatArray,
-    speeds: FloatArray,
-) -> Posterior:
-    """Return the posterior of machines for a job of size ``need``, shape (...).
-
-    Machines are similar for a job if speed, rent and the part of it that they take are. For
-    ``adjacency``, ``shares`` and ``speeds`` see :func:`beliefs`.
-    """
-    wanted = np.maximum(need, 1)[..., None]
-    taken = np.minimum(machines.room, wanted) / wanted
-    features = np.stack([machines.speed, machines.dollars / 2, taken], axis=-1)
-    return beliefs(features, adjacency, shares, speeds)

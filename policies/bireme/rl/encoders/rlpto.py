@@ -1,9 +1,8 @@
 """RLPTO as a sizer of elastic gangs: ``rlpto-tasks/1``.
 
 A gang that reports progress is a task of the paper. A replica of its first task that can change
-(workers before others) is a node, and a report of the accuracy ends an iteration: it should come
-once per epoch or evaluation. Gangs keep their size but for the paper's two steps in every cycle
-(section VI.A):
+(workers before others) is a node, and a report of the accuracy ends an iteration. Gangs keep their
+size but for the paper's two steps in every cycle (section VI.A):
 
 1. A gang whose last gain in accuracy was below beta gives one node back, once per report. If it
    reports no accuracy, the gain is the fall of its loss curve over the last hundredth of the steps,
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import Ranked
@@ -89,7 +87,7 @@ class TaskStates:
     beta: FloatArray
 
 
-def task_features(states: TaskStates) -> NDArray[np.float32]:
+def task_features(states: TaskStates) -> Array:
     """Return features in [-1, 2], 0 for padding; shape (..., tasks, TASK_FEATURES)."""
     tasks = np.maximum(states.is_there.sum(axis=-1), 1)[..., None]
     columns = (
@@ -109,7 +107,7 @@ def task_features(states: TaskStates) -> NDArray[np.float32]:
     return np.where(states.is_there[..., None], features, 0.0).astype(np.float32)
 
 
-def context_features(states: TaskStates) -> NDArray[np.float32]:
+def context_features(states: TaskStates) -> Array:
     """Return the features that all tasks share, shape (..., CONTEXT_FEATURES)."""
     tasks = states.is_there.sum(axis=-1)
     columns = (

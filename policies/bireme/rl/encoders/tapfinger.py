@@ -1,18 +1,12 @@
 """Encoder of TapFinger: ``tapfinger-pools/1``, node pools as agents and waiting gangs as tasks.
 
-All pools choose a gang and a size at once, conflicts are resolved as in training, what was chosen
-takes its room, and all choose again until none starts a gang. What a pool has free is the sum over
-its ready nodes; whether a size finds places is up to the placer. Running gangs keep what they have:
-TapFinger never changes an allocation.
+All pools choose a gang and a size at once, conflicts are resolved as in training, the choices take
+their room, and all choose again until none starts a gang. What a pool has free is the sum over its
+ready nodes; whether a size finds places is up to the placer. Running gangs keep their allocation,
+as in TapFinger.
 
 A gang waits at the pools that could hold its smallest size if they were empty. A gang that no pool
-could hold is left to the rules. The sections are:
-
-1. The sizes that a gang may have.
-2. Conflicts: which pool gets a gang that several chose.
-3. Gangs and pools as arrays.
-4. What the network is asked, and what its answer means.
-5. The encoder.
+could hold is left to the rules.
 """
 
 import math
@@ -27,10 +21,10 @@ from numpy.typing import NDArray
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import PODS, BoolArray, FloatArray, IntArray
-from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.sizing import CapacityPool, Sizes, bounds, demand_of, seconds_for, steps_left
-from bireme.onnx.sessions import Ask, Shape
+from bireme.onnx.sessions import Array, Ask, Shape
+from bireme.rl.encoders import UNKNOWN_SECONDS
 from bireme.rl.encoders.tapfinger_scene import (
     NONE,
     PENDING_FEATURES,
@@ -50,7 +44,6 @@ from bireme.rl.protocols import Choices
 MOST_SIZES: Final = 8
 _LEAST_GAIN: Final = 0.02
 """Least share of the time that a size must save."""
-_UNKNOWN_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,20 +68,27 @@ def options_of(
     """Return the sizes of ``gang``; ``typical`` seconds stand in for a missing estimate."""
     low, high = bounds(gang)
     asked = {task.name: task.replicas for task in gang.tasks}
-    if gang.speed is None:
+    if gang.speed is None:  # what more replicas would gain is unknown
         high = {name: max(low[name], min(size, asked[name])) for name, size in high.items()}
-    ladder = _ladder(low, high)
-    seconds = [seconds_at(gang, sizes, pool, snapshot, typical) for sizes in ladder]
-    sizes, kept = _worthwhile(ladder, seconds)
+    sizes: list[Sizes] = []
+    seconds: list[float] = []
+    for each in _ladder(low, high):
+        time = seconds_at(gang, each, pool, snapshot, typical)
+        if not sizes:
+            sizes.append(each)
+            seconds.append(max(time if math.isfinite(time) else UNKNOWN_SECONDS, 1.0))
+        elif time < (1 - _LEAST_GAIN) * seconds[-1]:
+            sizes.append(each)
+            seconds.append(max(time, 1e-3))
     axis = snapshot.nodes.axis
     demand = [axis.usage(tuple(demand_of(gang, each).items())) for each in sizes]
-    return SizeOptions(gang, sizes, np.array(kept), np.stack(demand))
+    return SizeOptions(gang, tuple(sizes), np.array(seconds), np.stack(demand))
 
 
 def typical_seconds(gangs: tuple[Gang, ...]) -> float:
     """Return the median of the known estimates, or an hour."""
     known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds]
-    return float(np.median(known)) if known else _UNKNOWN_SECONDS
+    return float(np.median(known)) if known else UNKNOWN_SECONDS
 
 
 def seconds_at(
@@ -123,19 +123,6 @@ def _rungs(span: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _worthwhile(
-    ladder: list[dict[str, int]], seconds: list[float]
-) -> tuple[tuple[Mapping[str, int], ...], list[float]]:
-    """Return the smallest size and those that are faster than all smaller ones."""
-    first = seconds[0] if math.isfinite(seconds[0]) else _UNKNOWN_SECONDS
-    sizes, kept = [ladder[0]], [max(first, 1.0)]
-    for each, time in zip(ladder[1:], seconds[1:], strict=True):
-        if time < (1 - _LEAST_GAIN) * kept[-1]:
-            sizes.append(each)
-            kept.append(max(time, 1e-3))
-    return tuple(sizes), kept
-
-
 # --- 2. conflicts -----------------------------------------------------------------------------
 #
 # Of the pools that chose the same job, the pool n with the highest Pr(n | job) wins. By Bayes'
@@ -147,12 +134,7 @@ def _worthwhile(
 
 
 def room(free: IntArray, least: IntArray) -> FloatArray:
-    """Return how often the smallest allocation fits into what is free, shape (...).
-
-    Args:
-        free, least: Amounts of resources, shape (..., resources); of ``least`` at least one is
-            above 0.
-    """
+    """Return how often ``least`` fits into ``free``, shape (...) from (..., resources)."""
     needed = np.maximum(least, 1)
     return np.asarray(np.where(least > 0, free / needed, np.inf).min(axis=-1))
 
@@ -183,6 +165,15 @@ MOST_RUNS: Final = 16
 """Running gangs that a pool sees: those that end first."""
 _BEYOND: Final = 10.0
 """Shares of a pool are capped here."""
+
+
+def first_of(which: BoolArray, slots: int) -> IntArray:
+    """Return the columns of the first ``slots`` in ``which``, (..., slots), padded with NONE."""
+    place = which.cumsum(axis=-1) - 1
+    *rows, columns = np.nonzero(which & (place < slots))
+    found = np.full((*which.shape[:-1], slots), NONE)
+    found[(*rows, place[(*rows, columns)])] = columns
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,12 +296,6 @@ class ChoiceState:
         may = self.reaches & self.waits
         return np.asarray(is_free & self.places & may[:, :, None])
 
-    @property
-    def can_start(self) -> bool:
-        """Whether any gang could start in any pool at the smallest size."""
-        is_free = (self.demand[:, 0] <= self.pools.free[:, None, :]).all(-1)
-        return bool((is_free & self.places[..., 0] & self.reaches & self.waits).any())
-
     def start(self, gang: int, pool: int, size: int) -> None:
         """Start ``gang`` in ``pool`` with the size in that row."""
         self.waits[gang], self.can_void = False, True
@@ -318,7 +303,8 @@ class ChoiceState:
 
     def seen(self) -> dict[str, NDArray[Any]]:
         """Return what the network is asked about; see section 4."""
-        job, queued = self._windows()
+        waits = self.reaches & self.waits
+        job = first_of(waits, SLOTS)
         there, rows = job != NONE, np.maximum(job, 0)
         visible = np.zeros(self.reaches.shape, dtype=np.bool_)
         visible[np.nonzero(there)[0], job[there]] = True
@@ -328,7 +314,7 @@ class ChoiceState:
             kind=kind,
             waited=np.where(there, self.waited[rows], 0.0),
             meets=visible.T[rows] & there[..., None],
-            queued=queued,
+            queued=waits.sum(axis=1),
             free=1.0 - self.pools.shares(self.pools.capacity - self.pools.free),
             shares=self.shares[:, kinds],
             fits=self.fits[:, kinds],
@@ -343,15 +329,6 @@ class ChoiceState:
             "room": room(self.pools.free[:, None, :], self.demand[rows, 0]),
             "can_void": np.asarray(self.can_void),
         }
-
-    def _windows(self) -> tuple[IntArray, IntArray]:
-        """Return the first gangs at each pool, (pools, slots), and how many wait, (pools,)."""
-        waits = self.reaches & self.waits
-        place = waits.cumsum(axis=1) - 1
-        pools, gangs = np.nonzero(waits & (place < SLOTS))
-        job = np.full((len(waits), SLOTS), NONE)
-        job[pools, place[pools, gangs]] = gangs
-        return job, waits.sum(axis=1)
 
 
 def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
@@ -369,7 +346,8 @@ def _runs(
     for running in snapshot.running:
         rows = running.placement.node_rows()
         if len(rows) and (pool := int(pools.codes[rows[0]])) != NONE:
-            left = _left(running, whole, snapshot, typical)
+            left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
+            left = left if np.isfinite(left) else typical
             found[pool].append((left, running.usage(snapshot.nodes.axis)[1].sum(axis=0)))
     runs = max(1, min(MOST_RUNS, max(map(len, found))))
     amounts = np.zeros((len(found), runs, len(snapshot.nodes.axis)), dtype=np.int64)
@@ -380,14 +358,6 @@ def _runs(
     return pools.shares(amounts), seconds
 
 
-def _left(
-    running: RunningGang, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
-) -> float:
-    """Return the seconds left, or ``typical`` if unknown."""
-    left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
-    return left if np.isfinite(left) else typical
-
-
 # --- 4. question and answer -------------------------------------------------------------------
 #
 # ``seen`` is one moment of all pools: the inputs of
@@ -396,10 +366,10 @@ def _left(
 # for every slot of every pool, the pointer's score, that of no size, and that of each size.
 
 VOID: Final = 0
-"""A size: nothing."""
+"""The size of a gang that is not started."""
 LOST: Final = -1
-"""In place of a size: another pool has the task, or nothing could start."""
-INPUTS: Final[Mapping[str, tuple[int | str, ...]]] = {
+"""Instead of a size: another pool has the task, or nothing could start."""
+INPUTS: Final[Mapping[str, Shape]] = {
     "pending": ("pools", "slots", PENDING_FEATURES),
     "running": ("pools", "runs", RUNNING_FEATURES),
     "pools": ("pools", POOL_FEATURES),
@@ -409,16 +379,16 @@ INPUTS: Final[Mapping[str, tuple[int | str, ...]]] = {
 Seen = Mapping[str, NDArray[Any]]
 
 
-def question(seen: Seen) -> tuple[dict[str, NDArray[np.float32]], int]:
+def question(seen: Seen) -> tuple[dict[str, Array], int]:
     """Return arrays of the shapes of INPUTS, and how many numbers the answer has."""
     kind = np.maximum(seen["kind"], 0)
     sizes = np.take_along_axis(seen["sizes"], kind[:, :, None, None], axis=1)
-    arrays = {**{name: seen[name] for name in INPUTS if name != "sizes"}, "sizes": sizes}
+    arrays = {name: seen[name] for name in INPUTS} | {"sizes": sizes}
     return arrays, kind.size * (2 + sizes.shape[2])
 
 
 def decided(
-    seen: Seen, sizes: NDArray[np.float32], logits: FloatArray, *, turns: int = 1
+    seen: Seen, sizes: Array, logits: FloatArray, *, turns: int = 1
 ) -> tuple[IntArray, IntArray]:
     """Return slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
 
@@ -453,7 +423,7 @@ def _won(
     pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
     wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
     slot = wanted.argmax(-1)
-    shares = np.exp(wanted - wanted.max(-1, keepdims=True))
+    shares = np.exp(wanted - wanted.max(-1, keepdims=True))  # softmax, as training samples
     chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
     voids = best[pools, slot] == VOID
     job = np.where(is_busy & ~voids, seen["job"][pools, slot], NONE)
@@ -483,7 +453,7 @@ class TapfingerPools:
         sizes: dict[str, Mapping[str, int]] = {}
         pools: dict[str, BoolArray] = {}
         for _ in range(MOST_ROUNDS):
-            started = _round(ask, state) if state.can_start else []
+            started = _round(ask, state) if state.fits[..., 0].any() else []
             for gang, pool, size in started:
                 option = state.options[gang]
                 order.append(option.gang.uid)

@@ -4,8 +4,7 @@ An agent is a node pool. It sees the first tasks of its queue, the tasks that ru
 what a task gains by more resources is shown as the time it takes at each of its sizes. Amounts are
 shares of the pool's capacity in two columns (the scarcest of all resources that are no devices,
 then devices), times are relative to those of the present tasks: the same weights serve pools of any
-size and tasks of any length. Leading dimensions (...) are those of a batch in training; a cluster
-has none.
+size and tasks of any length. Leading dimensions (...) are those of a batch in training.
 
 Source: Li et al., "Task placement and resource allocation for edge machine learning", section 4.2.
 The paper shows the kind of a task as a one-hot vector and lets agents learn its speed; these

@@ -1,10 +1,9 @@
 """DAS' baselines: the rule that training starts from, and the expert of DL2.
 
-``best site`` starts what lasts least on its best site first, on that site. It is the expert of the
-warm start, and what a learned policy has to beat. Its scores and affinities are functions of what
-the agents see (:class:`~bireme.training.das.environment.DasTurnEnv`), so that they can be imitated,
-and of a scale at which a deviation of 0.3 changes little. :class:`BestSite` is the same rule as a
-policy for the simulator, through the encoders that the networks are served by.
+``best site`` starts the job of the shortest time on its best site first, on that site. It is the
+expert of the warm start, and what a learned policy has to beat. Its scores and affinities are
+functions of what the agents see, so that they can be imitated, of a scale at which a deviation of
+0.3 changes little. :class:`BestSite` is the same rule as a policy for the simulator.
 """
 
 from collections.abc import Sequence
@@ -29,29 +28,28 @@ _MIDDLE: Final = 1
 
 
 def best_site(seen: Observation) -> dict[str, Array]:
-    """Scores of jobs (W, J) and affinities of machines (W, M)."""
+    """Return scores of jobs (W, J) and affinities of machines (W, M)."""
     return {ORDERING: scores(seen["jobs"]), PLACEMENT: affinities(seen["places"])}
 
 
 def scores(jobs: Array) -> Array:
-    """Of jobs with the features of the last axis, shape (...): highest starts first."""
+    """Return scores of jobs, (...), from features (..., JOB_FEATURES): highest starts first."""
     minutes = np.expm1(jobs[..., 1] * 8.0)
     worth = jobs[..., -len(FEE_WEIGHTS) + _MIDDLE]
     return np.asarray(worth - np.log(np.maximum(minutes, 0.1)))
 
 
 def affinities(places: Array) -> Array:
-    """Of machines with the features of the last axis, shape (...): highest is filled first."""
+    """Return affinities of machines, (...), from (..., PLACE_FEATURES): highest is filled first."""
     left, own_share = places[..., 1], places[..., 4]
     worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + at] for at in (0, 1))
     return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)
 
 
 class BestSite:
-    """What lasts least on its best site first, on that site; no gang is stopped.
+    """The rule as orderer and placer; no gang is stopped.
 
-    A site is a machine, a rack or the cluster, without the machines slower than some speed. Where
-    ``finished`` gives past runs, speeds are what the Gaussian process makes of them.
+    Where ``finished`` gives past runs, speeds are what the Gaussian process makes of them.
     """
 
     def __init__(self, finished: Finished | None = None) -> None:
@@ -59,7 +57,7 @@ class BestSite:
         self._machines.finished = finished
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """By falling score."""
+        """Order by falling score."""
         if not gangs:
             return []
         values = scores(DasJobs().encode(gangs, snapshot)["jobs"]).tolist()
@@ -67,7 +65,7 @@ class BestSite:
         return ranked(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
-        """Nodes for all replicas, or None."""
+        """Return nodes for all replicas, or None."""
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
             seen = self._machines.encode(gang, task, capacity, {})
@@ -78,5 +76,5 @@ class BestSite:
 
 
 def shortest_job(seen: Observation) -> Array:
-    """The slot of the job that fits and is said to last least."""
+    """Return the slot of the job of the shortest estimate that fits, shape (W,)."""
     return np.asarray(np.where(seen["fits"], -seen["jobs"][:, :, 1], -np.inf).argmax(axis=1))

@@ -3,21 +3,17 @@
 A step happens when a job in sight fits. Of the jobs that fit, that of the highest score starts, on
 the machines of the highest affinity with room. If another one still fits, the next step is at the
 same moment, else time goes on to the next event at which one does. So an episode has as many steps
-as jobs, in every environment, and the placement agent always sees what is really free. That is what
-:func:`bireme.training.das.evaluation.start_now` does in the simulator, which therefore gives the
-same starts, completion times and fees (tests/parity).
-
-From top to bottom: the jobs and machines of a seed, the clusters (physics, no decisions), the
-memory of past runs, placements, rewards, :class:`DasEnv`, and two wrappers: :class:`DasTurnEnv`, in
-which the agents act in turn, and :class:`Dl2Env`, which orders only.
+as jobs, in every environment, and the placement agent always sees what is really free. The function
+:func:`bireme.training.das.evaluation.start_now` does the same in the simulator, which therefore
+gives the same starts, completion times and fees (tests/parity).
 
 Shapes: environments W, jobs J in order of arrival (or slots for waiting jobs), machines M, runs
 remembered T.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +45,10 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
 # --- jobs and machines of a seed ----------------------------------------------------------------
 #
-# A sample is drawn once and read twice: as arrays by the environment, and as a trace, nodes and
-# physics by the simulator. The slides say little of the setting; what is filled in is noted at each
-# constant. Jobs are gangs of one-GPU workers, so that whether a job fits depends on the number of
-# free GPUs alone, and where it goes decides how fast it is and what it costs.
+# The environment reads a sample as arrays, the simulator as a trace, nodes and physics. The slides
+# say little of the setting; what is filled in is noted at each constant. Jobs are gangs of one-GPU
+# workers: whether a job fits depends on the number of free GPUs alone, and its place decides how
+# fast it is and what it costs.
 
 GPUS_PER_MACHINE: Final = 4
 
@@ -92,6 +88,8 @@ OBLIVIOUS_PACE: Final = 0.25
 """What first fit makes of a GPU, V100 being 1, measured over all settings: gangs over several
 models, racks and sick machines wait for the slowest. It is what the loads are relative to."""
 _USERS: Final = 10
+_SPEEDS: Final = np.array([model.speed for model in TRAINED_MODELS])
+_DOLLARS: Final = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +97,11 @@ class DasSample:
     """Jobs of shape (jobs,), in order of arrival, and machines of shape (machines,).
 
     Attributes:
-        health: What a machine makes of its GPUs, above 0, below 1, and no agent sees it.
+        health: What a machine makes of its GPUs, above 0, below 1; no agent sees it.
         model: Index into :data:`~bireme.rl.encoders.das_inputs.TRAINED_MODELS`.
     """
 
     setting: str
-    seed: int
     submitted: FloatArray
     gpus: IntArray
     run_seconds: FloatArray
@@ -118,11 +115,11 @@ class DasSample:
     @property
     def speed(self) -> FloatArray:
         """What each machine makes of a replica on its own, V100 being 1, shape (machines,)."""
-        return np.array([model.speed for model in TRAINED_MODELS])[self.model] * self.health
+        return _SPEEDS[self.model] * self.health
 
 
 def draw(setting: str, jobs: int, seed: int) -> DasSample:
-    """The sample of ``seed``; SettingError for an unknown setting or too few jobs."""
+    """Return the sample of ``seed``; SettingError for an unknown setting or too few jobs."""
     if setting not in SETTINGS or jobs < 1:
         raise SettingError(
             f"setting is {setting!r}, jobs {jobs}; write one of {', '.join(SETTINGS)} and 1 or more"
@@ -137,7 +134,6 @@ def draw(setting: str, jobs: int, seed: int) -> DasSample:
     runs = draw_durations(rng, "lognormal", RUN_SECONDS, RUN_SPREAD, jobs)
     return DasSample(
         setting=setting,
-        seed=seed,
         submitted=np.cumsum(rng.exponential(gap_seconds, jobs)),
         gpus=draw_sizes(rng, SIZES, jobs),
         run_seconds=runs,
@@ -193,18 +189,14 @@ def physics_of(sample: DasSample) -> Physics:
 
 _CROWDS: Final = np.array([1.0, *(interference(others) for others in range(GPUS_PER_MACHINE))])
 """Factor on speed by the number of gangs on a machine, one's own included."""
-_SPEEDS: Final = np.array([model.speed for model in TRAINED_MODELS])
-_DOLLARS: Final = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class DasClusters:
     """The state of W clusters; nothing here decides.
 
-    The physics of the simulator as arrays: what its job states and
-    :class:`~bireme.simulator.physics.Physics` do for one job, in the same order of operations, so
-    that both agree to the last bit (tests/parity). Smaller clusters are padded with machines that
-    have no GPU.
+    The physics of the simulator as arrays, in the same order of operations, so that both agree to
+    the last bit (tests/parity). Smaller clusters are padded with machines that have no GPU.
 
     Attributes:
         now: Seconds since the start, shape (W,).
@@ -213,7 +205,7 @@ class DasClusters:
         started, finished: Seconds; NaN before, shape (W, J).
         dollars: Rent paid so far, shape (W,).
         job_seconds: Time that jobs have spent in the system so far, summed, shape (W,).
-        ended: VecEnv and job of every run that ended in the last :meth:`advance`, shapes (runs,).
+        ended: Environment and job of each run that ended in the last :meth:`advance`, (runs,) each.
     """
 
     def __init__(self, samples: Sequence[DasSample]) -> None:
@@ -249,7 +241,7 @@ class DasClusters:
         self._unfinished = np.full(len(samples), self.submitted.shape[1])
 
     def start(self, envs: IntArray, jobs: IntArray, counts: IntArray) -> None:
-        """``jobs[i]`` of ``envs[i]`` takes ``counts[i]`` GPUs of each machine, shape (i, M)."""
+        """Start ``jobs[i]`` of ``envs[i]`` on ``counts[i]`` GPUs of each machine, shape (i, M)."""
         there = counts > 0
         self.free[envs] -= counts
         self.gangs[envs] += there
@@ -308,12 +300,13 @@ class DasClusters:
         np.subtract.at(self._unfinished, envs, 1)
 
     def _set_pace(self, envs: IntArray) -> None:
-        """Set the speed of what runs in ``envs``: that of the slowest of its machines."""
+        """Set the speed of the jobs that run in ``envs``: that of the slowest of their machines."""
         rows, jobs = np.nonzero(self.running[envs])
         of = envs[rows]
         machine = self._speed[envs] * _CROWDS[self.gangs[envs]]
         slowest = np.where(self.places[of, jobs] > 0, machine[rows], np.inf).min(axis=1)
         rate = self._locality[of, jobs] * slowest
+        # only where it changed: the simulator too keeps the end of a run whose speed stays
         is_new = rate != self.rate[of, jobs]
         of, jobs, rate = of[is_new], jobs[is_new], rate[is_new]
         done = (self.now[of] - self._since[of, jobs]) * self.rate[of, jobs]
@@ -325,7 +318,7 @@ class DasClusters:
 
 
 def _locality(there: BoolArray, racks: IntArray) -> FloatArray:
-    """Factor of gangs on the machines ``there``, shape (gangs, M)."""
+    """Return the factor on speed of gangs on the machines ``there``, shape (gangs, M)."""
     last = np.where(there, racks, -1).max(axis=1)
     is_apart = (there & (racks != last[:, None])).any(axis=1)
     is_spread = there.sum(axis=1) > 1
@@ -333,7 +326,7 @@ def _locality(there: BoolArray, racks: IntArray) -> FloatArray:
 
 
 def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArray[_Number]:
-    """The rows as one array, filled up with ``value``; shape (W, width), of their type."""
+    """Stack rows of different lengths, filled up with ``value``; shape (W, width)."""
     padded = np.full((len(rows), width), value, dtype=rows[0].dtype)
     for row, there in zip(padded, rows, strict=True):
         row[: len(there)] = there
@@ -342,74 +335,64 @@ def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArr
 
 # --- past runs ----------------------------------------------------------------------------------
 
-MOST: Final = 2.0
-"""Logarithms of normalised speeds are clipped to this, up and down."""
+_MOST_LOG: Final = 2.0
 
 
 def normalised_speed(
     estimated_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
 ) -> FloatArray:
-    """log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
+    """Return log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
     ratio = np.maximum(estimated_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
-    return np.asarray(np.clip(np.log(ratio), -MOST, MOST))
+    return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
 
 
 class Memory:
     """The last T runs that ended in each of W clusters, in no particular order.
 
-    X_t and Y_t of the paper's Gaussian process, from nothing but what an operator knows: where each
-    run was, and its normalised speed, which is its stated estimate over the time it took, over the
-    speed of the slowest GPU model it was on. The rest is noise of the estimate, spread, neighbours,
-    and the machines' health.
+    X_t and Y_t of the paper's Gaussian process, from what an operator knows alone: where each run
+    was, and its stated estimate over the time it took, over the speed of the slowest GPU model it
+    was on. Whatever else slowed it is noise, or the machines' health.
+
+    Attributes:
+        shares: Part of each run on each machine, shape (W, T, M), float32; zeros are no run.
+        speeds: Normalised speeds, shape (W, T), float32.
     """
 
     def __init__(self, clusters: DasClusters, runs: int) -> None:
         envs, machines = clusters.capacity.shape
-        self._clouds = clusters
-        self._shares = np.zeros((envs, runs, machines), dtype=np.float32)
-        self._speeds = np.zeros((envs, runs), dtype=np.float32)
+        self._clusters = clusters
+        self.shares = np.zeros((envs, runs, machines), dtype=np.float32)
+        self.speeds = np.zeros((envs, runs), dtype=np.float32)
         self._count = np.zeros(envs, dtype=np.int64)
 
     def add(self, envs: IntArray, jobs: IntArray) -> None:
-        """Runs that have ended; envs ascend, and may be named more than once."""
-        while len(envs):
+        """Add runs that have ended; ``envs`` ascend, and may be named more than once."""
+        while len(envs):  # one run per environment at a time: fancy indexing counts it once
             is_first = np.diff(envs, prepend=-1) > 0
             self._add(envs[is_first], jobs[is_first])
             envs, jobs = envs[~is_first], jobs[~is_first]
 
     def _add(self, envs: IntArray, jobs: IntArray) -> None:
-        clusters = self._clouds
+        clusters = self._clusters
         places = clusters.places[envs, jobs]
         slowest = np.where(places > 0, clusters.model_speed[envs], np.inf).min(axis=1)
         elapsed = clusters.finished[envs, jobs] - clusters.started[envs, jobs]
-        at = self._count[envs] % self._speeds.shape[1]
-        self._shares[envs, at] = places / places.sum(axis=1, keepdims=True)
-        self._speeds[envs, at] = normalised_speed(
+        at = self._count[envs] % self.speeds.shape[1]
+        self.shares[envs, at] = places / places.sum(axis=1, keepdims=True)
+        self.speeds[envs, at] = normalised_speed(
             clusters.estimated_seconds[envs, jobs], elapsed, slowest
         )
         self._count[envs] += 1
-
-    def observation(self) -> dict[str, Array]:
-        """past_shares (W, T, M), past_speeds (W, T), past_mask (W, T)."""
-        mask = np.arange(self._speeds.shape[1]) < self._count[:, None]
-        return {
-            "past_shares": self._shares.copy(),
-            "past_speeds": self._speeds.copy(),
-            "past_mask": mask,
-        }
 
 
 # --- placements ---------------------------------------------------------------------------------
 #
 # Affinities become places as in the simulator: machines by falling affinity, each as full as it
-# gets. The two rules give what :mod:`bireme.heuristics.simple_placers` gives one cluster.
-
-Divide: TypeAlias = Callable[[IntArray, IntArray, IntArray], IntArray]
-"""``divide(gpus, free, used)``: GPUs on each machine, shape (W, M), ``gpus`` (W,) in all."""
+# gets. Load balance gives what :class:`bireme.heuristics.simple_placers.LoadBalance` gives.
 
 
 def fill(gpus: IntArray, free: IntArray, affinity: FloatArray) -> IntArray:
-    """Machines by falling ``affinity``, shape (W, M), ties by index, until ``gpus`` are placed."""
+    """Place ``gpus`` on machines by falling ``affinity``, shape (W, M), ties by index."""
     order = np.argsort(-affinity, axis=1, kind="stable")
     room = np.take_along_axis(free, order, axis=1)
     before = room.cumsum(axis=1) - room
@@ -418,13 +401,8 @@ def fill(gpus: IntArray, free: IntArray, affinity: FloatArray) -> IntArray:
     return counts
 
 
-def first_fit(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
-    """The first machines that have room."""
-    return fill(gpus, free, np.zeros(used.shape))
-
-
 def load_balance(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
-    """Every GPU on the machine that is least loaded with it; ties to the least free, by index."""
+    """Place every GPU on the machine that is least loaded with it; ties to the least free."""
     order = np.argsort(free, axis=1, kind="stable")
     room = np.take_along_axis(free, order, axis=1)
     busy = np.take_along_axis(used, order, axis=1)
@@ -439,93 +417,27 @@ def load_balance(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
     return counts
 
 
-RULES: Final[Mapping[str, Divide]] = {"first-fit": first_fit, "load-balance": load_balance}
-"""Placements that need no affinities, under their names in :mod:`bireme.registry`."""
-
-
-# --- rewards ------------------------------------------------------------------------------------
-
-MEAN_FEE_DOLLARS: Final = 51.0
-
-
-@dataclass(frozen=True, slots=True)
-class DasReward:
-    """Which reward a start of a job gives, and its weights.
-
-    "paper": the slides give r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'.
-    Read: the sum is over the N' jobs that are in line; zeta_i is 1 for the job that starts; its fee
-    and completion time are what they would be at its present speed; C_i is how long the others have
-    waited and n_i their GPUs. Filled in: fees count in 51 $ and times in hours (the slides' mean
-    fee; no unit is stated), alpha, and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
-
-    "direct", because that is no potential of the two metrics: minus the job-hours that have passed,
-    minus the rent that was paid; its undiscounted sum over an episode is exactly
-    -(mean completion hours + fee_weight * mean fee / 51 $).
-
-    Attributes:
-        kind: "direct" or "paper".
-        fee_weight: Of the fee in "direct".
-        alpha: Of GPU-hours in line in "paper".
-        ceiling: The most that one start gives in "paper".
-    """
-
-    kind: str = "direct"
-    fee_weight: float = 1.0
-    alpha: float = 0.01
-    ceiling: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("direct", "paper"):
-            raise SettingError(f"reward kind is {self.kind!r}; write direct or paper")
-
-
-def of_start(
-    reward: DasReward, clusters: DasClusters, jobs: IntArray, in_line: BoolArray, running: BoolArray
-) -> FloatArray:
-    """The paper's reward right after ``jobs`` started, shape (W,); 0 for "direct".
-
-    ``in_line`` are the jobs, shape (W, J), that were in line before; ``running`` are the envs,
-    shape (W,), in which a job started.
-    """
-    if reward.kind != "paper":
-        return np.zeros(len(jobs))
-    envs = np.arange(len(jobs))
-    waited = (clusters.now[:, None] - clusters.submitted) / HOUR
-    run_hours = clusters.run_seconds[envs, jobs] / HOUR
-    run_hours = run_hours / np.where(running, clusters.rate[envs, jobs], 1.0)
-    fee = clusters.rent[envs, jobs] * run_hours / MEAN_FEE_DOLLARS
-    cost = np.where(running, fee * (waited[envs, jobs] + run_hours), 1.0)
-    others = np.where(in_line & clusters.waiting, waited * clusters.gpus, 0.0).sum(axis=1)
-    gain = np.minimum(1 / np.maximum(cost, 1e-9), reward.ceiling) - reward.alpha * others
-    return np.where(running, gain / np.maximum(in_line.sum(axis=1), 1), 0.0)
-
-
-def of_time(
-    reward: DasReward, clusters: DasClusters, job_seconds: FloatArray, dollars: FloatArray
-) -> FloatArray:
-    """The direct reward since the counters stood at ``job_seconds``, ``dollars``, shape (W,)."""
-    if reward.kind != "direct":
-        return np.zeros(len(job_seconds))
-    hours = (clusters.job_seconds - job_seconds) / HOUR
-    fees = (clusters.dollars - dollars) / MEAN_FEE_DOLLARS
-    return np.asarray(-(hours + reward.fee_weight * fees) / clusters.gpus.shape[1])
-
-
 # --- the environment ----------------------------------------------------------------------------
 
-_DIRECT: Final = DasReward()
-AFFINITY: Final = "affinity"
+ORDERING: Final = "ordering"
+PLACEMENT: Final = "placement"
+MEAN_FEE_DOLLARS: Final = 51.0
 
 
 class DasEnv:
     """A :class:`~bireme.training.vec_env.VecEnv` of clusters.
 
-    Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and
-    "placement", shape (W, M), affinities of the machines for the job that starts, or (W, J, M)
-    for every job; the latter only where ``placement`` is "affinity".
+    Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and, unless
+    ``balances``, "placement", shape (W, M), affinities of the machines for the job that starts.
+
+    The sum of an episode's rewards is -(mean completion hours + mean fee / 51 $).
+
+    Observations: "jobs" (W, J, JOB_FEATURES), "job_mask" and "fits" bool (W, J), "machines" (W, M,
+    MACHINE_FEATURES) and "machine_mask" bool (W, M); padding is 0.
 
     Attributes:
-        clusters: The state, for rules and metrics; agents see the observation alone.
+        clusters, memory: The state, for rules and metrics; agents see the observation alone.
+        slot_jobs: The job in each slot, shape (W, J); any job in an empty slot.
     """
 
     def __init__(
@@ -536,24 +448,20 @@ class DasEnv:
         jobs: int = 200,
         slots: int = 64,
         history: int = 256,
-        placement: str = AFFINITY,
-        reward: DasReward = _DIRECT,
+        balances: bool = False,
     ) -> None:
-        """``count`` envs; that of seed ``s`` is ``settings[s % len(settings)]``.
+        """Make ``count`` environments; that of seed ``s`` is ``settings[s % len(settings)]``.
 
         Args:
             jobs: Per episode.
             slots: Waiting jobs in sight, oldest first.
             history: Runs that are remembered.
-            placement: "affinity", "first-fit" or "load-balance".
+            balances: Whether jobs are placed by load balance.
         """
-        if placement != AFFINITY and placement not in RULES:
-            known = ", ".join([AFFINITY, *RULES])
-            raise SettingError(f"placement is {placement!r}; write one of {known}")
         self.count = count
         self._settings = tuple(settings)
         self._jobs, self._slots, self._history = jobs, slots, history
-        self._placement, self._reward = placement, reward
+        self._balances = balances
         self._every = np.arange(count)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
@@ -563,7 +471,7 @@ class DasEnv:
         names = [self._settings[seed % len(self._settings)] for seed in seeds]
         samples = {key: draw(key[0], self._jobs, key[1]) for key in zip(names, seeds, strict=True)}
         self.clusters = DasClusters([samples[key] for key in zip(names, seeds, strict=True)])
-        self._memory = Memory(self.clusters, self._history)
+        self.memory = Memory(self.clusters, self._history)
         self._same_rack = das_inputs.share_of_rack(self.clusters.rack)
         model = self.clusters.model
         self._same_model = self._same_rack & (model[:, :, None] == model[:, None, :])
@@ -572,23 +480,24 @@ class DasEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Start one job in every environment that is not over."""
-        if not isinstance(actions, Mapping):
-            raise SettingError(
-                f"actions is of type {type(actions).__name__}; give a mapping with ordering and "
-                "placement"
-            )
+        assert isinstance(actions, Mapping)  # noqa: S101  # one entry per agent
         clusters = self.clusters
-        before = clusters.job_seconds.copy(), clusters.dollars.copy()
-        chosen = self.chosen(actions["ordering"])
-        jobs, is_live = self._slot_jobs[self._every, chosen], np.asarray(self._fits.any(axis=1))
-        envs = np.flatnonzero(is_live)
-        counts = self._divide(actions, chosen, jobs)
-        in_line = clusters.waiting.copy()
+        job_seconds, dollars = clusters.job_seconds.copy(), clusters.dollars.copy()
+        jobs = self.slot_jobs[self._every, self.chosen(actions[ORDERING])]
+        gpus = clusters.gpus[self._every, jobs]
+        if self._balances:
+            counts = load_balance(gpus, clusters.free, clusters.capacity - clusters.free)
+        else:
+            counts = fill(gpus, clusters.free, np.asarray(actions[PLACEMENT]))
+        envs = np.flatnonzero(self._fits.any(axis=1))
         clusters.start(envs, jobs[envs], counts[envs])
-        gained = of_start(self._reward, clusters, jobs, in_line, is_live)
         self._pass_time()
-        gained += of_time(self._reward, clusters, *before)
-        return EnvStep(self._observe(), gained, clusters.is_done, clusters.now.copy())
+        # Not the reward of the slides, r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i
+        # n_i) / N': that is no potential of the two metrics, and unbounded for tiny jobs.
+        hours = (clusters.job_seconds - job_seconds) / HOUR
+        fees = (clusters.dollars - dollars) / MEAN_FEE_DOLLARS
+        rewards = -(hours + fees) / clusters.gpus.shape[1]
+        return EnvStep(self._observe(), rewards, clusters.is_done, clusters.now.copy())
 
     def chosen(self, ordering: Array) -> IntArray:
         """Return the slot whose job starts under these scores, shape (W,); 0 where none fits."""
@@ -604,23 +513,12 @@ class DasEnv:
             "mean_wait_minutes": (clusters.started - clusters.submitted).mean(axis=1) / 60,
         }
 
-    def _divide(self, actions: Mapping[str, Array], chosen: IntArray, jobs: IntArray) -> IntArray:
-        clusters = self.clusters
-        gpus = clusters.gpus[self._every, jobs]
-        if self._placement != AFFINITY:
-            used = clusters.capacity - clusters.free
-            return RULES[self._placement](gpus, clusters.free, used)
-        affinity = np.asarray(actions["placement"])
-        if affinity.ndim == 3:
-            affinity = affinity[self._every, chosen]
-        return fill(gpus, clusters.free, affinity)
-
     def _pass_time(self) -> None:
         """Let time pass until a job in sight fits, or all is done."""
         clusters, idle = self.clusters, self._every
         while len(idle := idle[~(self._may_start(idle) | clusters.is_done[idle])]):
             clusters.advance(idle)
-            self._memory.add(*clusters.ended)
+            self.memory.add(*clusters.ended)
         self._update_queue()
 
     def _may_start(self, envs: IntArray) -> BoolArray:
@@ -630,25 +528,27 @@ class DasEnv:
         return np.asarray((in_sight & (self.clusters.gpus[envs] <= free[:, None])).any(axis=1))
 
     def _update_queue(self) -> None:
-        """Return which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
+        """Set which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
         waiting = self.clusters.waiting
         order = np.argsort(~waiting, axis=1, kind="stable")[:, : self._slots]
-        self._slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))
+        self.slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))
         there = np.arange(self._slots) < waiting.sum(axis=1)[:, None]
         self._there: BoolArray = there
-        gpus = self.clusters.gpus[self._every[:, None], self._slot_jobs]
+        gpus = self.clusters.gpus[self._every[:, None], self.slot_jobs]
         self._fits: BoolArray = there & (gpus <= self.clusters.free.sum(axis=1)[:, None])
 
     def _observe(self) -> dict[str, Array]:
         clusters = self.clusters
-        rows = self._every[:, None], self._slot_jobs
-        jobs = das_inputs.job_features(
-            clusters.gpus[rows],
+        rows = self._every[:, None], self.slot_jobs
+        gpus, there = clusters.gpus[rows], self._there
+        features = das_inputs.job_features(
+            gpus,
             clusters.estimated_seconds[rows],
             np.maximum(clusters.now[:, None] - clusters.submitted[rows], 0.0),
             clusters.free.sum(axis=1)[:, None],
             clusters.capacity.sum(axis=1)[:, None],
         )
+        jobs = job_inputs(features, self.machines(), np.where(there, gpus, 0))
         machines = das_inputs.machine_features(
             clusters.free,
             clusters.capacity,
@@ -659,141 +559,111 @@ class DasEnv:
             _sums(self._same_model, clusters.free),
         )
         mask = clusters.capacity > 0
-        near = das_inputs.adjacency(self._same_rack) * (mask[:, :, None] & mask[:, None, :])
         return {
-            "jobs": np.where(self._there[:, :, None], jobs, 0.0).astype(np.float32),
-            "job_mask": self._there,
+            "jobs": np.where(there[:, :, None], jobs, np.float32(0.0)),
+            "job_mask": there,
             "fits": self._fits,
             "machines": np.where(mask[:, :, None], machines, 0.0).astype(np.float32),
             "machine_mask": mask,
-            "adjacency": near.astype(np.float32),
-            "racks": clusters.rack,
-            **self._memory.observation(),
         }
+
+    def machines(self) -> Machines:
+        """Return the machines as places for replicas of one GPU."""
+        clusters = self.clusters
+        return Machines(
+            room=clusters.free,
+            capacity=clusters.capacity,
+            speed=clusters.model_speed,
+            dollars=clusters.dollars_per_hour,
+            rack=clusters.rack,
+            held=np.zeros_like(clusters.free),
+        )
+
+    def nearness(self) -> FloatArray:
+        """Return the adjacency of machines, 0 for padding; shape (W, M, M)."""
+        mask = self.clusters.capacity > 0
+        return das_inputs.adjacency(self._same_rack) * (mask[:, :, None] & mask[:, None, :])
 
 
 def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
-    """Of every machine, the amounts of all that are the ``same``; shape (W, M)."""
+    """Return for every machine the sum of ``amounts`` over the ``same``; shape (W, M)."""
     return np.asarray((same @ amounts[:, :, None])[:, :, 0], dtype=np.float64)
 
 
 # --- the environment as the agents take turns in it ---------------------------------------------
-
-LOAD_BALANCE: Final = "load-balance"
-ORDERING: Final = "ordering"
-PLACEMENT: Final = "placement"
 
 
 class DasTurnEnv:
     """A turn-based VecEnv around a :class:`DasEnv`: first the ordering agent acts, then placement.
 
     Every job that starts takes two steps. In the first the ordering agent chooses it, and no time
-    passes; in the second the placement agent, whose observation says which job it is, places it,
-    and time goes on. So the density of what both do is the product of theirs. Observations are put
-    together as in serving (:mod:`bireme.rl.encoders.das_inputs`). Every other seed reports no
-    finished runs, as some clusters do: a policy that is to serve both must have met both.
+    passes; in the second the placement agent, whose observation shows that job, places it, and time
+    goes on. So the density of what both do is the product of theirs. Every other pair of seeds
+    reports no finished runs: a policy that is to serve clusters with and without must meet both.
 
-    Observations, beside the env's "fits", "job_mask", "machine_mask" and "machines":
-    "is_placing" bool (W,); "jobs" (W, J, JOB_FEATURES); and, zero while a job is chosen, "placed"
-    (W, PLACED_FEATURES), "places" (W, M, PLACE_FEATURES), "has_room" bool (W, M) and "walks"
-    (W, M, M), the Cholesky factor of what is not known of machines, 1 being the prior's deviation.
+    Observations, beside those of DasEnv: "is_placing" bool (W,); and, zero while a job is chosen,
+    "placed" (W, PLACED_FEATURES), "places" (W, M, PLACE_FEATURES), "has_room" bool (W, M) and
+    "walks" (W, M, M), the Cholesky factor of what is not known of machines, 1 being the prior's
+    deviation.
 
     Actions are those of DasEnv, of which only the agent's whose turn it is counts.
     """
 
     def __init__(self, env: DasEnv, *, reports: bool | None = None) -> None:
-        """``reports``: whether finished runs are reported; None for every other seed."""
-        self.env = env
+        """``reports``: whether finished runs are reported; None for every other pair of seeds."""
+        self.env, self.count = env, env.count
         self._reports = reports
         self._every = np.arange(env.count)
 
-    @property
-    def count(self) -> int:
-        """How many envs there are."""
-        return self.env.count
-
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start all clusters anew; the ordering agent is first."""
-        reports = np.array(seeds) // 2 % 2 == 0
-        self._reports_runs = (
-            reports if self._reports is None else np.full_like(reports, self._reports)
+        every_other = np.array(seeds) // 2 % 2 == 0
+        self._has_reports = (
+            every_other if self._reports is None else np.full_like(every_other, self._reports)
         )
         self._is_over: BoolArray = np.zeros(self.count, dtype=np.bool_)
         self._scores: FloatArray | None = None
         return self._choosing(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
-        """The turn of one agent in every env; all envs are in step."""
-        if not isinstance(actions, Mapping):
-            raise TypeError("actions of DAS are a mapping with ordering and placement")
+        """Take the turn of one agent in every environment; all are in step."""
+        assert isinstance(actions, Mapping)  # noqa: S101  # one entry per agent
         if self._scores is None:
             self._scores = np.asarray(actions[ORDERING], dtype=np.float64)
-            placing = self._placing(self.env.chosen(self._scores))
-            return EnvStep(
-                placing, np.zeros(self.count), self._is_over, self.env.clusters.now.copy()
-            )
+            placing, none = self._placing(self.env.chosen(self._scores)), np.zeros(self.count)
+            return EnvStep(placing, none, self._is_over, self.env.clusters.now.copy())
         scores, self._scores = self._scores, None
-        step = self.env.step({ORDERING: scores, PLACEMENT: np.asarray(actions[PLACEMENT])})
+        step = self.env.step({ORDERING: scores, PLACEMENT: actions[PLACEMENT]})
         self._is_over = step.is_over
         return EnvStep(self._choosing(step.observation), step.rewards, step.is_over, step.times)
 
     def _choosing(self, seen: Observation) -> dict[str, Array]:
-        self._seen = seen
-        machines = seen["machine_mask"].shape[1]
-        need = gpus(seen)
-        jobs = job_inputs(seen["jobs"], machines_of(self.env.clusters), need)
-        self._jobs = np.where(seen["job_mask"][:, :, None], jobs, np.float32(0.0))
-        return self._shown(
-            np.zeros((self.count, PLACED_FEATURES), np.float32),
-            np.zeros((self.count, machines, PLACE_FEATURES), np.float32),
-            np.zeros((self.count, machines), np.bool_),
-            np.zeros((self.count, machines, machines), np.float32),
-        )
-
-    def _placing(self, chosen: IntArray) -> dict[str, Array]:
-        seen, machines = self._seen, machines_of(self.env.clusters)
-        need = gpus(seen)[self._every, chosen]
-        seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
-        is_run = seen["past_mask"] & self._reports_runs[:, None]
-        shares = np.where(is_run[:, :, None], seen["past_shares"], 0.0)
-        near = seen["adjacency"].astype(np.float64)
-        belief = believed(machines, need, near, shares, seen["past_speeds"].astype(np.float64))
-        has_room = machines.room > 0
-        places = place_inputs(machines, need, belief.mean)
-        return self._shown(
-            placed_inputs(machines, need, seconds),
-            np.where(seen["machine_mask"][:, :, None], places, np.float32(0.0)),
-            has_room,
-            (belief.factor / np.sqrt(VARIANCE)).astype(np.float32),
-        )
-
-    def _shown(self, placed: Array, places: Array, room: Array, walks: Array) -> dict[str, Array]:
-        kept = {key: self._seen[key] for key in ("fits", "job_mask", "machine_mask", "machines")}
-        return kept | {
-            "is_placing": np.full(self.count, self._scores is not None),
-            "jobs": self._jobs,
-            "placed": placed,
-            "places": places,
-            "has_room": room,
-            "walks": walks,
+        count, machines = seen["machine_mask"].shape
+        self._seen = dict(seen)
+        return self._seen | {
+            "is_placing": np.zeros(count, np.bool_),
+            "placed": np.zeros((count, PLACED_FEATURES), np.float32),
+            "places": np.zeros((count, machines, PLACE_FEATURES), np.float32),
+            "has_room": np.zeros((count, machines), np.bool_),
+            "walks": np.zeros((count, machines, machines), np.float32),
         }
 
-
-def gpus(seen: Observation) -> IntArray:
-    """GPUs of the jobs in sight, int64, shape (W, J), from the env's features."""
-    return np.rint(seen["jobs"][:, :, 0] * 16.0).astype(np.int64)
-
-
-def machines_of(clusters: DasClusters) -> Machines:
-    """Machines as places for replicas of one GPU."""
-    return Machines(
-        room=clusters.free,
-        capacity=clusters.capacity,
-        speed=clusters.model_speed,
-        dollars=clusters.dollars_per_hour,
-        rack=clusters.rack,
-        held=np.zeros_like(clusters.free),
-    )
+    def _placing(self, chosen: IntArray) -> dict[str, Array]:
+        seen, env, machines = self._seen, self.env, self.env.machines()
+        need = env.clusters.gpus[self._every, env.slot_jobs[self._every, chosen]]
+        # From the float32 feature, as the shipped checkpoint was trained: its last bits count.
+        seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
+        shares = np.where(self._has_reports[:, None, None], env.memory.shares, np.float32(0.0))
+        speeds = env.memory.speeds.astype(np.float64)
+        belief = believed(machines, need, env.nearness(), shares, speeds)
+        places = place_inputs(machines, need, belief.mean)
+        return seen | {
+            "is_placing": np.ones(self.count, np.bool_),
+            "placed": placed_inputs(machines, need, seconds),
+            "places": np.where(seen["machine_mask"][:, :, None], places, np.float32(0.0)),
+            "has_room": machines.room > 0,
+            "walks": (belief.factor / np.sqrt(VARIANCE)).astype(np.float32),
+        }
 
 
 class Dl2Env:
@@ -801,21 +671,13 @@ class Dl2Env:
 
     def __init__(self, count: int, settings: Sequence[str], jobs: int) -> None:
         self.count = count
-        self._world = DasEnv(count, settings, jobs=jobs, placement=LOAD_BALANCE)
+        self._env = DasEnv(count, settings, jobs=jobs, balances=True)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start all clusters anew."""
-        return self._shown(self._world.reset(seeds))
+        return self._env.reset(seeds)
 
     def step(self, actions: Actions) -> EnvStep:
-        """Start the chosen job in every env that is not over."""
-        slots = np.arange(self._slots)
-        step = self._world.step({ORDERING: np.asarray(actions)[:, None] == slots})
-        return EnvStep(self._shown(step.observation), step.rewards, step.is_over, step.times)
-
-    def _shown(self, seen: Observation) -> dict[str, Array]:
-        jobs = job_inputs(seen["jobs"], machines_of(self._world.clusters), gpus(seen))
-        self._slots = jobs.shape[1]
-        names = ("fits", "job_mask", "machines", "machine_mask")
-        jobs = np.where(seen["job_mask"][:, :, None], jobs, np.float32(0.0))
-        return {name: seen[name] for name in names} | {"jobs": jobs}
+        """Start the chosen job in every environment that is not over."""
+        slots = np.arange(self._env.slot_jobs.shape[1])
+        return self._env.step({ORDERING: np.asarray(actions)[:, None] == slots})

@@ -1,9 +1,8 @@
 """Evaluation of DAS in the simulator: completion time and fee on equal samples beside baselines.
 
-The paper's baselines, by their names in :mod:`bireme.registry` (searching ones on a budget that a
-study of many seeds can pay for), and rules that the paper does not have: shortest job first, the
-default placement of Bireme, which keeps gangs together, and the rule that training starts from. All
-decide on the same noisy estimates. Seeds of evaluation are never drawn in training.
+Beside the paper's baselines, by their names in :mod:`bireme.registry`, stand rules that the paper
+does not have: shortest job first, the default placement of Bireme, which keeps gangs together, and
+the rule that training starts from. All decide on the same noisy estimates.
 """
 
 from collections import deque
@@ -28,11 +27,14 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedOrderer, LearnedPlacer
+from bireme.rl.encoders.das import DasMachines
 from bireme.simulator import metrics
 from bireme.simulator.metrics import fee_dollars
 from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
+from bireme.training.das import environment
 from bireme.training.das.baselines import BestSite, best_site
 from bireme.training.das.environment import (
+    GPUS_PER_MACHINE,
     DasEnv,
     DasSample,
     DasTurnEnv,
@@ -54,8 +56,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     """Start every waiting gang that fits when its turn comes, in the policy's order.
 
     DAS and its baselines reserve nothing: they go through the queue once and start every job that
-    fits. In the place of the scheduling cycle it makes the simulator run the paper's setting;
-    with the option ``cycle=rails`` it runs what the operator does.
+    fits. The option ``cycle=rails`` runs the operator's cycle instead.
     """
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)
     column = snapshot.nodes.axis.names.index(GPU)
@@ -74,7 +75,7 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
 
 
 def _fits(gang: Gang, free_gpus: IntArray) -> bool:
-    """Whether there are GPUs enough, wherever they are: spares the policy hopeless questions."""
+    # GPUs enough anywhere: spares the policy, which may search for long, hopeless questions
     return gang.demand.get(GPU, 0) <= int(free_gpus.sum())
 
 
@@ -88,8 +89,7 @@ START_NOW: Final = SimulationConfig(decide=start_now, takes_shortcuts=False)
 class FinishedRuns:
     """The last runs that ended, seen from scheduling cycles; call it for their shares and speeds.
 
-    What ran in the last snapshot, and neither runs nor waits in this one, has ended in between.
-    What is remembered of it is what :class:`bireme.training.das.environment.Memory` remembers.
+    It has of them what :class:`bireme.training.das.environment.Memory` has in training.
     """
 
     def __init__(self, runs: int = 256) -> None:
@@ -98,15 +98,12 @@ class FinishedRuns:
         self._nodes = 0
 
     def __call__(self) -> tuple[FloatArray, FloatArray]:
-        """Shares of the workers on each node row, (runs, nodes), and normalised speeds, (runs,)."""
-        shares = [share for share, _ in self._runs]
-        return (
-            np.array(shares).reshape(len(shares), self._nodes),
-            np.array([speed for _, speed in self._runs]),
-        )
+        """Return shares of workers by node row, (runs, nodes), and normalised speeds, (runs,)."""
+        shares = np.array([share for share, _ in self._runs]).reshape(-1, self._nodes)
+        return shares, np.array([speed for _, speed in self._runs])
 
     def watching(self, cycle: Decide) -> Decide:
-        """``cycle`` under our eyes; it must run at every end of a run (no shortcuts)."""
+        """Wrap ``cycle``, which must run at every end of a run (no shortcuts)."""
 
         def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
             self._see(snapshot)
@@ -123,6 +120,7 @@ class FinishedRuns:
         there = dict(snapshot.running_by_uid)
         waiting = {gang.uid for gang in snapshot.waiting}
         for uid, running in self._present.items():
+            # neither runs nor waits for another start: it ended since the last snapshot
             if uid not in there and uid not in waiting:
                 self._remember(running, snapshot)
         self._present = there
@@ -133,28 +131,23 @@ class FinishedRuns:
             return  # nothing was stated that its time could be compared with
         rows = np.concatenate([task.rows_by_replica() for task in running.placement.tasks])
         share = np.bincount(rows, minlength=self._nodes) / len(rows)
-        slowest = min(_speed(snapshot, row) for row in np.unique(rows).tolist())
+        labels = [snapshot.nodes.nodes[row].labels for row in np.unique(rows).tolist()]
+        slowest = min(gpu_model(each.get(GPU_MODEL_LABEL, "")).speed for each in labels)
         elapsed = np.array(running.elapsed_seconds(snapshot.now))
         speed = normalised_speed(np.array(estimate), elapsed, np.array(slowest))
         self._runs.append((share, float(speed)))
 
 
-def _speed(snapshot: ClusterSnapshot, row: int) -> float:
-    labels = snapshot.nodes.nodes[row].labels
-    return gpu_model(labels.get(GPU_MODEL_LABEL, "")).speed
-
-
 SETTINGS: Final[Mapping[str, str]] = {
-    "small": "8 machines of 4 GPUs, load 1.3",
-    "medium": "32 machines of 4 GPUs, load 0.8",
-    "large": "64 machines of 4 GPUs, load 0.5",
+    name: f"{config.machines} machines of {GPUS_PER_MACHINE} GPUs, load {config.load}"
+    for name, config in environment.SETTINGS.items()
 }
 JOBS: Final = 200
 """Jobs per run, unless the option ``jobs`` says otherwise."""
 EVALUATION_SEEDS: Final = 2**31
 """Added to every seed of an evaluation; trainings draw theirs below it."""
 CYCLES: Final[Mapping[str, Decide]] = {"start-now": start_now, "rails": CYCLE}
-"""Option ``cycle``: the paper's way to schedule, or Bireme's own, with reservations and rails."""
+"""Option ``cycle``: the paper's way to schedule, or Bireme's own, with reservations."""
 
 _SEARCHES: Final[Mapping[str, Callable[[], Orderer]]] = {
     "malo": partial(Malo, generations=5),
@@ -173,7 +166,6 @@ PAPERS_RULES: Final = (
     "malo/first-fit",
     "mosa/first-fit",
 )
-"""What the slides compare with."""
 RULES: Final = (
     *PAPERS_RULES,
     "fifo/packing",
@@ -217,17 +209,12 @@ PolicyMaker = Callable[[FinishedRuns], Policy]
 
 
 def baselines() -> dict[str, PolicyMaker]:
-    """By name: orderer/placer, and ``best-site``, which is both, also given finished runs."""
+    """Return policies by name: orderer/placer, and best-site, also given finished runs."""
     return {
         **{name: partial(_rule, name) for name in RULES},
-        "best-site": lambda _: _best_site(None),
-        "best-site-told": _best_site,
+        "best-site": lambda _: Policy(BestSite(), BestSite()),
+        "best-site-told": lambda finished: Policy(BestSite(finished), BestSite(finished)),
     }
-
-
-def _best_site(finished: FinishedRuns | None) -> Policy:
-    rule = BestSite(finished)
-    return Policy(rule, rule)
 
 
 def _rule(name: str, _: FinishedRuns) -> Policy:
@@ -237,7 +224,7 @@ def _rule(name: str, _: FinishedRuns) -> Policy:
 
 
 def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str, PolicyMaker]]:
-    """Under the names of their cards; without a placer, beside the two plain placements."""
+    """Yield them by the names of their cards; without a placer, with the two plain placements."""
     for checkpoint in checkpoints:
         name = checkpoint.card.name
         if checkpoint.placer is not None:
@@ -248,10 +235,10 @@ def _learned(checkpoints: list[Checkpoint], reports: bool) -> Iterator[tuple[str
 
 
 def _both(checkpoint: Checkpoint, reports: bool, finished: FinishedRuns) -> Policy:
-    placer = LearnedPlacer(checkpoint)
-    if checkpoint.placer is not None and hasattr(checkpoint.placer.encoder, "finished"):
-        checkpoint.placer.encoder.finished = finished if reports else None
-    return Policy(LearnedOrderer(checkpoint), placer)
+    encoder = checkpoint.placer and checkpoint.placer.encoder
+    if type(encoder) is DasMachines:  # not its subclass, which is never given them
+        encoder.finished = finished if reports else None
+    return Policy(LearnedOrderer(checkpoint), LearnedPlacer(checkpoint))
 
 
 def _order_alone(checkpoint: Checkpoint, placer: str, _: FinishedRuns) -> Policy:
@@ -259,15 +246,15 @@ def _order_alone(checkpoint: Checkpoint, placer: str, _: FinishedRuns) -> Policy
 
 
 def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) -> dict[str, float]:
-    """Mean completion time (min), fee ($) and wait (min) of one policy on one sample.
+    """Return mean completion time (min), fee ($) and wait (min) of one policy on one sample.
 
-    EvaluationError where a job did not finish, or the policy gave no valid answer.
+    Raises:
+        EvaluationError: a job did not finish, or the policy gave no valid answer.
     """
     finished = FinishedRuns()
     policy, nodes = make_policy(finished), nodes_of(sample)
     config = replace(START_NOW, decide=finished.watching(cycle))
-    physics = physics_of(sample)
-    outcome = simulate(trace_of(sample), nodes, policy, physics=physics, config=config)
+    outcome = simulate(trace_of(sample), nodes, policy, physics=physics_of(sample), config=config)
     jct = metrics.completion_seconds(outcome)
     check_finished(outcome.policy, len(outcome.jobs) - len(jct), outcome.counts["fallbacks"])
     return {
@@ -304,16 +291,13 @@ class DasValidation:
         self._of_rule = {setting: _played(env, best_site) for setting, env in self._envs.items()}
 
     def __call__(self) -> float:
-        """Return the mean of all ratios; 1 is the rule's.
-
-        Each is the geometric mean over environments, which a few crowded ones do not decide.
-        """
+        """Return the mean of all ratios; 1 is the rule's."""
         ratios = []
         for setting, env in self._envs.items():
             found = _played(env, partial(predict, self._policy))
             for metric in METRICS:
                 logs = np.log(found[metric] / self._of_rule[setting][metric])
-                ratio = float(np.exp(logs.mean()))
+                ratio = float(np.exp(logs.mean()))  # a few crowded environments do not decide it
                 self._note(f"{setting}_{metric.split('_')[1]}_ratio", ratio)
                 ratios.append(ratio)
         return sum(ratios) / len(ratios)

@@ -6,22 +6,26 @@ The ordering agent squeezes all machines into one state, mixes it into every job
     delta = sigmoid(W [S_job, f(s)] + b)                        (squeeze and communicate)
 
 and lets jobs attend to each other, knowing their place in the order of arrival. The placement
-agent reads the job to be placed and one machine after the other. Nothing in them depends on how
-many jobs and machines there are: the same weights serve any cluster.
+agent reads the job to be placed and one machine after the other, so the same weights serve any
+number of jobs and machines.
 
 Shapes: ``jobs`` (..., jobs, features), ``is_job`` (..., jobs) bool, ``machines`` (..., machines,
-features), ``is_machine`` (..., machines) bool. What is padding changes nothing.
+features), ``is_machine`` (..., machines) bool. Padding changes nothing.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bireme.rl.encoders import das_inputs
+from bireme.rl.encoders.das_inputs import (
+    JOB_FEATURES,
+    MACHINE_FEATURES,
+    PLACE_FEATURES,
+    PLACED_FEATURES,
+)
 from bireme.training.das.environment import ORDERING, PLACEMENT
 from bireme.training.distributions import (
     ActionDistribution,
@@ -32,37 +36,22 @@ from bireme.training.distributions import (
 )
 from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
 
-LONGEST_WAVE = 10_000.0
+_WIDTH: Final = 32
+_HEADS: Final = 4
+_LONGEST_WAVE: Final = 10_000.0
 """Of positions, in places of the queue (Vaswani et al., 2017)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DasSizes:
-    """How large the networks are: features as the encoders give them, and inner widths.
-
-    ``placed_features`` and ``place_features`` are those of a job that is placed, and of machines
-    as places for it.
-    """
-
-    job_features: int
-    machine_features: int
-    placed_features: int
-    place_features: int
-    width: int = 32
-    heads: int = 4
-    layers: int = 1
 
 
 class Communication(nn.Module):
     """Squeeze and communicate: the state of the cluster, mixed into every job's."""
 
-    def __init__(self, machine_features: int, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.squeezed = nn.Sequential(nn.Linear(machine_features, width), nn.ReLU())
-        self.gate = nn.Linear(2 * width, width)
+        self.squeezed = nn.Sequential(nn.Linear(MACHINE_FEATURES, _WIDTH), nn.ReLU())
+        self.gate = nn.Linear(2 * _WIDTH, _WIDTH)
 
     def forward(self, states: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
-        """States of jobs that know of the cluster, (..., jobs, width)."""
+        """Return states of jobs that know of the cluster, (..., jobs, width)."""
         cluster = self.squeezed(mean_over(machines, is_machine))[..., None, :].expand_as(states)
         share = torch.sigmoid(self.gate(torch.cat([states, cluster], dim=-1)))
         mixed: Tensor = share * cluster + (1 - share) * states
@@ -72,27 +61,24 @@ class Communication(nn.Module):
 class OrderingNetwork(nn.Module):
     """Mean priorities of jobs; without ``communicates`` it does not see the cluster (DA)."""
 
-    def __init__(self, sizes: DasSizes, *, communicates: bool = True) -> None:
+    def __init__(self, *, communicates: bool = True) -> None:
         super().__init__()
-        width = sizes.width
-        self.embed = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
-        self.communicate = Communication(sizes.machine_features, width) if communicates else None
-        self.layers = nn.ModuleList(Attention(width, sizes.heads) for _ in range(sizes.layers))
-        self.head = nn.Linear(width, 1)
+        self.embed = nn.Sequential(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU())
+        self.communicate = Communication() if communicates else None
+        self.attention = Attention(_WIDTH, _HEADS)
+        self.head = nn.Linear(_WIDTH, 1)
 
     def forward(
         self, jobs: Tensor, places: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor
     ) -> Tensor:
-        """Priorities, (..., jobs): the highest starts first.
+        """Return priorities, (..., jobs): the highest starts first.
 
         ``places`` are those in the order of arrival, from 0, same shape.
         """
         states = self.embed(jobs)
         if self.communicate is not None:
             states = self.communicate(states, machines, is_machine)
-        states = states + positions(places, states.shape[-1])
-        for layer in self.layers:
-            states = layer(states, is_job)
+        states = self.attention(states + positions(places, _WIDTH), is_job)
         scores: Tensor = self.head(states)
         return scores.squeeze(-1)
 
@@ -100,16 +86,15 @@ class OrderingNetwork(nn.Module):
 class PlacementNetwork(nn.Module):
     """Mean affinities of one job to all machines."""
 
-    def __init__(self, sizes: DasSizes) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        width = sizes.width
-        self.of_job = nn.Linear(sizes.placed_features, width)
-        self.of_machine = nn.Linear(sizes.place_features, width, bias=False)
-        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.ReLU())
-        self.head = nn.Linear(width, 1)
+        self.of_job = nn.Linear(PLACED_FEATURES, _WIDTH)
+        self.of_machine = nn.Linear(PLACE_FEATURES, _WIDTH, bias=False)
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
+        self.head = nn.Linear(_WIDTH, 1)
 
     def forward(self, job: Tensor, machines: Tensor) -> Tensor:
-        """Affinities (..., machines) from (..., features) and (..., machines, features)."""
+        """Return affinities (..., machines); also the inputs of ``das-machines/1`` as served."""
         states = self.of_job(job)[..., None, :] + self.of_machine(machines)
         affinities: Tensor = self.head(self.inner(states))
         return affinities.squeeze(-1)
@@ -118,15 +103,16 @@ class PlacementNetwork(nn.Module):
 class DasCritic(nn.Module):
     """The value of what both agents see, from the means over jobs and over machines."""
 
-    def __init__(self, sizes: DasSizes) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        width = sizes.width
-        self.of_job = nn.Sequential(nn.Linear(sizes.job_features, width), nn.ReLU())
-        self.of_machine = nn.Sequential(nn.Linear(sizes.machine_features, width), nn.ReLU())
-        self.head = nn.Sequential(nn.Linear(2 * width + 1, width), nn.ReLU(), nn.Linear(width, 1))
+        self.of_job = nn.Sequential(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU())
+        self.of_machine = nn.Sequential(nn.Linear(MACHINE_FEATURES, _WIDTH), nn.ReLU())
+        self.head = nn.Sequential(
+            nn.Linear(2 * _WIDTH + 1, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, 1)
+        )
 
     def forward(self, jobs: Tensor, is_job: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
-        """Values, (...)."""
+        """Return values, (...)."""
         waiting = torch.log1p(is_job.to(jobs.dtype).sum(-1, keepdim=True))
         states = (
             mean_over(self.of_job(jobs), is_job),
@@ -137,24 +123,18 @@ class DasCritic(nn.Module):
 
 
 def positions(places: Tensor, width: int) -> Tensor:
-    """Sines and cosines of places in the order of arrival, (..., jobs) -> (..., jobs, width)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(LONGEST_WAVE) / width))
+    """Return sines and cosines of places, (..., jobs) -> (..., jobs, width)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(_LONGEST_WAVE) / width))
     angles = places[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 # --- the agents' policy -------------------------------------------------------------------------
 
-SIZES: Final = DasSizes(
-    job_features=das_inputs.JOB_FEATURES,
-    machine_features=das_inputs.MACHINE_FEATURES,
-    placed_features=das_inputs.PLACED_FEATURES,
-    place_features=das_inputs.PLACE_FEATURES,
-)
 _LOG_STD: Final = (-3.0, 0.0)
 """Bounds of the logarithm of either agent's deviation."""
 _FIRST_LOG_STD: Final = -1.0
-_DL2_WIDTH: Final = 32
+_QUEUE: Final = ("jobs", "job_mask")
 _CLUSTER: Final = ("machines", "machine_mask")
 
 
@@ -171,20 +151,18 @@ class DasAgents(ActorCritic):
     ``walks=False`` gives affinities of their own to machines and hides finished runs.
     """
 
-    def __init__(
-        self, sizes: DasSizes = SIZES, *, communicates: bool = True, walks: bool = True
-    ) -> None:
+    def __init__(self, *, communicates: bool = True, walks: bool = True) -> None:
         super().__init__()
-        self.ordering = OrderingNetwork(sizes, communicates=communicates)
-        self.placement = PlacementNetwork(sizes)
-        self.critic = DasCritic(sizes)
+        self.ordering = OrderingNetwork(communicates=communicates)
+        self.placement = PlacementNetwork()
+        self.critic = DasCritic()
         self.walks = walks
         self.log_std = nn.ParameterDict(
             {name: nn.Parameter(torch.tensor(_FIRST_LOG_STD)) for name in (ORDERING, PLACEMENT)}
         )
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Of both agents; only the one whose turn it is has work, and that only if it matters."""
+        """Return that of both agents; one has work where it is its turn and it has a choice."""
         is_placing, fits, has_room = (observation[n] for n in ("is_placing", "fits", "has_room"))
         return JointDistribution(
             {
@@ -200,19 +178,14 @@ class DasAgents(ActorCritic):
         )
 
     @torch.no_grad()
-    def try_within(self, log_std: float) -> None:
-        """Try things as widely as this again: who copies a rule becomes sure of itself."""
+    def explore_within(self, log_std: float) -> None:
+        """Reset how widely both explore: copying a rule has made them certain."""
         for own in self.log_std.values():
             own.fill_(log_std)
 
     def values(self, observation: Tensors) -> Tensor:
-        """Of what both agents see."""
-        value: Tensor = self.critic(
-            observation["jobs"],
-            observation["job_mask"],
-            observation["machines"],
-            observation["machine_mask"],
-        )
+        """Return values of what both agents see."""
+        value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
         return value
 
     def _is_idle(self, seen: Tensors) -> Tensor:
@@ -224,10 +197,10 @@ class DasAgents(ActorCritic):
         return log_std.clamp(*_LOG_STD)
 
     def _priorities(self, seen: Tensors) -> Tensor:
-        """Means, (batch, jobs); 0 where it is idle and behind the last job, which costs nothing."""
+        """Return means, (batch, jobs); 0 where it is idle and behind the last job."""
         rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
         longest = int(seen["job_mask"].sum(-1).max())
-        jobs, is_job = (seen[name][rows, :longest] for name in ("jobs", "job_mask"))
+        jobs, is_job = (seen[name][rows, :longest] for name in _QUEUE)
         places = torch.arange(longest, dtype=jobs.dtype).expand(is_job.shape)
         means = self.ordering(jobs, places, is_job, *(seen[n][rows] for n in _CLUSTER))
         means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
@@ -253,20 +226,19 @@ class Dl2Agent(ActorCritic):
     def __init__(self) -> None:
         super().__init__()
         self.scorer = nn.Sequential(
-            *(nn.Linear(das_inputs.JOB_FEATURES, _DL2_WIDTH), nn.ReLU()),
-            *(nn.Linear(_DL2_WIDTH, _DL2_WIDTH), nn.ReLU()),
-            nn.Linear(_DL2_WIDTH, 1),
+            *(nn.Linear(JOB_FEATURES, _WIDTH), nn.ReLU()),
+            *(nn.Linear(_WIDTH, _WIDTH), nn.ReLU()),
+            nn.Linear(_WIDTH, 1),
         )
-        self.critic = DasCritic(SIZES)
+        self.critic = DasCritic()
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
         """Return which of the jobs that fit."""
         return MaskedCategorical(self.scorer(observation["jobs"]).squeeze(-1), observation["fits"])
 
     def values(self, observation: Tensors) -> Tensor:
-        """Of the queue and the machines."""
-        names = ("jobs", "job_mask", "machines", "machine_mask")
-        value: Tensor = self.critic(*(observation[name] for name in names))
+        """Return values of the queue and the machines."""
+        value: Tensor = self.critic(*(observation[name] for name in (*_QUEUE, *_CLUSTER)))
         return value
 
 
@@ -281,29 +253,12 @@ class ServedOrdering(nn.Module):
         self.network = network
 
     def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
-        """(gangs,)."""
+        """Return (gangs,)."""
         # A batch of one: the exporter knows attention in batches only.
         is_job = torch.ones_like(places, dtype=torch.bool)[None]
         is_machine = torch.ones_like(machines[:, 0], dtype=torch.bool)[None]
         scores: Tensor = self.network(jobs[None], places[None], is_job, machines[None], is_machine)
         return scores[0]
-
-
-class ServedPlacement(nn.Module):
-    """Affinities from the inputs of ``das-machines/1``.
-
-    They are the mean of the Gaussian process' posterior. What finished runs tell is in the inputs;
-    nothing has to be inverted here.
-    """
-
-    def __init__(self, network: PlacementNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, job: Tensor, machines: Tensor) -> Tensor:
-        """(nodes,)."""
-        affinities: Tensor = self.network(job, machines)
-        return affinities
 
 
 class ServedDl2(nn.Module):
@@ -314,6 +269,6 @@ class ServedDl2(nn.Module):
         self.scorer = scorer
 
     def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
-        """(gangs,)."""
+        """Return (gangs,)."""
         scores: Tensor = self.scorer(jobs)
         return scores.squeeze(-1)

@@ -29,7 +29,6 @@ from bireme.training.das.networks import (
     Dl2Agent,
     ServedDl2,
     ServedOrdering,
-    ServedPlacement,
 )
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
@@ -41,7 +40,7 @@ _DL2_STEPS: Final = {"full": 1_000_000, "smoke": 3_000}
 _COPYING: Final = CloningConfig(learning_rate=2e-3)
 _LOG_STD: Final = -2.0
 """Logarithm of the deviation of exploration. With 0.3 instead of 0.14 the exploring policy got
-better and its mean, which is what is served, worse: it learned to make up for its own noise."""
+better and its mean, which is served, worse: it learned to make up for its own noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +109,18 @@ class DasRecipe:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         agents = DasAgents(communicates=self.communicates, walks=self.walks)
-        env = self._world(schedule, next(iter(schedule.stages)))
+        env = self._env(schedule, next(iter(schedule.stages)))
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=best_site)
         run.learn("cloning", copied, schedule.copied)
         steps = copied.steps
         for settings, decisions in schedule.stages.items():
-            agents.try_within(_LOG_STD)
+            agents.explore_within(_LOG_STD)
             steps += self._improve(run, agents, settings, decisions)
         parts: dict[PartName, TrainedPart] = {
             "orderer": TrainedPart(ServedOrdering(agents.ordering), "das-jobs/1"),
-            "placer": TrainedPart(ServedPlacement(agents.placement), self.place_encoder),
+            "placer": TrainedPart(agents.placement, self.place_encoder),
         }
-        self.export(run, parts, steps)
-        return run.checkpoint_folder
+        return self._export(run, parts, steps)
 
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
@@ -130,14 +128,14 @@ class DasRecipe:
         """Beside the paper's baselines and the project's rules, in the simulator."""
         return evaluation.evaluate(checkpoint, setting, seed, options)
 
-    def _world(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
+    def _env(self, schedule: DasSchedule, settings: tuple[str, ...]) -> DasTurnEnv:
         env = DasEnv(schedule.envs, settings, jobs=schedule.jobs)
         return DasTurnEnv(env, reports=None if self.walks else False)
 
     def _improve(
         self, run: TrainingRun, agents: DasAgents, settings: tuple[str, ...], decisions: int
     ) -> int:
-        """A stage of MAPPO; the best weights are kept. How many decisions it took."""
+        """Run a stage of MAPPO, keep the best weights, return how many decisions it took."""
         schedule = self.schedules[run.scale]
         config = PPOConfig(
             baseline="replicas",
@@ -147,7 +145,7 @@ class DasRecipe:
             n_minibatches=8,
             target_kl=0.03,
         )
-        algorithm = MAPPO(agents, self._world(schedule, settings), config, run.env_seed)
+        algorithm = MAPPO(agents, self._env(schedule, settings), config, run.env_seed)
         score = evaluation.DasValidation(agents, schedule.validated, schedule.jobs, run.note)
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
@@ -157,19 +155,19 @@ class DasRecipe:
         stopping.restore()
         return algorithm.steps
 
-    def export(self, run: TrainingRun, parts: Mapping[PartName, TrainedPart], steps: int) -> None:
-        """Write the checkpoint, in the first process."""
+    def _export(self, run: TrainingRun, parts: Mapping[PartName, TrainedPart], steps: int) -> Path:
         stages = self.schedules[run.scale].stages
         seen = ", ".join(sorted({name for settings in stages for name in settings}))
         data = f"drawn jobs on drawn clusters of the env of DAS: {seen}"
         export_run(run, self, parts, data, steps=steps)
+        return run.checkpoint_folder
 
 
 # --- the ablations of the slides: DAS without one, the other, or both of its ideas --------------
 
 
 class Da(DasRecipe):
-    """Two agents, nothing more: the one does not see the cluster, the other not the past."""
+    """DA: the ordering agent does not see the cluster, the placement agent not the past."""
 
     name = "da"
     summary = "DAS without communication and without the random-walk Gaussian process"
@@ -216,8 +214,5 @@ class Dl2Recipe(DasRecipe):
         config = A2CConfig(n_steps=10, ent_coef=0.01, gamma=0.99)
         algorithm = A2C(agent, env, config, run.env_seed)
         run.learn("a2c", algorithm, _DL2_STEPS[run.scale])
-        parts: dict[PartName, TrainedPart] = {
-            "orderer": TrainedPart(ServedDl2(agent.scorer), "das-jobs/1")
-        }
-        self.export(run, parts, copied.steps + algorithm.steps)
-        return run.checkpoint_folder
+        part = TrainedPart(ServedDl2(agent.scorer), "das-jobs/1")
+        return self._export(run, {"orderer": part}, copied.steps + algorithm.steps)

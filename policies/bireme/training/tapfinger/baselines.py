@@ -1,18 +1,16 @@
 """TapFinger's baselines: rules that choose without learning, and the expert of the warm start.
 
-A rule is what an agent is: from the observation to what every pool does. Random and Min are the
+A rule is what an agent is: from the observation to the choice of every pool. Random and Min are the
 authors': each pool takes any job in sight, whether it fits or not, and a later pool in their order
 loses a conflict. The greedy rules and shortest first see all pools at once and leave no conflicts.
-The look-ahead rule is what the agents start from. Optimus and Tiresias divide whole pools anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
@@ -34,11 +32,11 @@ from bireme.training.tapfinger.environment import (
 from bireme.training.vec_env import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
-"""From what is seen of n envs to the actions in each."""
+"""From the observation of n environments to the actions in each."""
 
 
 def at_random(seed: int, *, takes_least: bool) -> Rule:
-    """Any job in sight, with the least or any possible amount, nothing being one of them."""
+    """Make the rule of any job in sight, with the least or any possible amount, 0 too."""
     rng = np.random.default_rng(seed)
 
     def choose(seen: Observation) -> dict[str, Array]:
@@ -60,10 +58,10 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """The first that came first, each in the place that suits it; no job waits.
+    """First come, first served, each job in the pool that suits it.
 
-    Who gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest`` at
-    least, where most are free; who does not gets the least, where fewest are free. With 10 GPUs a
+    A job that gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest``
+    at least, where most are free; another gets the least, where fewest are free. With 10 GPUs a
     sensitive job of the synthetic law takes 2 steps, with 4 it takes 5. If ``is_frugal``, GPUs that
     do not save a step are left to others.
     """
@@ -74,7 +72,7 @@ class Greedy:
     is_frugal: bool = True
 
     def __call__(self, seen: Observation) -> dict[str, Array]:
-        """The actions."""
+        """Return the actions."""
         kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
         frugal = self.law.frugal_gpus
         gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
@@ -88,7 +86,7 @@ class Greedy:
 
 
 def shortest_first(law: TapFingerLaw) -> Rule:
-    """The shortest first, with the least that it can have, where most is free."""
+    """Make the rule of the shortest first, with the least that it can have, where most is free."""
     length = law.steps[:, law.least[0], law.least[1]]
 
     def choose(seen: Observation) -> dict[str, Array]:
@@ -101,7 +99,7 @@ def shortest_first(law: TapFingerLaw) -> Rule:
 def best_pairs(
     seen: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
 ) -> dict[str, Array]:
-    """The pairs of a job and a pool with the highest scores, each job and each pool once.
+    """Choose the pairs of a job and a pool with the highest scores, each job and pool once.
 
     Args:
         scores: Shape (W, N, P).
@@ -126,13 +124,13 @@ def best_pairs(
 
 
 def _at(values: Array, slot: IntArray) -> Array:
-    """``values``, shape (W, N, P, ...), of the chosen slots, shape (W, N)."""
+    """Return ``values``, shape (W, N, P, ...), of the chosen slots, shape (W, N)."""
     index = slot.reshape(*slot.shape, *[1] * (values.ndim - 2))
     return np.take_along_axis(values, index, axis=2)[:, :, 0]
 
 
 def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
-    """All rules by name, shortest first where no job gains by GPUs; ``seed`` is for Random."""
+    """Return all rules, shortest first where no job gains by GPUs; ``seed`` is for Random."""
     found: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
         "min": at_random(seed, takes_least=True),
@@ -157,12 +155,10 @@ class Lookahead:
     """The rule that TapFinger's agents start from, as slots and sizes of the view.
 
     A pool starts a job with the best size that is free if no other pool would have it done sooner,
-    and if waiting for something that runs, here or in another of its pools, would save it a step at
-    most. Of the jobs that pass it takes first those that can go to the fewest pools, then the
-    quickest; jobs that gain nothing by a larger size it leaves to the pool with the most room. What
-    several pools choose goes to the one with the most room, and the others choose again. It knows
-    what the agents know, and is a baseline of its own: what learning adds is what the agents do
-    better than this.
+    and if waiting for a running job to end, here or in another of its pools, would save it a step
+    at most. Of the jobs that pass it takes first those that can go to the fewest pools, then the
+    quickest; jobs that gain nothing by a larger size it leaves to the pool with the most room. A
+    job that several pools choose goes to the one with the most room, and the others choose again.
 
     Attributes:
         heeds_reach: Whether jobs that can go to the fewest pools come first.
@@ -173,9 +169,9 @@ class Lookahead:
     heeds_reach: bool = True
     heeds_room: bool = True
 
-    def __call__(self, moment: TapFingerView) -> dict[str, Array]:
-        """What the pools do."""
-        scene, raw = moment.scene, moment.raw
+    def __call__(self, view: TapFingerView) -> dict[str, Array]:
+        """Return the slot and size of every pool."""
+        scene, raw = view.scene, view.raw
         now, anywhere, later = scene.prospects()
         may = np.isfinite(now) & raw["pending_mask"]
         starts = may & (now <= anywhere) & (now <= later + _SAVES_STEPS)
@@ -189,28 +185,23 @@ class Lookahead:
         acts = starts.any(-1)
         slot = np.where(starts, -order, -np.inf).argmax(-1)
         slot = np.where(acts, slot, may.argmax(-1))
-        job, room = _of(raw["job"], slot), _of(moment.room, slot)
+        job, room = _at(raw["job"], slot), _at(view.room, slot)
         won = winners(np.where(acts, job, LOST), np.ones(job.shape), room)
         nothing = np.where(raw["may_wait"], VOID, LOST)[:, None]
         quickest = np.where(scene.fits, scene.times[..., None, :, :], np.inf).argmin(-1)
-        size = 1 + _of(scene.of_slots(quickest), slot)
+        size = 1 + _at(scene.of_slots(quickest), slot)
         return {SLOT: slot, SIZE: np.where(acts, np.where(won, size, LOST), nothing)}
 
 
-def _of(values: NDArray[Any], slot: IntArray) -> NDArray[Any]:
-    """``values``, (..., pools, slots), of chosen slots, (..., pools)."""
-    return np.take_along_axis(values, slot[..., None], axis=-1)[..., 0]
-
-
 def _gains(scene: Scene) -> BoolArray:
-    """Return whether the job in each slot is quicker in a larger size, (..., pools, slots)."""
+    """Return whether the job in each slot is quicker in a larger size, (W, N, P)."""
     by_kind = scene.times.min(-1) < scene.times[..., 0]
     found = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
     return np.asarray(scene.of_slots(found), dtype=np.bool_)
 
 
 def expert_for(config: TapFingerEnvConfig) -> Lookahead:
-    """The best such rule for a config: where sizes do not matter, the quickest comes first."""
+    """Return the best such rule for a config: where sizes do not matter, the quickest is first."""
     cpus, gpus = config.law.least
     steps = config.law.steps
     is_sized = bool((steps.min(axis=(1, 2)) < steps[:, cpus, gpus]).any())
@@ -247,16 +238,10 @@ class PoolJobs:
     capacity: IntArray
 
 
-class Division(Protocol):
-    """How pools are divided."""
-
-    def __call__(self, config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
-        """Amounts, shape (R, L, 2); 0 for entries that are no jobs."""
-        ...
-
-
+Division: TypeAlias = Callable[[TapFingerEnvConfig, PoolJobs], IntArray]
+"""From the jobs of pools to amounts, shape (R, L, 2); 0 for entries that are no jobs."""
 Speed: TypeAlias = Callable[[TapFingerLaw, IntArray, IntArray], FloatArray]
-"""From kinds (R, L) and amounts (R, L, 2) to what a step is believed to add, shape (R, L)."""
+"""From kinds (R, L) and amounts (R, L, 2) to the assumed gain of a step, shape (R, L)."""
 
 _FITTED: Final = {
     ("insensitive", "sensitive"): np.array(
@@ -266,17 +251,17 @@ _FITTED: Final = {
         ]
     )
 }
-"""What least squares give for Optimus' curve in the authors' program, where CPUs and GPUs of the
-points are interchanged by mistake: their Optimus then believes in CPUs, and is twice as slow."""
+"""Least-squares fit of Optimus' curve in the authors' program, where CPUs and GPUs of the points
+are interchanged by mistake: their Optimus expects gains from CPUs, and is twice as slow."""
 
 
 def exact_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
-    """What the law has for the first step of a job."""
+    """Return the gain of the first step of a job."""
     return law.gains(kind, amount, np.zeros(kind.shape))
 
 
 def authors_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
-    """The authors' fit of Optimus' curve; laws that it is not known for are taken as they are.
+    """Return the authors' fit of Optimus' curve; the exact gain for laws without a fit.
 
     Peng et al., Optimus, EuroSys 2018, equation 4, with CPUs as parameter servers.
     """
@@ -293,7 +278,7 @@ _GPU: Final = "bireme.dev/gpu"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PoolSpeed:
-    """What a step is believed to add to a job's progress, by CPUs and GPUs, as a gang's speed."""
+    """The assumed gain of a step by CPUs and GPUs, as a gang's speed."""
 
     table: FloatArray
 
@@ -354,12 +339,9 @@ def _speeds(law: TapFingerLaw, speed: Speed) -> tuple[_PoolSpeed, ...]:
 def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
     """Give GPU after GPU to the half of the jobs with less service, in order of their starts.
 
-    Not :class:`bireme.heuristics.tiresias.TiresiasLas`, which orders gangs of a fixed size by a
-    fixed threshold: the variant of TapFinger's authors divides GPUs, and compares with the median.
-
-    Gu et al., Tiresias, NSDI 2019, with two queues that are split at the median and, as the
-    authors of TapFinger have it, elastic in GPUs in multi mode; CPUs are shared out evenly. In
-    single mode every job has the least.
+    Gu et al., Tiresias, NSDI 2019, in the variant of TapFinger's authors: two queues, split at the
+    median and not at a threshold (:class:`bireme.heuristics.tiresias.TiresiasLas`), and elastic in
+    GPUs in multi mode; CPUs are shared out evenly. In single mode every job has the least.
     """
     law = config.law
     if not config.is_multi:
@@ -371,19 +353,16 @@ def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
         service = np.where(held.there & (gpus < law.most[1]), held.served + gpus, np.inf)
         rank = service.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
         is_high = rank < (sizes // 2)[:, None]
-        order = np.where(is_high, 0, _LATE) + held.started * _SLOTS + rank
+        # by queue, then start, then rank, as one number
+        order = np.where(is_high, 0, 10**12) + held.started * 1000 + rank
         best = np.where(may, order, np.iinfo(np.int64).max).argmin(axis=1)
         gets = may[rows, best]
         gpus[rows[gets], best[gets]] += 1
     return np.stack([_shared(law, held.capacity[:, 0], gpus > 0), gpus], axis=-1)
 
 
-_SLOTS: Final = 1000
-_LATE: Final = 10**12
-
-
 def _shared(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
-    """``cpus`` shared out evenly, the first ones one more, none above the most; shape (R, L)."""
+    """Share out ``cpus`` evenly, one more for the first, none above the most; shape (R, L)."""
     count = np.maximum(gets.sum(axis=1), 1)
     place = gets.cumsum(axis=1) - 1
     even = (cpus // count)[:, None] + (place < (cpus % count)[:, None])
@@ -400,29 +379,36 @@ DIVISIONS: Final[Mapping[str, Division]] = {
 def divide_always(
     division: Division, config: TapFingerEnvConfig, seeds: Sequence[int]
 ) -> TapFingerPools:
-    """Whole episodes, one env per seed; the state at their end."""
+    """Play whole episodes, one environment per seed; return the state at their end."""
     pools = TapFingerPools(config, seeds)
     served = np.zeros(pools.progress.shape)
     while not pools.is_over.all():
         starts = _divide(pools, division, served)
         passing = np.flatnonzero(~pools.is_over & ~(starts & config.is_multi))
-        running = pools.amount[passing, :, 1]
-        served[passing] += running
+        served[passing] += pools.amount[passing, :, 1]
         pools.advance(passing)
     return pools
 
 
 def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> BoolArray:
-    """Admit and divide once; in which envs a job has started, shape (W,)."""
+    """Admit and divide once; return in which environments a job has started, shape (W,)."""
     law = pools.config.law
     slots = int((pools.capacity // law.least).min(axis=1).max())
     running, new = pools.first(pools.running_in(), slots), _admitted(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
-    grid = np.indices(jobs.shape)
-    envs, at = grid[0], grid[1]
-    held = _held(pools, jobs, served)
+    envs, at, _ = np.indices(jobs.shape)
+    flat, there = (-1, jobs.shape[2]), jobs != NONE
+    started = pools.started[envs, jobs]
+    held = PoolJobs(
+        there.reshape(flat),
+        pools.jobs.kind[envs, jobs].reshape(flat),
+        pools.progress[envs, jobs].reshape(flat),
+        np.where(started == NONE, pools.now[:, None, None], started).reshape(flat),
+        served[envs, jobs].reshape(flat),
+        np.tile(pools.capacity, (len(jobs), 1)),
+    )
     amount = division(pools.config, held).reshape(*jobs.shape, 2)
-    old, fresh = jobs != NONE, (jobs != NONE) & (amount > 0).any(axis=3)
+    old, fresh = there.copy(), there & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False
     pools.allocate(envs[old], jobs[old], amount[old])
     pools.start(envs[fresh], at[fresh], jobs[fresh], amount[fresh])
@@ -430,7 +416,7 @@ def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> Bo
 
 
 def _admitted(pools: TapFingerPools) -> IntArray:
-    """What each pool admits, shape (W, N); NONE: nothing."""
+    """Return the job that each pool admits, shape (W, N), or NONE."""
     waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.config.law.least
     has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
     new = np.full(has_room.shape, NONE)
@@ -440,18 +426,3 @@ def _admitted(pools: TapFingerPools) -> IntArray:
         first = np.take_along_axis(seen, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
         new[:, pool] = np.where(has_room[:, pool] & is_free.any(axis=1), first, NONE)
     return new
-
-
-def _held(pools: TapFingerPools, jobs: IntArray, served: FloatArray) -> PoolJobs:
-    rows, there = np.arange(len(jobs))[:, None, None], jobs != NONE
-    started = pools.started[rows, jobs]
-    started = np.where(started == NONE, pools.now[:, None, None], started)
-    flat = (-1, jobs.shape[2])
-    return PoolJobs(
-        there.reshape(flat),
-        pools.jobs.kind[rows, jobs].reshape(flat),
-        pools.progress[rows, jobs].reshape(flat),
-        started.reshape(flat),
-        served[rows, jobs].reshape(flat),
-        np.tile(pools.capacity, (len(jobs), 1)),
-    )

@@ -1,12 +1,8 @@
 """TapFinger's environment: every node pool chooses a waiting job and what it gives to it.
 
-From top to bottom: the law of how fast jobs progress and the published measurements behind one of
-them, the configurations by name, the jobs that a seed draws, the pools (physics, no decisions), the
-environment in amounts, and :class:`TapFingerAgentEnv`, which shows it to networks, in sizes.
-
-All pools choose at once; who wins where several chose the same job is settled before
-(:mod:`bireme.rl.encoders.tapfinger`) and given with the actions, because the density of what a
-loser did has no part for the allocation. In single mode a pool starts at most one job per step of
+All pools choose at once; the winner of a job that several chose is settled before
+(:mod:`bireme.rl.encoders.tapfinger`) and given with the actions, because the density of a loser's
+choice has no part for the allocation. In single mode a pool starts at most one job per step of
 time, a step of the environment is a step of time, and changing a running job's allocation costs
 half a step's progress. In multi mode a pool starts as many jobs as it likes, changes are free, and
 time passes when no pool starts anything. Where no pool can start anything time passes by itself.
@@ -27,14 +23,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.rl.encoders.tapfinger import LOST, VOID, room
+from bireme.rl.encoders.tapfinger import LOST, VOID, first_of, room
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene
 from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
@@ -43,11 +38,9 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
 LONGEST_STEPS: Final = 1000
 """Jobs that need more steps count as never ending."""
-_AHEAD: Final = 1.2
-_SCALE_GPUS: Final = 16.0
 
 
-# no slots: the tables below are worked out once
+# without slots, for the cached properties
 @dataclass(frozen=True, eq=False)
 class TapFingerLaw:
     """The speed law: what a step adds to a job's progress, which runs from 0 to 1.
@@ -56,18 +49,16 @@ class TapFingerLaw:
 
         base + weight sqrt(1.2 - p) + power(p)
 
-    The synthetic kinds (Li et al., section 5.1, with numbers from the authors' program) have a
-    weight tanh(GPUs / 16), or none and a base of 1/4; CPUs beyond the minimum do nothing. All
-    arrays have shape (kinds, most CPUs + 1, most GPUs + 1).
+    All arrays have shape (kinds, most CPUs + 1, most GPUs + 1).
 
     Attributes:
         kinds: Names; a job draws each as likely.
         least: The smallest allocation, CPUs and GPUs; below it there is no progress.
         base: Added whatever the progress is.
         weight: Times sqrt(1.2 - progress).
-        scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds what the
-            curve is worth one step after the one at which it is worth the progress so far. That
-            is more than its increase, and what the authors' program does.
+        scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds the value
+            of the curve one step after the one at which it is worth the progress so far. That is
+            more than its increase, and as the authors' program does.
         noise: By kind, how far chance moves what a step adds, either way; shape (kinds,).
     """
 
@@ -87,7 +78,7 @@ class TapFingerLaw:
     def gains(
         self, kind: IntArray, amount: IntArray, progress: FloatArray, luck: FloatArray | float = 0.0
     ) -> FloatArray:
-        """What one step adds, shape (...).
+        """Return what one step adds, shape (...).
 
         Args:
             kind: Shape (...).
@@ -99,12 +90,12 @@ class TapFingerLaw:
         scale, power = self.scale[at], self.power[at]
         known = np.where(scale > 0, scale, 1.0)
         ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
-        gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(_AHEAD - progress, 0)) + ahead
+        gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(1.2 - progress, 0)) + ahead
         gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
         return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
 
     def every_amount(self) -> tuple[IntArray, IntArray]:
-        """Kind, and CPUs and GPUs, of each entry of the tables; the latter (..., 2)."""
+        """Return kind, and CPUs and GPUs, of each entry of the tables; the latter (..., 2)."""
         grid = np.indices(self.base.shape)
         return grid[0], np.moveaxis(grid[1:], 0, -1)
 
@@ -132,18 +123,18 @@ class TapFingerLaw:
 
 
 def synthetic(noise: float = 0.0) -> TapFingerLaw:
-    """Kinds "insensitive", 4 steps however large, and "sensitive", 21 down to 2.
+    """Return the law of "insensitive" jobs, 4 steps however large, and "sensitive", 21 down to 2.
 
-    Args:
-        noise: The paper says 0.1; its figures on single mode are with it, the others without.
+    Li et al., section 5.1, with numbers from the authors' program; CPUs beyond the minimum do
+    nothing. The paper states a noise of 0.1: its figures on single mode have it, the others not.
     """
-    gpus = np.tanh(np.arange(17) / _SCALE_GPUS) * np.ones((17, 1))
+    gpus = np.tanh(np.arange(17) / 16.0) * np.ones((17, 1))
     none = np.zeros_like(gpus)
     return plain(("insensitive", "sensitive"), (2, 1), [none + 0.25, none], [none, gpus], noise)
 
 
 def pointer() -> TapFingerLaw:
-    """Kinds "short" and "long", 1 and 10 steps however large, of at least 3 CPUs and 3 GPUs."""
+    """Return the law of "short" and "long" jobs, 1 and 10 steps, from 3 CPUs and 3 GPUs on."""
     table = np.ones((17, 17))
     return plain(("short", "long"), (3, 3), [table, 0.1 * table], [0 * table, 0 * table])
 
@@ -155,7 +146,7 @@ def plain(
     weight: list[FloatArray],
     noise: float = 0.0,
 ) -> TapFingerLaw:
-    """A law without curves; tables of shape (most CPUs + 1, most GPUs + 1), by kind."""
+    """Return a law without curves; tables of shape (most CPUs + 1, most GPUs + 1), by kind."""
     tables = np.stack(base)
     no_curve = np.zeros_like(tables), np.ones_like(tables)
     return TapFingerLaw(
@@ -165,9 +156,8 @@ def plain(
 
 # --- jobs measured on a machine: the published measurements of TapFinger ------------------------
 #
-# A file ``trace.csv.gz``, which a person names (it has no licence and is not part of this package):
-# kind, CPUs, GPUs, completion time in seconds, then pairs of elapsed seconds and validation loss.
-# Steps have 10 seconds.
+# Rows of ``trace.csv.gz``, which has no licence and is not part of this package: kind, CPUs, GPUs,
+# completion time in seconds, then pairs of elapsed seconds and validation loss.
 
 FILE: Final = "trace.csv.gz"
 STEP_SECONDS: Final = 10.0
@@ -183,22 +173,20 @@ _POWERS: Final = np.linspace(0.05, 5.0, 991)
 
 @lru_cache(maxsize=4)
 def measured(data: Path | None) -> TapFingerLaw:
-    """Jobs take as long as they took; SettingError without the file."""
+    """Return the law of jobs that take as long as measured; SettingError without the file."""
     base = STEP_SECONDS / _seconds(data)
     return plain(KINDS, LEAST, list(base), list(np.zeros_like(base)))
 
 
 @lru_cache(maxsize=4)
 def doubling(data: Path | None) -> TapFingerLaw:
-    """As the authors' program reads the file, which the paper's figures are made with.
+    """Return the law as the authors' program reads the file; the paper's figures are made with it.
 
     A curve ``scale * steps ** power`` is fitted to the fall of the loss, and in each step progress
     grows by the *value* of the curve one step on, not by its increase. So it about doubles in every
     step, jobs last 3 to 7 steps, and resources hardly matter. Speech recognition, which has no
     curve, gets five times its speed. Kept to compare with the paper; it says little of real jobs.
-
-    Raises:
-        SettingError: the file is missing.
+    SettingError without the file.
     """
     seconds = _seconds(data)
     base, scale, power = np.zeros_like(seconds), np.zeros_like(seconds), np.ones_like(seconds)
@@ -211,7 +199,7 @@ def doubling(data: Path | None) -> TapFingerLaw:
 
 
 def _seconds(data: Path | None) -> FloatArray:
-    """Completion times, shape (kinds, CPUs, GPUs); infinite where none was measured."""
+    """Return completion times, shape (kinds, CPUs, GPUs); infinite where none was measured."""
     seconds = np.full((len(KINDS), _MOST[0] + 1, _MOST[1] + 1), np.inf)
     for kind, cpus, gpus, row in _rows(data):
         seconds[kind, cpus, gpus] = float(row[3])
@@ -219,7 +207,7 @@ def _seconds(data: Path | None) -> FloatArray:
 
 
 def _rows(data: Path | None) -> Iterator[tuple[int, int, int, list[str]]]:
-    """Kind, CPUs, GPUs and the row; of runs with the same three the last one counts."""
+    """Yield kind, CPUs, GPUs and the row; of runs with the same three the last one counts."""
     if data is None or not (data / FILE).is_file():
         raise SettingError(
             f"data is {'missing' if data is None else str(data)!r}; trace settings need the folder "
@@ -231,7 +219,7 @@ def _rows(data: Path | None) -> Iterator[tuple[int, int, int, list[str]]]:
 
 
 def _fit(row: list[str]) -> tuple[float, float]:
-    """Scale and power that are nearest to the fall of the loss, 0 at its height, 1 at its end."""
+    """Return scale and power nearest to the fall of the loss, 0 at its height, 1 at its end."""
     pairs = np.array([[float(part) for part in pair.strip("()").split(",")] for pair in row[4:]])
     steps, loss = pairs[:, 0] / STEP_SECONDS, pairs[:, 1]
     fall = (loss - loss.max()) / (loss.min() - loss.max())
@@ -272,60 +260,52 @@ class TapFingerEnvConfig:
         return 1.0 if self.is_multi else 0.5
 
 
-_Made: TypeAlias = Callable[[Path | None], TapFingerLaw]
-_SIXTEEN: Final = (16, 16)
-_LARGE: Final = (32, 16)
-_UNEVEN: Final = tuple((size, size) for size in (4, 8, 12, 16, 24, 32))
-
-
-def _synthetic(_: Path | None) -> TapFingerLaw:
-    return synthetic()
-
-
-def _noisy(_: Path | None) -> TapFingerLaw:
-    return synthetic(noise=0.1)
-
-
-def _pointer(_: Path | None) -> TapFingerLaw:
-    return pointer()
-
-
-_KINDS: Final[Mapping[str, tuple[tuple[tuple[int, int], ...], _Made, float, int, bool]]] = {
-    "single-3": ((_SIXTEEN,) * 3, _synthetic, 2.0, 192, False),
-    "single-6": ((_SIXTEEN,) * 6, _synthetic, 4.0, 384, False),
-    "single-3-noisy": ((_SIXTEEN,) * 3, _noisy, 2.0, 192, False),
-    "single-6-noisy": ((_SIXTEEN,) * 6, _noisy, 4.0, 384, False),
-    "single-6-rate-3": ((_SIXTEEN,) * 6, _synthetic, 3.0, 384, False),
-    "single-6-rate-2": ((_SIXTEEN,) * 6, _synthetic, 2.0, 384, False),
-    "multi-3": ((_SIXTEEN,) * 3, _synthetic, 3.0, 192, True),
-    "hetero-6": (_UNEVEN, _synthetic, 6.0, 384, True),
-    "pointer": ((_SIXTEEN,) * 3, _pointer, 3.0, 192, True),
-    "trace-3": ((_LARGE,) * 3, doubling, 1.5, 1000, False),
-    "trace-6": ((_LARGE,) * 6, doubling, 3.0, 2000, False),
-    "measured-3": ((_LARGE,) * 3, measured, 1.5, 1000, False),
+_LAWS: Final[Mapping[str, Callable[[Path | None], TapFingerLaw]]] = {
+    "synthetic": lambda _: synthetic(),
+    "noisy": lambda _: synthetic(noise=0.1),
+    "pointer": lambda _: pointer(),
+    "doubling": doubling,
+    "measured": measured,
 }
 
-SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "single-3": "3 equal pools, one start per pool and step, 2 arrivals per step",
-        "single-6": "6 equal pools, one start per pool and step, 4 arrivals per step",
-        "single-3-noisy": "single-3 with the noise of the paper's figures",
-        "single-6-noisy": "single-6 with the noise of the paper's figures",
-        "single-6-rate-3": "single-6 with 3 arrivals per step",
-        "single-6-rate-2": "single-6 with 2 arrivals per step",
-        "multi-3": "3 equal pools, any number of starts, 3 arrivals per step",
-        "hetero-6": "6 pools of 4 to 32 GPUs, any number of starts, 6 arrivals per step",
-        "pointer": "3 equal pools, any number of starts; jobs of 1 or 10 steps",
-        "trace-3": "3 pools, jobs measured on a machine as the authors' program runs them",
-        "trace-6": "6 pools, the same",
-        "measured-3": "3 pools, the same jobs in the time that they really took",
-    }
-)
-"""What they are; those of the trace need the folder of the published measurements."""
+
+_THREE: Final = ((16, 16),) * 3
+_SIX: Final = ((16, 16),) * 6
+_UNEVEN: Final = tuple((size, size) for size in (4, 8, 12, 16, 24, 32))
+_LARGE: Final = (32, 16)
+_CONFIGS: Final[Mapping[str, tuple[tuple[tuple[int, int], ...], str, float, int, bool]]] = {
+    "single-3": (_THREE, "synthetic", 2.0, 192, False),
+    "single-6": (_SIX, "synthetic", 4.0, 384, False),
+    "single-3-noisy": (_THREE, "noisy", 2.0, 192, False),
+    "single-6-noisy": (_SIX, "noisy", 4.0, 384, False),
+    "single-6-rate-3": (_SIX, "synthetic", 3.0, 384, False),
+    "single-6-rate-2": (_SIX, "synthetic", 2.0, 384, False),
+    "multi-3": (_THREE, "synthetic", 3.0, 192, True),
+    "hetero-6": (_UNEVEN, "synthetic", 6.0, 384, True),
+    "pointer": (_THREE, "pointer", 3.0, 192, True),
+    "trace-3": ((_LARGE,) * 3, "doubling", 1.5, 1000, False),
+    "trace-6": ((_LARGE,) * 6, "doubling", 3.0, 2000, False),
+    "measured-3": ((_LARGE,) * 3, "measured", 1.5, 1000, False),
+}
+SETTINGS: Final[Mapping[str, str]] = {
+    "single-3": "3 equal pools, one start per pool and step, 2 arrivals per step",
+    "single-6": "6 equal pools, one start per pool and step, 4 arrivals per step",
+    "single-3-noisy": "single-3 with the noise of the paper's figures",
+    "single-6-noisy": "single-6 with the noise of the paper's figures",
+    "single-6-rate-3": "single-6 with 3 arrivals per step",
+    "single-6-rate-2": "single-6 with 2 arrivals per step",
+    "multi-3": "3 equal pools, any number of starts, 3 arrivals per step",
+    "hetero-6": "6 pools of 4 to 32 GPUs, any number of starts, 6 arrivals per step",
+    "pointer": "3 equal pools, any number of starts; jobs of 1 or 10 steps",
+    "trace-3": "3 pools, jobs measured on a machine as the authors' program runs them",
+    "trace-6": "6 pools, the same",
+    "measured-3": "3 pools, the same jobs in the time that they really took",
+}
+"""Those of the trace need the folder of the published measurements."""
 
 
 def make_config(name: str, data: Path | None = None, jobs: int | None = None) -> TapFingerEnvConfig:
-    """The config called ``name``.
+    """Return the config called ``name``.
 
     Args:
         data: The folder with the published measurements; trace configurations need it.
@@ -334,12 +314,12 @@ def make_config(name: str, data: Path | None = None, jobs: int | None = None) ->
     Raises:
         SettingError: there is no such config, or it needs ``data``.
     """
-    if name not in _KINDS:
-        raise SettingError(f"setting is {name!r}; write one of {', '.join(_KINDS)}")
-    capacity, law, rate, own_jobs, is_multi = _KINDS[name]
+    if name not in SETTINGS:
+        raise SettingError(f"setting is {name!r}; write one of {', '.join(SETTINGS)}")
+    capacity, law, rate, own_jobs, is_multi = _CONFIGS[name]
     if jobs is not None and jobs < 1:
         raise SettingError(f"jobs is {jobs}; write 1 or more")
-    return TapFingerEnvConfig(capacity, law(data), rate, jobs or own_jobs, is_multi)
+    return TapFingerEnvConfig(capacity, _LAWS[law](data), rate, jobs or own_jobs, is_multi)
 
 
 # --- the jobs of a seed -------------------------------------------------------------------------
@@ -366,22 +346,19 @@ class TapFingerJobs:
 
 
 def draw(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerJobs:
-    """The jobs of one env per seed; equal seeds give equal jobs."""
-    parts = [_draw(config, seed) for seed in seeds]
-    return TapFingerJobs(*(np.stack(part) for part in zip(*parts, strict=True)))
-
-
-def _draw(
-    config: TapFingerEnvConfig, seed: int
-) -> tuple[IntArray, IntArray, BoolArray, FloatArray]:
-    """A job reaches k pools, k and the pools drawn uniformly [authors' program]."""
-    rng, jobs, pools = np.random.default_rng(seed), config.jobs, len(config.capacity)
-    arrival = poisson_steps(rng, config.arrivals_per_step, jobs)
-    kind = rng.integers(len(config.law.kinds), size=jobs)
-    rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
-    reaches = rank < rng.integers(1, pools + 1, size=jobs)
+    """Draw the jobs of one environment per seed; equal seeds give equal jobs."""
+    jobs, pools = config.jobs, len(config.capacity)
     steps = LUCK_STEPS if config.law.noise.any() else 0
-    return arrival, kind, reaches, rng.uniform(-1, 1, (jobs, steps))
+    parts = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        arrival = poisson_steps(rng, config.arrivals_per_step, jobs)
+        kind = rng.integers(len(config.law.kinds), size=jobs)
+        # a job reaches k pools, k and the pools drawn uniformly [authors' program]
+        rank = rng.random((pools, jobs)).argsort(axis=0).argsort(axis=0)
+        reaches = rank < rng.integers(1, pools + 1, size=jobs)
+        parts.append((arrival, kind, reaches, rng.uniform(-1, 1, (jobs, steps))))
+    return TapFingerJobs(*(np.stack(part) for part in zip(*parts, strict=True)))
 
 
 # --- the pools ----------------------------------------------------------------------------------
@@ -393,8 +370,6 @@ class TapFingerPools:
     A job waits at all pools that it reaches, runs in one, and progresses by the law. A pool can
     choose from WINDOW of the jobs that wait there. A job in sight stays in sight; places that get
     free go to jobs that have just arrived, then to those that came first [authors' program].
-    Only the jobs between the first that has not ended and the last that has arrived are looked at,
-    so that long episodes cost no more per step than short ones.
 
     Attributes:
         now: The step that comes next, int64, shape (W,).
@@ -404,7 +379,8 @@ class TapFingerPools:
         started: The step in which each started, shape (W, J); NONE before.
         ended: The step before which each was over, shape (W, J); NONE before.
         progress: Shape (W, J).
-        window: The jobs that are in any of the systems, as a slice of the J.
+        window: Slice of the J from the first job that has not ended to the last that has arrived:
+            long episodes cost no more per step than short ones.
     """
 
     def __init__(self, config: TapFingerEnvConfig, seeds: Sequence[int]) -> None:
@@ -455,32 +431,28 @@ class TapFingerPools:
         return np.asarray(self.running[:, None, :] & (self.pool[:, None, self.window] == pools))
 
     def first(self, which: BoolArray, slots: int) -> IntArray:
-        """The first ``slots`` jobs of ``which``, shape (W, N, slots), NONE where there are fewer.
+        """Return the first ``slots`` jobs of ``which``, shape (W, N, slots); NONE behind the last.
 
-        Args:
-            which: Jobs of the window, shape (W, N, window).
+        ``which`` are jobs of the window, shape (W, N, window).
         """
-        place = which.cumsum(axis=2) - 1
-        envs, pools, columns = np.nonzero(which & (place < slots))
-        found = np.full((*which.shape[:2], slots), NONE)
-        found[envs, pools, place[envs, pools, columns]] = columns + self.window.start
-        return found
+        found = first_of(which, slots)
+        return np.where(found == NONE, NONE, found + self.window.start)
 
     def start(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        """Job ``jobs[i]`` of ``envs[i]`` starts in ``pools[i]`` with ``amount[i]``."""
+        """Start job ``jobs[i]`` of ``envs[i]`` in ``pools[i]`` with ``amount[i]``."""
         self.pool[envs, jobs], self.started[envs, jobs] = pools, self.now[envs]
         self.amount[envs, jobs] = amount
         np.subtract.at(self.free, (envs, pools), amount)
 
     def allocate(self, envs: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        """Running jobs get another ``amount``, shape (i, 2); it costs where it changes."""
+        """Give running jobs another ``amount``, shape (i, 2); it costs where it changes."""
         more = amount - self.amount[envs, jobs]
         self._changed[envs, jobs] = (more != 0).any(axis=1)
         self.amount[envs, jobs] = amount
         np.subtract.at(self.free, (envs, self.pool[envs, jobs]), more)
 
     def advance(self, envs: IntArray) -> None:
-        """One step passes in ``envs``: what runs progresses, what is done ends, jobs arrive."""
+        """Pass one step in ``envs``: running jobs progress or end, jobs arrive."""
         rows, columns = np.nonzero(self.running[envs])
         rows, jobs = envs[rows], columns + self.window.start
         at = rows, jobs
@@ -495,7 +467,6 @@ class TapFingerPools:
         self._let_in(envs)
 
     def _luck(self, envs: IntArray, jobs: IntArray) -> FloatArray | float:
-        """Of the step that passes, shape of both."""
         steps = self.jobs.luck.shape[2]
         if not steps:
             return 0.0
@@ -508,7 +479,7 @@ class TapFingerPools:
         self.amount[envs, jobs] = 0
 
     def _let_in(self, envs: IntArray) -> None:
-        """Fill the places that are free in sight of each pool."""
+        """Fill the free places in sight of each pool, with new jobs first."""
         waits = self.waiting[envs]
         sees = self.in_sight[envs]
         is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[envs][:, None]
@@ -530,11 +501,11 @@ class TapFingerPools:
 
 
 def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
-    """All arrays by name; see :class:`~bireme.training.tapfinger.environment.TapFingerEnv`.
+    """Return the observation of :class:`TapFingerEnv`.
 
     ``is_done`` are pools that may start nothing more in this step, shape (W, N).
     """
-    law, shape = pools.config.law, pools.free.shape
+    law = pools.config.law
     job = pools.first(pools.in_sight, WINDOW)
     there = job != NONE
     has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~is_done
@@ -548,7 +519,7 @@ def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
         "connects": connects(job),
         "least": np.where(there[..., None], np.array(law.least), 0),
         "free": pools.free.copy(),
-        "most": np.broadcast_to(np.minimum(pools.capacity, law.most), shape).copy(),
+        "most": np.broadcast_to(np.minimum(pools.capacity, law.most), pools.free.shape),
         "waiting": pools.waiting.sum(axis=2),
         "can_start": fits.any(axis=2),
         "is_done": is_done.copy(),
@@ -558,11 +529,7 @@ def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
 
 
 def connects(job: IntArray) -> BoolArray:
-    """Return whether the job in a slot of one pool is in sight of another, shape (W, N, P, N).
-
-    Args:
-        job: Numbers of jobs, shape (W, N, P); below 0 is none.
-    """
+    """Return whether the ``job`` (W, N, P) in a slot is in sight of another pool, (W, N, P, N)."""
     same = job[:, :, :, None, None] == job[:, None, None, :, :]
     return np.asarray(same.any(axis=4) & (job >= 0)[..., None])
 
@@ -581,7 +548,7 @@ def _running(pools: TapFingerPools) -> dict[str, Array]:
 
 
 def _of(values: Array, job: IntArray) -> Array:
-    """``values``, shape (W, jobs, ...), of ``job``, shape (W, N, slots)."""
+    """Return ``values``, shape (W, jobs, ...), of ``job``, shape (W, N, slots)."""
     return np.asarray(values[np.arange(len(values))[:, None, None], job])
 
 
@@ -626,8 +593,7 @@ class TapFingerEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Start what winners chose in every environment that is not over."""
-        if not isinstance(actions, Mapping):
-            raise TypeError("actions of TapFinger are a mapping with slot, won and amount")
+        assert isinstance(actions, Mapping)  # noqa: S101  # slot, won and amount
         live = ~self.pools.is_over
         amount = np.asarray(actions["amount"])
         starts = live[:, None] & actions["won"] & (amount > 0).any(axis=2)
@@ -648,7 +614,7 @@ class TapFingerEnv:
         return EnvStep(self._seen, rewards, self.pools.is_over, times)
 
     def _pass(self, envs: IntArray) -> FloatArray:
-        """A step of time in ``envs``; the rewards, shape (W,)."""
+        """Pass a step of time in ``envs``; return the rewards, shape (W,)."""
         rewards = np.zeros(self.count)
         rewards[envs] = -self.pools.present.sum(axis=1)[envs]
         self.pools.advance(envs)
@@ -656,7 +622,7 @@ class TapFingerEnv:
         return rewards
 
     def _pass_idle_time(self) -> FloatArray:
-        """Let time pass until some pool can start something, or all is over; the rewards."""
+        """Let time pass until some pool can start a job, or all is over; return the rewards."""
         rewards = np.zeros(self.count)
         while (idle := ~self._seen["can_start"].any(axis=1) & ~self.pools.is_over).any():
             rewards += self._pass(np.flatnonzero(idle))
@@ -670,7 +636,9 @@ class TapFingerEnv:
         law, free = self.config.law, self.pools.free[envs, pools]
         fine = (jobs != NONE) & (amount >= law.least).all(axis=1)
         fine &= (amount <= np.minimum(free, law.most)).all(axis=1)
-        fine &= _is_first(envs, jobs)
+        # the first of equal pairs alone: a job starts once
+        first = np.unique(np.stack([envs, jobs], axis=1), axis=0, return_index=True)[1]
+        fine &= np.isin(np.arange(len(jobs)), first)
         if not fine.all():
             at = int(fine.argmin())
             raise ValueError(
@@ -678,14 +646,6 @@ class TapFingerEnv:
                 f"{amount[at].tolist()} of its free {free[at].tolist()} to what it chose; choose "
                 "a job that is there, that no other pool starts, and a possible amount"
             )
-
-
-def _is_first(envs: IntArray, jobs: IntArray) -> BoolArray:
-    """Return whether no earlier entry has the same env and job, shape of both."""
-    first = np.zeros(len(jobs), dtype=np.bool_)
-    pairs = np.stack([envs, jobs], axis=1)
-    first[np.unique(pairs, axis=0, return_index=True)[1]] = True
-    return first
 
 
 # --- the environment as agents see it and act in it ---------------------------------------------
@@ -697,7 +657,7 @@ SIZE: Final = "size"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TapFingerView:
-    """What agents see of a batch of environments, and what it was made from.
+    """The view of agents on a batch of environments, and what it was made from.
 
     Attributes:
         raw: The environment's observation.
@@ -711,22 +671,15 @@ class TapFingerView:
 
     def seen(self) -> dict[str, Array]:
         """Return the inputs that :mod:`~bireme.rl.encoders.tapfinger` describes."""
-        raw = self.raw
-        return {
-            **self.scene.inputs(),
-            "kind": raw["kind"],
-            "job": raw["job"],
-            "room": self.room,
-            "can_void": raw["may_wait"],
-        }
+        known = {name: self.raw[name] for name in ("kind", "job")}
+        return self.scene.inputs() | known | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 
 class TapFingerObserver:
-    """Translates between the environment's amounts and the sizes of the networks.
+    """Translator between the environment's amounts and the sizes of the networks.
 
-    Of all CPUs and GPUs that a job may have, those remain than which none smaller are as fast
-    (:func:`efficient_sizes`): more would gain nothing. A size is a row of that list; VOID gives a
-    job nothing, and LOST says that another pool won it.
+    A size is a row of :func:`efficient_sizes`; VOID gives a job nothing, and LOST means that
+    another pool won it.
 
     Attributes:
         sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
@@ -769,7 +722,7 @@ class TapFingerObserver:
 
 
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Amounts of two resources than which no smaller ones are as fast, with their times.
+    """Return the amounts of two resources than which no smaller ones are as fast, and their times.
 
     The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
     Shapes (sizes, 2) and (sizes,).
@@ -805,32 +758,26 @@ class TapFingerAgentEnv:
     """A VecEnv around ``env`` in slots and sizes; an ``expert``'s choice is shown too."""
 
     def __init__(self, env: TapFingerEnv, expert: Expert | None = None) -> None:
-        self.env, self._teacher = env, expert
-        self._sight = TapFingerObserver(env.config)
+        self.env, self.count, self._expert = env, env.count, expert
+        self._observer = TapFingerObserver(env.config)
         self._raw: Observation = {}
-
-    @property
-    def count(self) -> int:
-        """How many envs there are."""
-        return self.env.count
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start anew."""
         return self._shown(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
-        """Act: in every pool a slot and a size."""
-        if not isinstance(actions, Mapping):
-            raise TypeError("actions of TapFinger are a mapping with slot and size")
-        step = self.env.step(self._sight.actions(self._raw, actions))
+        """Act by a slot and a size in every pool."""
+        assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
+        step = self.env.step(self._observer.actions(self._raw, actions))
         return EnvStep(self._shown(step.observation), step.rewards, step.is_over, step.times)
 
     def _shown(self, raw: Observation) -> Observation:
         self._raw = raw
-        moment = self._sight.look(raw)
-        seen = moment.seen()
-        if self._teacher is not None:
-            seen |= {EXPERT + name: part for name, part in self._teacher(moment).items()}
+        view = self._observer.look(raw)
+        seen = view.seen()
+        if self._expert is not None:
+            seen |= {EXPERT + name: part for name, part in self._expert(view).items()}
         return seen
 
 
@@ -844,57 +791,42 @@ def expert_actions(observation: Observation) -> Actions:
 _PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, EXPERT + SIZE: LOST}
 
 
-@dataclass(frozen=True, slots=True)
-class MixedEnvPart:
-    """Some of the environments of a :class:`MixedEnv`.
-
-    Attributes:
-        scale: What its rewards are multiplied with.
-    """
-
-    env: TapFingerAgentEnv
-    scale: float = 1.0
-
-
 class MixedEnv:
     """Several environments side by side as one, so that one policy learns in all of them.
 
-    Pools, kinds, sizes and running jobs are padded to the most that any part has. The rewards of
-    the
-    parts are scaled by hand to be of one order, or the most crowded one would decide all updates.
+    Pools, kinds, sizes and running jobs are padded to the most that any part has.
     """
 
-    def __init__(self, parts: Sequence[MixedEnvPart]) -> None:
-        self.parts = tuple(parts)
-        ends = np.cumsum([part.env.count for part in parts])
-        self._rows = [slice(end - p.env.count, end) for p, end in zip(parts, ends, strict=True)]
+    def __init__(self, parts: Sequence[tuple[TapFingerAgentEnv, float]]) -> None:
+        """``parts`` are the environments and what their rewards are multiplied with."""
+        ends = np.cumsum([env.count for env, _ in parts])
+        self._parts = [
+            (env, scale, slice(end - env.count, end))
+            for (env, scale), end in zip(parts, ends.tolist(), strict=True)
+        ]
         self.count = int(ends[-1])
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start all anew."""
-        pairs = zip(self.parts, self._rows, strict=True)
-        return side_by_side([part.env.reset(seeds[rows]) for part, rows in pairs])
+        return _side_by_side([env.reset(seeds[rows]) for env, _, rows in self._parts])
 
     def step(self, actions: Actions) -> EnvStep:
         """Act in all parts."""
-        if not isinstance(actions, Mapping):
-            raise TypeError("actions of TapFinger are a mapping with slot and size")
-        steps = []
-        for part, rows in zip(self.parts, self._rows, strict=True):
-            pools = len(part.env.env.config.capacity)
-            own = {name: action[rows, :pools] for name, action in actions.items()}
-            steps.append(part.env.step(own))
-        scales = [part.scale for part in self.parts]
+        assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
+        steps, rewards = [], []
+        for env, scale, rows in self._parts:
+            pools = len(env.env.config.capacity)
+            steps.append(env.step({name: part[rows, :pools] for name, part in actions.items()}))
+            rewards.append(steps[-1].rewards * scale)
         return EnvStep(
-            side_by_side([step.observation for step in steps]),
-            np.concatenate([s.rewards * k for s, k in zip(steps, scales, strict=True)]),
+            _side_by_side([step.observation for step in steps]),
+            np.concatenate(rewards),
             np.concatenate([step.is_over for step in steps]),
             np.concatenate([step.times for step in steps]),
         )
 
 
-def side_by_side(parts: Sequence[Observation]) -> Observation:
-    """Arrays of several observations as one, envs after envs, padded where shapes differ."""
+def _side_by_side(parts: Sequence[Observation]) -> Observation:
     return {name: _padded(name, [part[name] for part in parts]) for name in parts[0]}
 
 

@@ -2,8 +2,7 @@
 
 The baselines of the paper are Optimus, Tiresias, Random and Min; beside them stand rules that it
 does not have: the greedy one with one tuned constant, a frugal one, shortest first where sizes do
-not matter, Optimus with exact speeds, and the look-ahead rule that training starts from. Seeds of
-evaluation are never drawn in training.
+not matter, Optimus with exact speeds, and the look-ahead rule that training starts from.
 
 The paper's own figures are from one sequence of arrivals each, and from another one for each
 method, since in the authors' program arrivals and noise are drawn from one stream.
@@ -12,7 +11,6 @@ method, since in the authors' program arrivals and noise are drawn from one stre
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -43,72 +41,13 @@ EVALUATION_SEEDS: Final = 2**31
 """Added to every seed of an evaluation; trainings draw theirs below it."""
 
 PlayEpisodes: TypeAlias = Callable[[TapFingerEnvConfig, Sequence[int]], TapFingerPools]
-"""Plays whole episodes, one env per seed; the state at their end."""
-
-PUBLISHED: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {
-        "single-3-noisy": {
-            "tapfinger": 6.417,
-            "optimus": 8.562,
-            "min": 12.745,
-            "random": 12.839,
-            "tiresias": 14.661,
-            "vanilla": 16.234,
-        },
-        "single-6-noisy": {
-            "tapfinger": 7.312,
-            "optimus": 9.203,
-            "random": 13.990,
-            "tiresias": 15.047,
-            "min": 15.201,
-        },
-        "multi-3": {
-            "tapfinger": 4.292,
-            "no-attention": 5.875,
-            "tiresias": 7.552,
-            "optimus": 7.734,
-            "random": 15.120,
-            "min": 28.818,
-        },
-        "hetero-6": {
-            "tapfinger": 4.870,
-            "optimus": 8.125,
-            "tiresias": 10.792,
-            "random": 23.573,
-            "min": 33.456,
-        },
-        "pointer": {
-            "tapfinger": 8.057,
-            "min": 12.604,
-            "no-pointer": 13.229,
-            "optimus": 13.333,
-            "tiresias": 35.786,
-            "random": 52.974,
-        },
-        "trace-3": {
-            "tapfinger": 4.658,
-            "min": 4.917,
-            "random": 5.033,
-            "optimus": 5.395,
-            "tiresias": 5.574,
-        },
-        "trace-6": {
-            "tapfinger": 4.732,
-            "min": 4.830,
-            "random": 4.965,
-            "optimus": 5.280,
-            "tiresias": 5.576,
-        },
-    }
-)
-"""Mean completion times in steps of Li et al. (figures 5, 8, 9, 11 to 14), as the authors published
-them with their program. Those of the trace are with 1000 jobs on 3 pools and 2000 on 6."""
+"""Plays whole episodes, one environment per seed; returns the state at their end."""
 
 
 def evaluate(
     setting: str, seed: int, others: Mapping[str, PlayEpisodes], options: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Metrics of ``others`` and all baselines with ``seed``, in steps.
+    """Return the metrics of ``others`` and all baselines with ``seed``, in steps.
 
     Options: ``data``, the folder with the published measurements, which trace settings need;
     ``jobs``, how many; ``only``, policies with commas between.
@@ -128,10 +67,9 @@ def evaluate(
 
 
 def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
-    """All rules by name; ``seed`` is for what they draw at random."""
-    followed = rules(config.law, seed)
+    """Return all rules by name; ``seed`` is for what they draw at random."""
     return {
-        **{name: partial(follow, rule) for name, rule in followed.items()},
+        **{name: partial(follow, rule) for name, rule in rules(config.law, seed).items()},
         **{name: partial(divide_always, rule) for name, rule in DIVISIONS.items()},
     }
 
@@ -150,9 +88,10 @@ def follow(
 def metrics_of(
     name: str, config: TapFingerEnvConfig, seed: int, policy: PlayEpisodes
 ) -> dict[str, float]:
-    """Mean and 95th percentile of completion times, and when the last job ended, in steps.
+    """Return mean and 95th percentile of completion times, and the makespan, in steps.
 
-    EvaluationError where a job did not finish.
+    Raises:
+        EvaluationError: a job did not finish.
     """
     pools = policy(config, [seed])
     check_finished(name, unfinished=int((pools.ended < 0).sum()))
@@ -170,25 +109,19 @@ _LIMIT_SECONDS: Final = 5.0
 
 
 def learned_policies(checkpoint: Checkpoint, options: Mapping[str, str]) -> dict[str, PlayEpisodes]:
-    """``checkpoint`` under its own name, those in the folders of option ``beside``, and the rule.
+    """Return ``checkpoint`` by its name, those in the folders of option ``beside``, and the rule.
 
     All choose again where they lost a job to another pool.
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
     found: dict[str, PlayEpisodes] = {}
     for each in (checkpoint, *map(load, folders)):
-        found[each.card.name] = partial(_by_network, session_of(each, "sizer"))
+        found[each.card.name] = partial(_play_network, session_of(each, "sizer"))
     return found | {"look-ahead": look_ahead}
 
 
-def _by_network(
-    session: Session, config: TapFingerEnvConfig, seeds: Sequence[int]
-) -> TapFingerPools:
-    return follow(served(session, TapFingerObserver(config)), config, seeds, retries=True)
-
-
 def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
-    """The rule that training starts from."""
+    """Play the rule that training starts from."""
     observer, expert = TapFingerObserver(config), expert_for(config)
 
     def choose(raw: Observation) -> dict[str, Array]:
@@ -197,13 +130,15 @@ def look_ahead(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPoo
     return follow(choose, config, seeds, retries=True)
 
 
-def served(session: Session, observer: TapFingerObserver) -> Rule:
-    """The network of a checkpoint, asked about one env after the other, as a cluster asks it."""
+def _play_network(
+    session: Session, config: TapFingerEnvConfig, seeds: Sequence[int]
+) -> TapFingerPools:
+    observer = TapFingerObserver(config)
 
     def choose(raw: Observation) -> dict[str, Array]:
         seen = observer.look(raw).seen()
         chosen = []
-        for env in range(len(raw["job"])):
+        for env in range(len(raw["job"])):  # one after the other, as a cluster asks
             one = take(seen, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
@@ -211,7 +146,7 @@ def served(session: Session, observer: TapFingerObserver) -> Rule:
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
         return observer.actions(raw, {SLOT: slot, SIZE: size})
 
-    return choose
+    return follow(choose, config, seeds, retries=True)
 
 
 # --- validation while learning ------------------------------------------------------------------
@@ -221,7 +156,7 @@ VALIDATION_SEED: Final = 500_000
 
 
 class TapFingerValidation:
-    """Scores a policy by ratios of mean completion times to those of the environments' experts."""
+    """Score of a policy: ratios of mean completion times to those of the environments' experts."""
 
     def __init__(
         self,

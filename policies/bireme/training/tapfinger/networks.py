@@ -1,15 +1,15 @@
 """The networks of TapFinger's agents: graph attention, a pointer, a size head; and their policy.
 
-Nodes of the graph are the pools, what waits in each, what runs in each, and one shortcut between
-the pools. Its edges (pool with waiting, running, shortcut, both ways) make stars, so that attention
-over the neighbours of a node is attention over one padded axis, and dense masks do for a graph
-library. A layer follows Wang et al., Heterogeneous graph attention network, WWW 2019, equations 3
-to 9; as there, a node is a neighbour of itself. All agents, one per pool, share all layers.
+Nodes of the graph are the pools, the jobs that wait in each and run in each, and one shortcut
+between the pools. Its edges (pool with waiting, running, shortcut, both ways) make stars, so that
+attention over the neighbours of a node is attention over one padded axis, and dense masks do for a
+graph library. A layer follows Wang et al., Heterogeneous graph attention network, WWW 2019,
+equations 3 to 9; as there, a node is a neighbour of itself. All agents, one per pool, share all
+layers, the pointer (Li et al., equation 10) and the size head.
 
-The pointer (Li et al., equation 10) and the size head are shared too, and nothing depends on how
-many pools, tasks and sizes there are. Shapes: ``pending`` (..., pools, slots, features),
-``running`` (..., pools, runs, features), ``pools`` (..., pools, features), ``sizes`` (..., sizes,
-features) of one kind; the first feature tells whether there is something.
+Shapes: ``pending`` (..., pools, slots, features), ``running`` (..., pools, runs, features),
+``pools`` (..., pools, features), ``sizes`` (..., sizes, features) of one kind; the first feature is
+0 for padding.
 
 The ablations of the paper (section 5.4 and figure 8): without a graph every task is encoded by
 itself beside its pool (No-HAN), without a pointer tasks are taken at random (No-pointer), without
@@ -61,7 +61,7 @@ class TapFingerSizes:
 
 
 class States(NamedTuple):
-    """Of all nodes but the shortcut's neighbours' masks: (..., pools, slots or runs, width)."""
+    """States of all nodes, the last axis is their width."""
 
     pending: Tensor
     running: Tensor
@@ -78,7 +78,7 @@ class NodeAttention(nn.Module):
         self.of_neighbour = nn.Linear(width, heads, bias=False)
 
     def forward(self, node: Tensor, neighbours: Tensor, is_there: Tensor) -> Tensor:
-        """(..., width) from the same, (..., neighbours, width) and bool (..., neighbours)."""
+        """Return (..., width) from the same, (..., neighbours, width), bool (..., neighbours)."""
         wanted = self.of_node(node)
         own = functional.leaky_relu(wanted + self.of_neighbour(node), _SLOPE)
         theirs = wanted.unsqueeze(-2) + self.of_neighbour(neighbours)
@@ -88,7 +88,7 @@ class NodeAttention(nn.Module):
 
 
 def _mixed(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
-    """A node and its neighbours by their ``shares``, (..., 1 + neighbours, heads)."""
+    """Mix a node and its neighbours by ``shares``, (..., 1 + neighbours, heads)."""
     heads = shares.shape[-1]
     parts = _split(neighbours, heads).transpose(-3, -2)
     gathered = (shares[..., 1:, :].transpose(-2, -1).unsqueeze(-2) @ parts).squeeze(-2)
@@ -97,8 +97,7 @@ def _mixed(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
 
 
 def _split(states: Tensor, heads: int) -> Tensor:
-    """(..., heads, width / heads) from (..., width)."""
-    return states.reshape(*states.shape[:-1], heads, states.shape[-1] // heads)
+    return states.unflatten(-1, (heads, -1))
 
 
 class SemanticAttention(nn.Module):
@@ -111,14 +110,14 @@ class SemanticAttention(nn.Module):
         )
 
     def forward(self, states: Tensor, is_node: Tensor) -> Tensor:
-        """(..., nodes, width) from (..., nodes, types, width) and bool (..., nodes)."""
+        """Return (..., nodes, width) from (..., nodes, types, width) and bool (..., nodes)."""
         found = mean_over(self.judge(states).squeeze(-1), is_node)
         weights = torch.softmax(found, dim=-1)[..., None, :, None]
         return (weights * states).sum(-2)
 
 
 class GraphLayer(nn.Module):
-    """One layer of the heterogeneous graph attention network, with what was known before added."""
+    """One layer of the heterogeneous graph attention network, with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -127,7 +126,7 @@ class GraphLayer(nn.Module):
         self.mix = SemanticAttention(width)
 
     def forward(self, states: States, waits: Tensor, runs: Tensor, is_pool: Tensor) -> States:
-        """The same; bool (..., pools, slots), (..., pools, runs) and (..., pools)."""
+        """Return new states; masks are (..., pools, slots), (..., pools, runs), (..., pools)."""
         pending, running, pools, shortcut = (
             project(part) for project, part in zip(self.projected.values(), states, strict=True)
         )
@@ -161,7 +160,7 @@ class Graph(nn.Module):
         )
 
     def forward(self, pending: Tensor, running: Tensor, pools: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., pools, slots, width) and (..., pools, width)."""
+        """Return states of tasks (..., pools, slots, width) and of pools (..., pools, width)."""
         waits, runs, is_pool = pending[..., 0] > 0, running[..., 0] > 0, pools[..., 0] > 0
         of_pools = self.of_pool(pools)
         states = States(
@@ -176,7 +175,7 @@ class Graph(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """The same without a graph: four layers over each task and its pool (the paper's No-HAN)."""
+    """Four layers over each task and its pool, instead of a graph (the paper's No-HAN)."""
 
     def __init__(self, sizes: TapFingerSizes) -> None:
         super().__init__()
@@ -187,8 +186,7 @@ class Perceptron(nn.Module):
         self.of_pool = nn.Sequential(nn.Linear(POOL_FEATURES, width), nn.ReLU())
 
     def forward(self, pending: Tensor, running: Tensor, pools: Tensor) -> tuple[Tensor, Tensor]:
-        """As :class:`Graph`."""
-        del running
+        """Return the same as :class:`Graph`; ``running`` is not used."""
         there = pools.unsqueeze(-2).expand(*pending.shape[:-1], pools.shape[-1])
         return self.of_pending(torch.cat([pending, there], dim=-1)), self.of_pool(pools)
 
@@ -207,7 +205,7 @@ class Pointer(nn.Module):
         self.score = nn.Linear(width, 1, bias=False)
 
     def forward(self, states: Tensor, waits: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (..., slots) and states (..., slots, width) that know of all tasks in line."""
+        """Return scores (..., slots) and states (..., slots, width) after attention."""
         for layer in self.layers:
             states = layer(states, waits)
         mean = mean_over(states, waits)
@@ -216,7 +214,7 @@ class Pointer(nn.Module):
 
 
 class SizeHead(nn.Module):
-    """How good each size is for a task in a pool, by what it takes and gives; waiting comes first.
+    """Scores of the sizes of a task in a pool; waiting comes first.
 
     The paper has one output for every amount of every resource; this serves pools of any size.
     """
@@ -230,14 +228,14 @@ class SizeHead(nn.Module):
         self.wait = nn.Sequential(nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, task: Tensor, pool: Tensor, sizes: Tensor) -> Tensor:
-        """(..., 1 + sizes) from (..., width), the same, and (..., sizes, features)."""
+        """Return (..., 1 + sizes) from (..., width), the same, and (..., sizes, features)."""
         state = self.of_task(torch.cat([task, pool], dim=-1))
         scores = self.inner(torch.relu(state.unsqueeze(-2) + self.of_size(sizes))).squeeze(-1)
         return torch.cat([self.wait(state), scores], dim=-1)
 
 
 class TapFingerCritic(nn.Module):
-    """What each agent expects, from the tasks that wait in its pool: (..., pools)."""
+    """Value of each agent, from the tasks that wait in its pool."""
 
     def __init__(self, sizes: TapFingerSizes) -> None:
         super().__init__()
@@ -245,18 +243,19 @@ class TapFingerCritic(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, pending: Tensor, waits: Tensor, pools: Tensor) -> Tensor:
-        """From (..., pools, slots, width), bool (..., pools, slots), and (..., pools, width)."""
+        """Return (..., pools) from (..., pools, slots, width), its mask, (..., pools, width)."""
         value: Tensor = self.head(torch.cat([mean_over(pending, waits), pools], dim=-1))
         return value.squeeze(-1)
 
 
 # --- the agents' policy -------------------------------------------------------------------------
+
 SizesOf: TypeAlias = Callable[[Tensor], MaskedCategorical]
 """From a slot of every pool, (batch, pools), to its sizes, (batch, pools, 1 + sizes)."""
 
 
 class PoolChoices(ActionDistribution):
-    """What all pools choose together: a task each, and a size for it.
+    """Distribution of the choices of all pools together: a task each, and a size for it.
 
     For one pool (Li et al., equation 13)
 
@@ -269,8 +268,8 @@ class PoolChoices(ActionDistribution):
     losses.
 
     A size is scored only for the task that is chosen, so the entropy of sizes is that for the
-    likeliest task. The divergence from another distribution asks for the sizes of all tasks, and
-    costs as much as choosing once for each.
+    likeliest task. The divergence asks for the sizes of all tasks, at the cost of a choice for
+    each.
 
     Args:
         slots: Over (batch, pools, slots).
@@ -293,20 +292,19 @@ class PoolChoices(ActionDistribution):
         self._job, self._room, self._idle = job, room, idle
 
     def sample(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Slot and size of every pool."""
+        """Draw slot and size of every pool."""
         with torch.no_grad():
             slot = self._slots.sample(generator)
             return self._settled(slot, self._sizes_of(slot).sample(generator))
 
     def mode(self) -> dict[str, Tensor]:
-        """The likeliest slot of every pool, and the likeliest size for it."""
+        """Return the likeliest slot of every pool, and the likeliest size for it."""
         slot = self._slots.mode()
         return self._settled(slot, self._sizes_of(slot).mode())
 
     def log_probs(self, actions: Action) -> Tensor:
-        """By pool, 0 where idle; shape (batch, pools)."""
-        if isinstance(actions, Tensor):
-            raise TypeError("pools choose slot and size; the actions are one tensor")
+        """Return log-probabilities by pool, 0 where idle; shape (batch, pools)."""
+        assert not isinstance(actions, Tensor)  # noqa: S101  # slot and size
         slot, size = actions[SLOT], actions[SIZE]
         won = size != LOST
         of_slot = _taken(self._slots, slot)
@@ -315,7 +313,7 @@ class PoolChoices(ActionDistribution):
         return found.masked_fill(self._idle, 0.0)
 
     def log_prob(self, actions: Action) -> Tensor:
-        """Of all pools together."""
+        """Return the log-probability of all pools together."""
         return self.log_probs(actions).sum(1)
 
     def works(self) -> Tensor:
@@ -323,15 +321,13 @@ class PoolChoices(ActionDistribution):
         return ~self._idle
 
     def entropy(self) -> Tensor:
-        """Of the slots, and of the sizes for the likeliest ones."""
+        """Return the entropy of the slots, and of the sizes for the likeliest ones."""
         sizes = self._sizes_of(self._slots.mode())
         return (_entropies(self._slots) + _entropies(sizes)).masked_fill(self._idle, 0.0).sum(1)
 
     def kl(self, other: "PoolChoices") -> Tensor:
-        """To ``other`` in the same state, of choices before it is settled who wins, (batch,).
-
-        By the chain rule: of the slots, and of the sizes in each slot by how likely it is.
-        """
+        """Return the divergence to ``other`` in the same state, before conflicts, (batch,)."""
+        # By the chain rule: of the slots, and of the sizes in each slot by how likely it is.
         found = _divergences(self._slots, other._slots)
         likeliest = self._slots.mode()
         for slot, is_allowed in enumerate(self._slots.mask.unbind(-1)):
@@ -341,7 +337,7 @@ class PoolChoices(ActionDistribution):
         return found.masked_fill(self._idle, 0.0).sum(1)
 
     def _settled(self, slot: Tensor, size: Tensor) -> dict[str, Tensor]:
-        """With LOST for those who chose what another pool won, and for idle ones."""
+        """Mark as LOST the sizes of pools whose task another pool won, and of idle ones."""
         chosen = slot.unsqueeze(-1)
         voids = size == VOID
         job = self._job.gather(-1, chosen).squeeze(-1).masked_fill(self._idle | voids, -1)
@@ -352,29 +348,27 @@ class PoolChoices(ActionDistribution):
 
 
 def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:
-    """Log-probabilities of choices, without summing over pools."""
+    """Return log-probabilities of choices by pool."""
     return found.log_probabilities.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
 
 
 def _entropies(found: MaskedCategorical) -> Tensor:
-    """By pool."""
     return -(found.log_probabilities.exp() * found.finite).sum(-1)
 
 
 def _divergences(found: MaskedCategorical, other: MaskedCategorical) -> Tensor:
-    """By pool."""
     return (found.log_probabilities.exp() * (found.finite - other.finite)).sum(-1)
 
 
 _CERTAIN: Final = 50.0
 """Difference of scores that makes a choice as good as certain."""
 _DIGITS, _MODULUS = 379.0, 101.0
-"""What is drawn at random are digits of waiting times, so that equal moments have equal answers."""
+"""Random choices are digits of waiting times, so that equal moments have equal answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What the agents are made of.
+    """Architecture of the agents.
 
     Attributes:
         has_graph: Whether nodes attend to each other; else each task is seen beside its pool.
@@ -398,7 +392,7 @@ class TapNetwork(nn.Module):
         self.size_head = SizeHead(sizes)
 
     def point(self, states: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of slots, (..., slots), and states (..., slots, width)."""
+        """Return scores of slots, (..., slots), and states (..., slots, width)."""
         scores, states = self.pointer(states, pending[..., 0] > 0)
         slots = torch.arange(pending.shape[-2], dtype=scores.dtype)
         if self.selects == "first":
@@ -409,13 +403,13 @@ class TapNetwork(nn.Module):
 
 
 def _drawn(waited: Tensor, slots: Tensor) -> Tensor:
-    """Whole numbers that mean nothing, alike wherever they are worked out, (..., slots)."""
+    """Return pseudo-random whole numbers, equal in torch and ONNX, (..., slots)."""
     digits = torch.floor(_DIGITS * waited) + _DIGITS * slots
     return digits - _MODULUS * torch.floor(digits / _MODULUS)
 
 
 class TapAgents(ActorCritic):
-    """What acts in a :class:`~bireme.training.tapfinger.environment.TapFingerAgentEnv`."""
+    """The policy in a :class:`~bireme.training.tapfinger.environment.TapFingerAgentEnv`."""
 
     def __init__(self, design: Design = Design()) -> None:  # it never changes
         super().__init__()
@@ -423,7 +417,7 @@ class TapAgents(ActorCritic):
         self.critic = TapFingerCritic(design.sizes)
 
     def distribution(self, observation: Tensors) -> PoolChoices:
-        """Of all pools; the networks look only at pools that can start something."""
+        """Return that of all pools; networks are asked only for pools that can start a job."""
         seen = (observation[name] for name in ("pending", "running", "pools"))
         states, of_pools = self.network.encode(*seen)
         can_start = _can_start(observation)
@@ -448,7 +442,7 @@ class TapAgents(ActorCritic):
         return PoolChoices(slots, sizes_of, job=job, room=room, idle=~busy)
 
     def values(self, observation: Tensors) -> Tensor:
-        """The sum of what all agents expect, of what waits with each; shape (batch,)."""
+        """Return the sum of the values of all agents; shape (batch,)."""
         pending, pools = observation["pending"], observation["pools"]
         states, of_pools = self.network.encode(pending, observation["running"], pools)
         expected: Tensor = self.critic(states, pending[..., 0] > 0, of_pools)
@@ -456,14 +450,14 @@ class TapAgents(ActorCritic):
 
 
 def _can_start(observation: Tensors) -> Tensor:
-    """Tasks whose smallest size is free, (batch, pools, slots)."""
+    """Return which tasks have their smallest size free, (batch, pools, slots)."""
     kind = observation["kind"]
     fits = observation["sizes"][..., 0, 0].gather(-1, kind.clamp(min=0)) > 0
     return fits & (kind >= 0)
 
 
 def _spread(rows: Tensor, busy: Tensor) -> Tensor:
-    """``rows`` of busy pools, (busy, choices), among all, (batch, pools, choices); 0 elsewhere."""
+    """Scatter ``rows`` of busy pools, (busy, choices), to (batch, pools, choices); 0 elsewhere."""
     whole = rows.new_zeros((*busy.shape, rows.shape[-1]))
     return whole.masked_scatter(busy.unsqueeze(-1), rows)
 
@@ -479,7 +473,7 @@ class ServedPools(nn.Module):
         self.network = network
 
     def forward(self, pending: Tensor, running: Tensor, pools: Tensor, sizes: Tensor) -> Tensor:
-        """Of every slot: the pointer's, that of waiting, those of sizes; flat."""
+        """Return for every slot the pointer's score, that of waiting, those of sizes; flat."""
         states, of_pools = self.network.encode(pending, running, pools)
         scores, states = self.network.point(states, pending)
         there = of_pools.unsqueeze(-2).expand_as(states)

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import torch
 
 from bireme.rl.checkpoint import Checkpoint
-from bireme.training.algorithm import Callback, LearningProgress
+from bireme.training.algorithm import LearningProgress
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.export import TrainedPart, export_run
 from bireme.training.ppo import MAPPO, PPOConfig
@@ -26,7 +26,6 @@ from bireme.training.tapfinger.baselines import expert_for
 from bireme.training.tapfinger.environment import (
     SETTINGS,
     MixedEnv,
-    MixedEnvPart,
     TapFingerAgentEnv,
     TapFingerEnv,
     expert_actions,
@@ -93,17 +92,16 @@ class TapfingerRecipe:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         agents = TapAgents(self.design)
-        score = evaluation.TapFingerValidation(
-            agents,
-            {
-                name: _turns(name, schedule.validated, schedule.jobs, has_expert=True)
-                for name in _CROWD
-            },
-            run.note,
-        )
-        env = _worlds(schedule.envs, schedule.jobs, has_expert=True)
+        validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
+        score = evaluation.TapFingerValidation(agents, validated, run.note)
+        env = _mixed(schedule, has_expert=True)
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=expert_actions)
-        run.learn("cloning", copied, schedule.copied, _watching(score))
+
+        def validate(_: LearningProgress) -> bool:
+            score()  # notes how the agents do
+            return True
+
+        run.learn("cloning", copied, schedule.copied, validate)
         steps = copied.steps + self._improve(run, agents, score, schedule)
         data = f"drawn jobs in the paper's synthetic envs: {', '.join(_CROWD)}"
         part = TrainedPart(ServedPools(agents.network), "tapfinger-pools/1")
@@ -113,7 +111,7 @@ class TapfingerRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside the paper's baselines and rules; options are those of both modules."""
+        """Compare with the paper's baselines and rules."""
         others = evaluation.learned_policies(checkpoint, options)
         known = {name: value for name, value in options.items() if name != "beside"}
         return evaluation.evaluate(setting, seed, others, known)
@@ -125,7 +123,7 @@ class TapfingerRecipe:
         score: evaluation.TapFingerValidation,
         schedule: TapFingerSchedule,
     ) -> int:
-        """MAPPO; the best weights are kept. How many decisions it took."""
+        """Run MAPPO, keep the best weights, return how many decisions it took."""
         config = PPOConfig(
             baseline=self.baseline,
             replicas=REPLICAS,
@@ -137,7 +135,7 @@ class TapfingerRecipe:
             n_minibatches=4,
             target_kl=0.03,
         )
-        env = _worlds(schedule.envs, schedule.jobs, has_expert=False)
+        env = _mixed(schedule, has_expert=False)
         algorithm = MAPPO(agents, env, config, run.env_seed)
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.decisions, is_less_better=True
@@ -163,7 +161,7 @@ class PaperRecipe(TapfingerRecipe):
 
 
 class Ablation(TapfingerRecipe):
-    """What the ablations share: envs, expert, and a budget of minutes; all parts are there."""
+    """The base of the ablations, with a budget of minutes; all parts are there."""
 
     name = "tapfinger-whole"
     summary = "TapFinger with the budget of its ablations, to compare them with"
@@ -198,27 +196,17 @@ class Vanilla(Ablation):
     design = Design(has_graph=False, selects="first")
 
 
-def _watching(score: evaluation.TapFingerValidation) -> Callback:
-    """Tells how the agents do after every update."""
-
-    def watch(_: LearningProgress) -> bool:
-        score()
-        return True
-
-    return watch
-
-
-def _turns(name: str, count: int, jobs: int | None, *, has_expert: bool) -> TapFingerAgentEnv:
+def _env(name: str, count: int, jobs: int | None, *, has_expert: bool = True) -> TapFingerAgentEnv:
     config = make_config(name, jobs=jobs)
     env = TapFingerEnv(count, config, retries=True)
     return TapFingerAgentEnv(env, expert_for(config) if has_expert else None)
 
 
-def _worlds(count: int, jobs: int | None, *, has_expert: bool) -> MixedEnv:
-    """Environments of all settings that are learned in, ``count`` of each."""
+def _mixed(schedule: TapFingerSchedule, *, has_expert: bool) -> MixedEnv:
+    """Make the environments of all settings that are learned in."""
     return MixedEnv(
         [
-            MixedEnvPart(_turns(name, count, jobs, has_expert=has_expert), 1 / crowd)
+            (_env(name, schedule.envs, schedule.jobs, has_expert=has_expert), 1 / crowd)
             for name, crowd in _CROWD.items()
         ]
     )

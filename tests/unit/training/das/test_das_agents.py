@@ -107,5 +107,5 @@ def test_without_walks_machines_vary_apart_and_finished_runs_are_hidden(
 def test_a_sure_policy_can_be_made_to_try_things_again(agents: DasAgents) -> None:
     with torch.no_grad():
         agents.log_std[ORDERING].fill_(-3.0)
-    agents.try_within(-2.0)
+    agents.explore_within(-2.0)
     assert [float(value.detach()) for value in agents.log_std.values()] == [-2.0, -2.0]

@@ -37,10 +37,11 @@ def _small_encoders() -> Iterator[None]:
 
 @pytest.mark.parametrize("setting", ["small", "large"])
 def test_first_in_first_out_scores_what_it_scores_in_the_world(setting: str) -> None:
-    env = DasEnv(1, (setting,), jobs=JOBS, slots=JOBS, placement="first-fit")
+    env = DasEnv(1, (setting,), jobs=JOBS, slots=JOBS)
     env.reset([3])
     for _ in range(JOBS):
-        env.step({"ordering": -np.arange(float(JOBS))[None]})
+        first_fit = np.zeros(env.clusters.free.shape)
+        env.step({"ordering": -np.arange(float(JOBS))[None], "placement": first_fit})
     found = evaluate_policy(draw(setting, JOBS, 3), baselines()["fifo/first-fit"], start_now)
     for metric, values in env.summary().items():
         assert found[metric] == pytest.approx(values[0], rel=1e-9)
@@ -110,14 +111,15 @@ def test_environments_and_baselines_need_no_torch() -> None:
 
 def test_finished_runs_tell_what_the_world_remembers() -> None:
     sample, finished = draw("small", JOBS, 5), FinishedRuns(JOBS)
-    env = DasEnv(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS, placement="first-fit")
+    env = DasEnv(1, ("small",), jobs=JOBS, slots=JOBS, history=JOBS)
     env.reset([5])
     for _ in range(JOBS):
-        step = env.step({"ordering": -np.arange(float(JOBS))[None]})
+        first_fit = np.zeros(env.clusters.free.shape)
+        env.step({"ordering": -np.arange(float(JOBS))[None], "placement": first_fit})
     policy = baselines()["fifo/first-fit"](finished)
     config = replace(START_NOW, decide=finished.watching(start_now))
     physics = physics_of(sample)
     simulate(trace_of(sample), nodes_of(sample), policy, physics=physics, config=config)
     shares, speeds = finished()
-    np.testing.assert_allclose(shares, step.observation["past_shares"][0])
-    np.testing.assert_allclose(speeds, step.observation["past_speeds"][0], rtol=1e-5)
+    np.testing.assert_allclose(shares, env.memory.shares[0])
+    np.testing.assert_allclose(speeds, env.memory.speeds[0], rtol=1e-5)

@@ -4,16 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from bireme.rl.encoders.das_inputs import (
+    JOB_FEATURES,
+    MACHINE_FEATURES,
+    PLACE_FEATURES,
+    PLACED_FEATURES,
+)
 from bireme.training.das.networks import (
     Communication,
     DasCritic,
-    DasSizes,
     OrderingNetwork,
     PlacementNetwork,
-)
-
-SIZES = DasSizes(
-    job_features=5, machine_features=4, placed_features=2, place_features=3, width=8, heads=2
 )
 
 
@@ -37,13 +38,13 @@ def padded(states: Tensor) -> Tensor:
 @pytest.fixture
 def ordering() -> OrderingNetwork:
     torch.manual_seed(0)
-    return OrderingNetwork(SIZES)
+    return OrderingNetwork()
 
 
 @pytest.fixture
 def placement() -> PlacementNetwork:
     torch.manual_seed(0)
-    return PlacementNetwork(SIZES)
+    return PlacementNetwork()
 
 
 @pytest.mark.parametrize("machines", [8, 32, 64])
@@ -51,15 +52,16 @@ def placement() -> PlacementNetwork:
 def test_same_weights_serve_any_cluster(
     ordering: OrderingNetwork, placement: PlacementNetwork, jobs: int, machines: int
 ) -> None:
-    queue, cluster = (of_shape(2, jobs, 5), in_line(jobs)), of_shape(2, machines, 4)
+    queue = of_shape(2, jobs, JOB_FEATURES), in_line(jobs)
+    cluster = of_shape(2, machines, MACHINE_FEATURES)
     scores = ordering(*queue, everybody(2, jobs), cluster, everybody(2, machines))
     assert scores.shape == (2, jobs)
-    affinities = placement(of_shape(2, 2), of_shape(2, machines, 3))
+    affinities = placement(of_shape(2, PLACED_FEATURES), of_shape(2, machines, PLACE_FEATURES))
     assert affinities.shape == (2, machines)
 
 
 def test_padded_jobs_and_machines_do_not_change_priorities(ordering: OrderingNetwork) -> None:
-    jobs, machines = of_shape(6, 5), of_shape(4, 4)
+    jobs, machines = of_shape(6, JOB_FEATURES), of_shape(4, MACHINE_FEATURES)
     plain = ordering(jobs, in_line(6), everybody(6), machines, everybody(4))
     is_job, is_machine = torch.arange(8) < 6, torch.arange(6) < 4
     beside = ordering(padded(jobs), in_line(8), is_job, padded(machines), is_machine)
@@ -67,7 +69,7 @@ def test_padded_jobs_and_machines_do_not_change_priorities(ordering: OrderingNet
 
 
 def test_order_of_machines_does_not_change_priorities(ordering: OrderingNetwork) -> None:
-    jobs, machines = of_shape(6, 5), of_shape(7, 4)
+    jobs, machines = of_shape(6, JOB_FEATURES), of_shape(7, MACHINE_FEATURES)
     plain = ordering(jobs, in_line(6), everybody(6), machines, everybody(7))
     turned = ordering(jobs, in_line(6), everybody(6), machines.flip(0), everybody(7))
     assert torch.allclose(plain, turned, atol=1e-6)
@@ -76,7 +78,7 @@ def test_order_of_machines_does_not_change_priorities(ordering: OrderingNetwork)
 def test_priorities_move_with_jobs_that_keep_their_place_in_the_queue(
     ordering: OrderingNetwork,
 ) -> None:
-    jobs, cluster = of_shape(6, 5), (of_shape(3, 4), everybody(3))
+    jobs, cluster = of_shape(6, JOB_FEATURES), (of_shape(3, MACHINE_FEATURES), everybody(3))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     plain = ordering(jobs, in_line(6), everybody(6), *cluster)
     listed_otherwise = ordering(jobs[order], in_line(6)[order], everybody(6), *cluster)
@@ -86,7 +88,7 @@ def test_priorities_move_with_jobs_that_keep_their_place_in_the_queue(
 
 
 def test_affinities_move_with_their_machines(placement: PlacementNetwork) -> None:
-    job, machines = of_shape(2), of_shape(6, 3)
+    job, machines = of_shape(PLACED_FEATURES), of_shape(6, PLACE_FEATURES)
     assert torch.allclose(
         placement(job, machines), placement(job, machines.flip(0)).flip(0), atol=1e-6
     )
@@ -94,20 +96,21 @@ def test_affinities_move_with_their_machines(placement: PlacementNetwork) -> Non
 
 def test_communication_is_the_gated_mixture_of_the_slide() -> None:
     torch.manual_seed(0)
-    communicate = Communication(machine_features=4, width=8)
-    states, machines = of_shape(3, 8), of_shape(5, 4)
-    squeezed = communicate.squeezed(machines.mean(0)).expand(3, 8)
+    communicate = Communication()
+    states, machines = of_shape(3, 32), of_shape(5, MACHINE_FEATURES)
+    squeezed = communicate.squeezed(machines.mean(0)).expand(3, 32)
     share = torch.sigmoid(communicate.gate(torch.cat([states, squeezed], -1)))
     expected = share * squeezed + (1 - share) * states
     assert torch.allclose(communicate(states, machines, everybody(5)), expected, atol=1e-6)
 
 
 def test_only_the_ordering_agent_that_communicates_sees_the_cluster() -> None:
-    queue, machines = (of_shape(3, 5), in_line(3), everybody(3)), of_shape(4, 4)
+    queue = of_shape(3, JOB_FEATURES), in_line(3), everybody(3)
+    machines = of_shape(4, MACHINE_FEATURES)
     changes = []
     for communicates in (True, False):
         torch.manual_seed(0)
-        network = OrderingNetwork(SIZES, communicates=communicates)
+        network = OrderingNetwork(communicates=communicates)
         before = network(*queue, machines, everybody(4))
         after = network(*queue, machines + 1, everybody(4))
         changes.append((after - before).abs().max().item())
@@ -117,8 +120,8 @@ def test_only_the_ordering_agent_that_communicates_sees_the_cluster() -> None:
 
 def test_value_of_an_empty_queue_is_a_number_and_padding_does_not_change_it() -> None:
     torch.manual_seed(0)
-    critic = DasCritic(SIZES)
-    jobs, cluster = of_shape(3, 5), (of_shape(4, 4), everybody(4))
+    critic = DasCritic()
+    jobs, cluster = of_shape(3, JOB_FEATURES), (of_shape(4, MACHINE_FEATURES), everybody(4))
     plain = critic(jobs, everybody(3), *cluster)
     beside = critic(padded(jobs), torch.arange(5) < 3, *cluster)
     assert torch.allclose(plain, beside, atol=1e-6)

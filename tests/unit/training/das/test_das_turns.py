@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bireme.training.das.environment import ORDERING, PLACEMENT, DasEnv, DasTurnEnv, gpus
+from bireme.core.resources import IntArray
+from bireme.training.das.environment import ORDERING, PLACEMENT, DasEnv, DasTurnEnv
 from bireme.training.vec_env import Observation
 
 JOBS = 25
@@ -11,6 +12,11 @@ JOBS = 25
 
 def turns(count: int = 2, *, reports: bool | None = None) -> DasTurnEnv:
     return DasTurnEnv(DasEnv(count, jobs=JOBS, slots=JOBS), reports=reports)
+
+
+def gpus(seen: Observation) -> IntArray:
+    """GPUs of the jobs in sight, shape (envs, slots)."""
+    return np.rint(seen["jobs"][:, :, 0] * 16.0).astype(np.int64)
 
 
 def placed_by_size(env: DasTurnEnv, seen: Observation) -> Observation:

@@ -2,18 +2,75 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
 from bireme.training.evaluation import EvaluationError
-from bireme.training.tapfinger.environment import SETTINGS, TapFingerPools, make_config
-from bireme.training.tapfinger.evaluation import PUBLISHED, baselines, evaluate, metrics_of
+from bireme.training.tapfinger.environment import TapFingerPools, make_config
+from bireme.training.tapfinger.evaluation import baselines, evaluate, metrics_of
 
 DATA = Path(__file__).parents[5] / "shared" / "data" / "tapfinger"
 needs_data = pytest.mark.skipif(
     not DATA.exists(), reason="needs the publishers' files, which are not shipped"
 )
+
+
+PUBLISHED = {
+    "single-3-noisy": {
+        "tapfinger": 6.417,
+        "optimus": 8.562,
+        "min": 12.745,
+        "random": 12.839,
+        "tiresias": 14.661,
+        "vanilla": 16.234,
+    },
+    "single-6-noisy": {
+        "tapfinger": 7.312,
+        "optimus": 9.203,
+        "random": 13.990,
+        "tiresias": 15.047,
+        "min": 15.201,
+    },
+    "multi-3": {
+        "tapfinger": 4.292,
+        "no-attention": 5.875,
+        "tiresias": 7.552,
+        "optimus": 7.734,
+        "random": 15.120,
+        "min": 28.818,
+    },
+    "hetero-6": {
+        "tapfinger": 4.870,
+        "optimus": 8.125,
+        "tiresias": 10.792,
+        "random": 23.573,
+        "min": 33.456,
+    },
+    "pointer": {
+        "tapfinger": 8.057,
+        "min": 12.604,
+        "no-pointer": 13.229,
+        "optimus": 13.333,
+        "tiresias": 35.786,
+        "random": 52.974,
+    },
+    "trace-3": {
+        "tapfinger": 4.658,
+        "min": 4.917,
+        "random": 5.033,
+        "optimus": 5.395,
+        "tiresias": 5.574,
+    },
+    "trace-6": {
+        "tapfinger": 4.732,
+        "min": 4.830,
+        "random": 4.965,
+        "optimus": 5.280,
+        "tiresias": 5.576,
+    },
+}
+"""Mean completion times in steps of Li et al. (figures 5, 8, 9, 11 to 14), as the authors published
+them with their program. Those of the trace are with 1000 jobs on 3 pools and 2000 on 6."""
 
 
 def mean_steps(setting: str, name: str, envs: int = 16, data: Path | None = None) -> float:
@@ -77,8 +134,3 @@ def test_a_world_that_is_not_over_is_no_result() -> None:
 def test_an_unknown_option_or_policy_is_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(SettingError, match=told):
         evaluate("multi-3", 0, {}, options)
-
-
-def test_published_figures_are_of_settings_that_exist() -> None:
-    assert set(PUBLISHED) <= set(SETTINGS)
-    assert all(np.isfinite(list(row.values())).all() for row in PUBLISHED.values())

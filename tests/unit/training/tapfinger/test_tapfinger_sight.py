@@ -8,7 +8,6 @@ from bireme.training.networks import tensors
 from bireme.training.tapfinger.baselines import Greedy, expert_for
 from bireme.training.tapfinger.environment import (
     MixedEnv,
-    MixedEnvPart,
     TapFingerAgentEnv,
     TapFingerEnv,
     TapFingerObserver,
@@ -79,7 +78,7 @@ def test_what_the_teacher_does_is_always_possible_for_agents() -> None:
 def test_worlds_side_by_side_go_on_as_each_would_alone() -> None:
     scales = {"multi-3": 1.0, "hetero-6": 2.0, "pointer": 4.0}
     alone = [turns(name) for name in scales]
-    mixture = MixedEnv([MixedEnvPart(turns(name), scale) for name, scale in scales.items()])
+    mixture = MixedEnv([(turns(name), scale) for name, scale in scales.items()])
     seeds = list(range(4)) * 3
     seen, own = mixture.reset(seeds), [env.reset(range(4)) for env in alone]
     for _ in range(20):
@@ -95,7 +94,7 @@ def test_worlds_side_by_side_go_on_as_each_would_alone() -> None:
 def test_padding_of_worlds_side_by_side_changes_no_choice_and_no_value() -> None:
     torch.manual_seed(0)
     agents, alone = TapAgents(), turns("multi-3")
-    mixture = MixedEnv([MixedEnvPart(turns("multi-3")), MixedEnvPart(turns("hetero-6"))])
+    mixture = MixedEnv([(turns("multi-3"), 1.0), (turns("hetero-6"), 1.0)])
     padded, own = mixture.reset(list(range(4)) * 2), alone.reset(range(4))
     with torch.no_grad():
         wide = agents.distribution(tensors(padded)).mode()
