@@ -125,6 +125,7 @@ class LearnedPlacer:
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
             affinities = self._part.affinities(gang, task, capacity, taken, PLACER_LIMIT_SECONDS)
+            # rounded, so that equally tight nodes stay in the order of their names
             order = np.lexsort((capacity.tightness.round(9), -affinities))
             counts = fill(room, task.replicas, order)
             rows = np.repeat(np.arange(len(counts)), counts)
@@ -169,6 +170,7 @@ class Chooser:
             AnswerError: the network gives no valid answer, or gave none when it was first asked.
         """
         waiting = [gang for gang in gangs if not _runs(gang, snapshot)]
+        # a sizer may be asked about other gangs than the orderer was
         answer = self._remembered(snapshot)
         if answer is None or answer.uids != _uids(waiting):
             answer = self._asked(waiting, snapshot)

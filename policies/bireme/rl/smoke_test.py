@@ -4,9 +4,7 @@ Encoder and network answer once for each of a few sizes, on gangs and nodes of a
 the first real question finds everything warm.
 """
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -20,26 +18,13 @@ from bireme.core.resources import request_of
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.core.speed import InverseQuadratic, LinearSpeed
 
 SIZES: Final = ((1, 1), (2, 3), (17, 9), (130, 70))
 """How many gangs on how many nodes."""
 _GIB: Final = 2**30
 _NOW: Final = 1_000_000.0
 _SETTINGS: Final = SchedulingSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class _Speed:
-    """A speed curve on which each replica adds less than the one before."""
-
-    def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        return math.pow(sum(sizes.values()), 0.8) / math.pow(max(nodes, 1), 0.1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    def loss(self, steps: float) -> float:
-        return 0.1 + 1.0 / (1.0 + steps / 100.0)
 
 
 def smoke_cases() -> Iterator[tuple[tuple[Gang, ...], ClusterSnapshot]]:
@@ -103,10 +88,10 @@ def _gang(number: int) -> Gang:
         attained_seconds=3_600.0 * (number % 3),
         interrupted=number % 6 == 5,
         is_elastic=is_elastic,
-        speed=_Speed() if is_measured else None,
+        speed=LinearSpeed(1.0, serial_share=0.05) if is_measured else None,
         remaining_steps=1_000.0 * (1 + number % 7) if is_measured else None,
         done_steps=100.0 * (number % 3),
-        loss=_Loss() if number % 8 == 0 else None,
+        loss=InverseQuadratic(0.0, 0.01, 1.0, 0.1) if number % 8 == 0 else None,
         progress=_progress(number) if number % 3 == 0 else None,
     )
 
@@ -128,8 +113,9 @@ def _progress(number: int) -> TrainingProgress:
 
 
 def _run(gang: Gang, nodes: NodeTable, place: int) -> RunningGang:
-    """Run ``gang`` on one node, whether it fits there or not: nodes may be overfull."""
+    """Run ``gang`` on one node."""
     row = place % len(nodes)
+    # whether it fits there or not: encoders must bear overfull nodes
     counts = {task.name: np.zeros(len(nodes), dtype=np.int64) for task in gang.tasks}
     for task in gang.tasks:
         counts[task.name][row] = task.replicas

@@ -1,13 +1,12 @@
 """The index as a network: falling with service, rising with nothing, in steps."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.resources import FloatArray
-from bireme.training.index.networks import FIRST_SECONDS, START, IndexNetwork
+from bireme.training.index.networks import FIRST_SECONDS, START, START_SCALES, IndexNetwork
 
 PARAMETERS = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "step")
 """w0 to w6, and what the step is made of."""
@@ -15,7 +14,7 @@ PARAMETERS = ("unknown", "trust", "margin", "fresh", "tail", "least", "size", "s
 
 def scores(*rows: tuple[float, float, float, float], **values: float) -> list[float]:
     """Of gangs by log2 of service, log2 of the estimate, whether it is known, log2 of devices."""
-    chosen = START.values.copy()
+    chosen = START.copy()
     for name, value in values.items():
         chosen[PARAMETERS.index(name)] = value
     found: list[float] = IndexNetwork(chosen)(torch.tensor(rows)).tolist()
@@ -47,7 +46,7 @@ def test_a_gang_expected_to_run_longer_comes_later() -> None:
 
 
 def test_a_gang_of_which_nothing_is_known_counts_as_a_typical_one() -> None:
-    unknown, typical = scores((0.0, 0.0, 0.0, 0.0), (0.0, START.values[0], 1.0, 0.0))
+    unknown, typical = scores((0.0, 0.0, 0.0, 0.0), (0.0, START[0], 1.0, 0.0))
     assert unknown == typical
 
 
@@ -81,5 +80,5 @@ def test_scores_are_whole_numbers_so_that_near_gangs_leave_each_other_alone(
 
 
 def test_every_parameter_has_a_start_and_a_scale() -> None:
-    assert len(PARAMETERS) == len(START.values) == len(START.scales)
-    assert START.scales == pytest.approx(np.abs(START.scales))
+    assert len(PARAMETERS) == len(START) == len(START_SCALES)
+    assert (START_SCALES > 0).all()

@@ -129,11 +129,13 @@ def adjacency(same_rack: BoolArray) -> FloatArray:
 
 # --- 2. health of machines: the random-walk Gaussian process ----------------------------------
 #
-# Machines are as alike for a job as walks between them are likely. With S the similarity of
-# machines, normalised symmetrically, the kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is
-# positive definite for lambda below 1. A finished run was spread over machines by the shares x, so
-# two runs are as alike as the walks from where the one was to where the other was, ``x K x'``: the
-# random-walk kernel with start and stop weights. The posterior (equations 13 and 14 of the slides),
+# Machines are as alike for a job as walks between them are likely. The slides sum walks on the
+# product of two cluster graphs by transition matrices, which gives |V1| |V2| / (1 - lambda) for any
+# two graphs. With S the similarity of the machines of one cluster, normalised symmetrically, the
+# kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is positive definite for lambda below 1. A
+# finished run was spread over machines by the shares x, so two runs are as alike as the walks from
+# where the one was to where the other was, ``x K x'``: the random-walk kernel with start and stop
+# weights. The posterior (equations 13 and 14 of the slides),
 #
 #     mu = K X' (X K X' + sigma^2 I)^-1 Y,   Sigma = K - K X' (X K X' + sigma^2 I)^-1 X K,
 #

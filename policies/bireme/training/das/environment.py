@@ -12,7 +12,7 @@ remembered T.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -55,11 +55,7 @@ GPUS_PER_MACHINE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class DasEnvConfig:
-    """One size of cluster.
-
-    Attributes:
-        load: GPU-seconds that arrive over those there are, as first fit uses them.
-    """
+    """One size of cluster; ``load`` is the work that arrives over what first fit gets done."""
 
     machines: int
     racks: int
@@ -72,21 +68,20 @@ SETTINGS: Final[Mapping[str, DasEnvConfig]] = {
     "large": DasEnvConfig(64, 8, 0.5),
 }
 """Small has 8 machines of 4 GPUs (DAS slides, figure 3). Filled in: all else."""
-
 SIZES: Final = "1:0.15,2:0.15,4:0.25,8:0.25,16:0.20"
 RUN_SECONDS: Final = 60 * 60.0
 """Mean run time on V100s: with it a job costs 51 $ under first fit, as in the slides' table 1."""
 RUN_SPREAD: Final = 1.0
 """Standard deviation of the logarithm of run times."""
 ESTIMATE_SPREAD: Final = 0.3
-"""The same of what owners state over what is true."""
+"""The same of the stated over the true run time."""
 SICKNESS_MEDIAN: Final = 0.1
 SICKNESS_SPREAD: Final = 0.8
-"""A machine makes of its GPUs 1 / (1 + x), x lognormal: a tenth of all are below 0.78. The law of
-PAI's stragglers (:mod:`bireme.simulator.physics.model`) with a shorter tail."""
+"""Health is 1 / (1 + x), x lognormal: a tenth of all are below 0.78. The law of PAI's stragglers
+(:mod:`bireme.simulator.physics.model`) with a shorter tail."""
 OBLIVIOUS_PACE: Final = 0.25
-"""What first fit makes of a GPU, V100 being 1, measured over all settings: gangs over several
-models, racks and sick machines wait for the slowest. It is what the loads are relative to."""
+"""Speed of a GPU under first fit, V100 being 1, measured over all settings: gangs over several
+models, racks and sick machines wait for the slowest. Loads are relative to it."""
 _USERS: Final = 10
 _SPEEDS: Final = np.array([model.speed for model in TRAINED_MODELS])
 _DOLLARS: Final = np.array([model.dollars_per_hour for model in TRAINED_MODELS])
@@ -97,7 +92,7 @@ class DasSample:
     """Jobs of shape (jobs,), in order of arrival, and machines of shape (machines,).
 
     Attributes:
-        health: What a machine makes of its GPUs, above 0, below 1; no agent sees it.
+        health: Factor on the speed of a machine's GPUs, above 0, below 1; no agent sees it.
         model: Index into :data:`~bireme.rl.encoders.das_inputs.TRAINED_MODELS`.
     """
 
@@ -114,7 +109,7 @@ class DasSample:
 
     @property
     def speed(self) -> FloatArray:
-        """What each machine makes of a replica on its own, V100 being 1, shape (machines,)."""
+        """Speed of a replica alone on each machine, V100 being 1, shape (machines,)."""
         return _SPEEDS[self.model] * self.health
 
 
@@ -151,11 +146,7 @@ def nodes_of(sample: DasSample) -> list[Node]:
     size = SETTINGS[sample.setting]
     plain = parse_nodes(f"{size.machines}x{GPUS_PER_MACHINE}", size.racks)
     return [
-        Node(
-            node.name,
-            node.allocatable,
-            {**node.labels, GPU_MODEL_LABEL: TRAINED_MODELS[index].name},
-        )
+        replace(node, labels={**node.labels, GPU_MODEL_LABEL: TRAINED_MODELS[index].name})
         for node, index in zip(plain, sample.model.tolist(), strict=True)
     ]
 
@@ -231,7 +222,9 @@ class DasClusters:
         self.dollars = np.zeros(len(samples))
         self.job_seconds = np.zeros(len(samples))
         self.ended: tuple[IntArray, IntArray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self.places = np.zeros((*self.submitted.shape, machines), dtype=np.int8)
+        self.places = np.zeros(
+            (*self.submitted.shape, machines), dtype=np.int8
+        )  # the largest array
         self.rate = np.zeros(self.submitted.shape)
         self._locality = np.ones(self.submitted.shape)
         self._left_seconds = self.run_seconds.copy()
@@ -243,7 +236,7 @@ class DasClusters:
     def start(self, envs: IntArray, jobs: IntArray, counts: IntArray) -> None:
         """Start ``jobs[i]`` of ``envs[i]`` on ``counts[i]`` GPUs of each machine, shape (i, M)."""
         there = counts > 0
-        self.free[envs] -= counts
+        self.free[envs] -= counts  # no environment occurs twice
         self.gangs[envs] += there
         self.places[envs, jobs] = counts
         self.waiting[envs, jobs] = False
@@ -262,6 +255,7 @@ class DasClusters:
         rows, jobs = np.nonzero(finish <= times[:, None])
         self.ended = (envs[rows], jobs)
         self._end(*self.ended)
+        # runs end before jobs arrive, as in the simulator
         here = (self.submitted[envs] <= times[:, None]).sum(axis=1)
         number = np.arange(self.submitted.shape[1])
         fresh = (number >= self._arrived[envs, None]) & (number < here[:, None])
@@ -292,6 +286,7 @@ class DasClusters:
 
     def _end(self, envs: IntArray, jobs: IntArray) -> None:
         places = self.places[envs, jobs].astype(np.int64)
+        # several runs of one environment may end at once, which fancy indexing would count once
         np.add.at(self.free, envs, places)
         np.subtract.at(self.gangs, envs, (places > 0).astype(np.int64))
         self.running[envs, jobs] = False
@@ -342,6 +337,7 @@ def normalised_speed(
     estimated_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
 ) -> FloatArray:
     """Return log(estimate / elapsed / speed of the slowest GPU model), clipped; any one shape."""
+    # a second at least, as speeds are ratios
     ratio = np.maximum(estimated_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
     return np.asarray(np.clip(np.log(ratio), -_MOST_LOG, _MOST_LOG))
 
@@ -469,6 +465,7 @@ class DasEnv:
         if len(seeds) != self.count:
             raise SettingError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         names = [self._settings[seed % len(self._settings)] for seed in seeds]
+        # replicas share a sample, which is drawn once
         samples = {key: draw(key[0], self._jobs, key[1]) for key in zip(names, seeds, strict=True)}
         self.clusters = DasClusters([samples[key] for key in zip(names, seeds, strict=True)])
         self.memory = Memory(self.clusters, self._history)

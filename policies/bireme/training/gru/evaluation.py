@@ -1,9 +1,7 @@
 """Evaluation of LSP's GRU and of all forecasters: comparisons on one series, errors on many.
 
-:func:`compare_forecasters` is what ``bireme forecast`` does: every forecaster is fitted to what
-lies before the last part of a series and tested on that part, beside persistence and the season
-before; the best one forecasts on. :func:`evaluate_forecaster` measures a trained network on series
-that it has not learned, for its card.
+:func:`compare_forecasters` is the command ``bireme forecast``; :func:`evaluate_forecaster` measures
+a trained network on series that it has not learned, for its card.
 """
 
 import time
@@ -37,7 +35,7 @@ SHIPPED: Final = "shipped"
 
 @dataclass(frozen=True, slots=True)
 class ForecastRequest:
-    """What is to be tried.
+    """A comparison to make.
 
     Attributes:
         file: Where ``read`` was read from.
@@ -61,13 +59,13 @@ class ForecastRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForecastComparison:
-    """How all did.
+    """The results of a comparison.
 
     Attributes:
         chosen: The best, and the back-tests of all.
         fit_seconds: How long fitting took before the back-test, by name.
-        about: What a network was trained on, and the like, by name.
-        ahead: Forecast, lower and upper bound of what comes after the series, shape (3, horizon).
+        about: Training data of a network, or weights of a blend, by name.
+        ahead: Forecast, lower and upper bound after the end of the series, shape (3, horizon).
     """
 
     request: ForecastRequest
@@ -77,7 +75,7 @@ class ForecastComparison:
     ahead: FloatArray
 
     def skill(self, name: str, baseline: str) -> float | None:
-        """Of ``name`` against ``baseline``; None where one of them was not tried."""
+        """Return the skill of ``name`` over ``baseline``; None where that was not tried."""
         scores: Mapping[str, BackTest] = self.chosen.scores
         return scores[name].skill(scores[baseline]) if baseline in scores else None
 
@@ -92,7 +90,7 @@ class TimedForecaster:
         self._inner = inner
 
     def fit(self, series: Series) -> FittedModel:
-        """As the forecaster itself."""
+        """Fit as the forecaster itself."""
         began = time.perf_counter()
         model = self._inner.fit(series)
         if self.model is None:
@@ -101,10 +99,10 @@ class TimedForecaster:
 
 
 def compare_forecasters(request: ForecastRequest) -> ForecastComparison:
-    """Try all that ``request`` names.
+    """Fit and back-test all forecasters of ``request``.
 
     Raises:
-        ImportError: one of them takes what is not installed.
+        ImportError: one of them needs a library that is not installed.
         BiremeError: one has a wrong name, or the series is too short for the test.
     """
     names = dict.fromkeys([PERSISTENCE, SEASONAL, *request.names])
@@ -123,12 +121,12 @@ def compare_forecasters(request: ForecastRequest) -> ForecastComparison:
 
 
 def bounds(intervals: Intervals, points: FloatArray, quantile: float) -> FloatArray:
-    """``points`` with what lies below and above them, shape (3, *points.shape)."""
+    """Return ``points`` with their lower and upper bounds, shape (3, *points.shape)."""
     return np.stack([points, *(intervals.quantile(points, q) for q in (1 - quantile, quantile))])
 
 
 def _parts(request: ForecastRequest) -> dict[str, Forecaster]:
-    """The forecasters that this comparison makes otherwise than by their names alone."""
+    """Return the forecasters that take more than a name."""
     if not {"gru", "lsp"} & set(request.names):
         return {}
     gru, arima = make(["gru", "arima"], request.horizon, gru=_gru(request))
@@ -146,15 +144,14 @@ def _gru(request: ForecastRequest) -> Forecaster:
 
 
 def _seconds(timed: Sequence[TimedForecaster]) -> dict[str, float]:
-    """Of fitting, by name; a blend that found its parts fitted takes as long as they did."""
     seconds = {each.name: each.seconds for each in timed}
+    # the blend found its parts fitted, and takes as long as they did
     if "lsp" in seconds:
         seconds["lsp"] += seconds.get("gru", 0.0) + seconds.get("arima", 0.0)
     return seconds
 
 
 def _description(model: FittedModel | None) -> str:
-    """What a network was trained on, or what a blend is made of; empty for others."""
     if isinstance(model, BlendedModel):
         return f"{model.alpha:g} * gru + {1 - model.alpha:g} * arima"
     return f"trained on {model.network.card.data}" if isinstance(model, GruModel) else ""
@@ -179,9 +176,8 @@ def evaluate_forecaster(
     """Return the mean error over the last ``days`` of hourly series, over the best baseline's.
 
     The absolute error counts over the whole horizon, from one origin a day, each series relative to
-    its own mean so that large pools do not outweigh small ones.
-
-    The interval is that of series drawn anew; where there is one, that of its days.
+    its own mean so that large pools do not outweigh small ones. The interval is that of series
+    drawn anew; where there is one, that of its days.
     """
     own = _errors(forecaster, every, steps, days)
     baselines = {baseline.name: _errors(baseline(), every, steps, days) for baseline in BASELINES}
@@ -201,7 +197,7 @@ def evaluate_forecaster(
 
 
 def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: int) -> FloatArray:
-    """Errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
+    """Return errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
     found = []
     for series in every:
         test = back_test(forecaster, series, len(series) - days * _DAY, every=_DAY, steps=steps)

@@ -9,10 +9,9 @@ depend on how well they agreed lately. Before it has learned anything the head a
 usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
 seasons: on the last value).
 
-It learns by the absolute error of scaled logs. The weights found are the likeliest ones if each is
-normally distributed around where it began. That counts the more the fewer rows there are: a series
-of seven weeks of days moves the network little, one of half a year of hours moves it freely. What
-is exported is compared with torch before it is used, as every checkpoint of Bireme is.
+The loss is the absolute error of scaled logs, with a normal prior on the weights around their
+start. The prior counts the more the fewer rows there are: a series of seven weeks of days moves the
+network little, one of half a year of hours moves it freely.
 """
 
 import math
@@ -44,26 +43,26 @@ from bireme.training.export import compare, exported, source_commit, today, vers
 
 # --- the network --------------------------------------------------------------------------------
 
-HIDDEN = 32
+_HIDDEN: Final = 32
 
 
 class GruNetwork(nn.Module):
     """From the arrays of :func:`bireme.forecasting.networks.encode` to scaled logs of demand."""
 
-    def __init__(self, frame: Frame, hidden: int = HIDDEN) -> None:
+    def __init__(self, frame: Frame) -> None:
         super().__init__()
         (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
-        self.gru = nn.GRU(int(seen), hidden, batch_first=True)
-        last = nn.Linear(hidden, int(known) + 1)
+        self.gru = nn.GRU(int(seen), _HIDDEN, batch_first=True)
+        last = nn.Linear(_HIDDEN, int(known) + 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.head = nn.Sequential(nn.Linear(hidden + int(known), hidden), nn.Tanh(), last)
+        self.head = nn.Sequential(nn.Linear(_HIDDEN + int(known), _HIDDEN), nn.Tanh(), last)
         self.usual = nn.Parameter(torch.zeros(int(known)))
         with torch.no_grad():
             self.usual[max(0, 2 * len(frame.periods) - 2)] = 1.0
 
     def forward(self, past: Tensor, ahead: Tensor) -> Tensor:
-        """(rows, window, ...) and (rows, horizon, ...) to (rows * horizon,), row by row."""
+        """Return (rows * horizon,) from (rows, window, ...) and (rows, horizon, ...)."""
         state = self.gru(past)[1][-1].unsqueeze(1).expand(-1, ahead.shape[1], -1)
         answer = self.head(torch.cat([state, ahead], -1))
         weights, shift = self.usual + answer[..., :-1], answer[..., -1]
@@ -77,9 +76,7 @@ LEARNING_RATE: Final = 3e-3
 ROWS_AT_ONCE: Final = 128
 HOLDING_ROWS: Final = 50.0
 """So few rows hold the weights where they began; with ten times as many they are all but free.
-
-Chosen on windows before those of any published result, and on other daily series.
-"""
+Chosen on windows before those of any published result, and on other daily series."""
 _WARM_UP: Final = 0.1
 _UPDATES_BETWEEN_REPORTS: Final = 25
 
@@ -112,10 +109,10 @@ def concatenate(parts: Sequence[WindowBatch]) -> WindowBatch:
 
 
 class GruTrainer:
-    """Fits ``network`` to ``rows`` in so many updates, faster first; may be interrupted.
+    """Trainer of ``network`` on ``rows``, in ``updates`` updates.
 
-    What an update does depends on its number, on ``seed`` and on the weights alone, so that a run
-    that is resumed is the one that was not broken off.
+    An update depends on its number, on ``seed`` and on the weights alone, so that a resumed run
+    ends where an uninterrupted one does.
     """
 
     def __init__(self, network: GruNetwork, rows: WindowBatch, updates: int, seed: int = 0) -> None:
@@ -125,7 +122,7 @@ class GruTrainer:
         self.updates = 0
 
     def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
-        """Make ``total_steps`` updates in all; a callback gets every 25th and the last."""
+        """Make ``total_steps`` updates in all; call ``callback`` after every 25th and the last."""
         since, losses, goes_on = time.perf_counter(), [0.0], True
         while goes_on and self.updates < total_steps:
             losses.append(self._update())
@@ -138,7 +135,7 @@ class GruTrainer:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """All it takes to go on from here."""
+        """Return the state to go on from."""
         moments = self._optimizer.state_dict()["state"]
         return {
             "policy": dict(self.network.state_dict()),
@@ -170,13 +167,13 @@ class GruTrainer:
         return float(loss.detach())
 
     def _distance(self) -> Tensor:
-        """Of the weights from where they began, squared."""
+        """Return the squared distance of the weights from where they began."""
         pairs = zip(self.network.parameters(), self._began, strict=True)
         return torch.stack([((part - began) ** 2).sum() for part, began in pairs]).sum()
 
 
 def _rate(share: float) -> float:
-    """Part of the learning rate after this ``share`` of all updates: up in a tenth, then down."""
+    """Return the part of the learning rate at this share of updates: up in a tenth, then down."""
     if share < _WARM_UP:
         return share / _WARM_UP
     return (1 + math.cos(math.pi * (share - _WARM_UP) / (1 - _WARM_UP))) / 2
@@ -193,12 +190,12 @@ UPDATES: Final = 2000
 
 
 def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
-    """A network that has learned ``series``; under a minute for a year of hours.
+    """Train a network on ``series``; under a minute for a year of hours.
 
     Args:
-        series: At most its own seasons and as many rows as it gives are learned.
+        series: All of it is learned.
         horizon: Steps that it forecasts at once.
-        seed: Of the first weights and of chance while learning.
+        seed: Of the first weights and of the draws while learning.
         updates: How long it learns.
 
     Raises:
@@ -216,7 +213,7 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
 
 
 def frame_for(series: Series, horizon: int) -> Frame:
-    """What a network for ``series`` sees: a day of hours, or the shortest season if that is less.
+    """Return the frame for ``series``: a day of hours, or the shortest season if that is less.
 
     Raises:
         TooShortError: it leaves less than a season of rows to learn from.
@@ -233,12 +230,12 @@ def frame_for(series: Series, horizon: int) -> Frame:
 
 
 def origins_of(series: Series, frame: Frame) -> IntArray:
-    """All places of ``series`` that a network can learn from."""
+    """Return all origins of ``series`` that a network can learn from."""
     return origins_between(frame.least_values, len(series) - frame.horizon)
 
 
 def new_network(frame: Frame, seed: int) -> GruNetwork:
-    """One that has learned nothing; leaves torch's own chance as it was."""
+    """Return an untrained network; torch's own generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GruNetwork(frame)
@@ -256,7 +253,7 @@ def served(
     split: str = WHOLE_SERIES,
     trained_on: tuple[DataRange, ...] | None = None,
 ) -> tuple[Network, bytes]:
-    """``network`` as it is served, with its card, and the ONNX file.
+    """Return ``network`` as it is served, with its card, and the ONNX file.
 
     Raises:
         CheckpointError: it answers otherwise than torch.

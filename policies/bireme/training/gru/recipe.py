@@ -53,7 +53,7 @@ _NOISE: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _DRIFT: Final = (0.0, 0.03, 0.1)
 
 
-def demand(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
+def demand(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     """Draw hourly node counts of ``count`` pools, at least 0, shape (count, hours).
 
     Each series is drawn from wide families: a daily course of a few waves, weekdays of their own
@@ -61,61 +61,61 @@ def demand(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
     lasting change of level, a size between one node and thousands, a ceiling that some run into,
     hours without any.
     """
-    strength = chance.uniform(0, 1, (count, 1)) * chance.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
-    logs = strength * _weeks(chance, count)[:, np.arange(hours) % WEEK]
-    logs += chance.choice(_NOISE, (count, 1)) * _lasting(chance, count, hours)
-    logs += chance.choice(_NOISE[:4], (count, 1)) * chance.standard_normal((count, hours))
-    logs += chance.choice(_DRIFT, (count, 1)) * _drift(chance, count, hours)
-    logs += _steps(chance, count, hours)
-    level = np.exp(chance.uniform(0, np.log(2000), (count, 1)))
+    strength = rng.uniform(0, 1, (count, 1)) * rng.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
+    logs = strength * _weeks(rng, count)[:, np.arange(hours) % WEEK]
+    logs += rng.choice(_NOISE, (count, 1)) * _lasting(rng, count, hours)
+    logs += rng.choice(_NOISE[:4], (count, 1)) * rng.standard_normal((count, hours))
+    logs += rng.choice(_DRIFT, (count, 1)) * _drift(rng, count, hours)
+    logs += _steps(rng, count, hours)
+    level = np.exp(rng.uniform(0, np.log(2000), (count, 1)))
     nodes = level * np.exp(logs - logs.mean(axis=1, keepdims=True))
-    return _as_recorded(chance, nodes)
+    return _as_recorded(rng, nodes)
 
 
-def _weeks(chance: np.random.Generator, count: int) -> FloatArray:
-    """The usual course of a week in logs, shape (count, hours of a week)."""
+def _weeks(rng: np.random.Generator, count: int) -> FloatArray:
+    """Draw the usual course of a week in logs, shape (count, hours of a week)."""
     hours = np.arange(WEEK)
     daily = sum(
-        chance.normal(0, 1 / wave, (count, 1))
-        * np.cos(2 * np.pi * wave * hours / DAY + chance.uniform(0, 2 * np.pi, (count, 1)))
+        rng.normal(0, 1 / wave, (count, 1))
+        * np.cos(2 * np.pi * wave * hours / DAY + rng.uniform(0, 2 * np.pi, (count, 1)))
         for wave in _WAVES
     )
     days = hours // DAY
-    weekdays = chance.normal(0, 0.2, (count, 7))[:, days]
-    first, depth = chance.integers(0, 7, (count, 1)), chance.exponential(0.7, (count, 1))
-    is_quiet = (days - first) % 7 < chance.choice([0, 1, 2, 2], (count, 1))
+    weekdays = rng.normal(0, 0.2, (count, 7))[:, days]
+    first, depth = rng.integers(0, 7, (count, 1)), rng.exponential(0.7, (count, 1))
+    is_quiet = (days - first) % 7 < rng.choice([0, 1, 2, 2], (count, 1))
     return np.asarray(daily * np.where(is_quiet, 0.4, 1.0) + weekdays - depth * is_quiet)
 
 
-def _lasting(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
-    """Noise of deviation 1 that follows itself, shape (count, hours)."""
-    keeps = chance.choice(_PERSISTENCE, count)
-    news = chance.standard_normal((hours, count)) * np.sqrt(1 - keeps**2)
-    news[0] = chance.standard_normal(count)
+def _lasting(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
+    """Draw autoregressive noise of deviation 1, shape (count, hours)."""
+    keeps = rng.choice(_PERSISTENCE, count)
+    news = rng.standard_normal((hours, count)) * np.sqrt(1 - keeps**2)
+    news[0] = rng.standard_normal(count)
     for hour in range(1, hours):
         news[hour] += keeps * news[hour - 1]
     return np.asarray(news.T)
 
 
-def _drift(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
-    """A random walk whose deviation is 1 after a week."""
-    return np.asarray(chance.standard_normal((count, hours)).cumsum(axis=1) / np.sqrt(WEEK))
+def _drift(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
+    """Draw random walks whose deviation is 1 after a week."""
+    return np.asarray(rng.standard_normal((count, hours)).cumsum(axis=1) / np.sqrt(WEEK))
 
 
-def _steps(chance: np.random.Generator, count: int, hours: int) -> FloatArray:
-    """One lasting change of level in a third of the series."""
-    size = chance.normal(0, 0.5, (count, 1)) * (chance.random((count, 1)) < 1 / 3)
-    return np.asarray(size * (np.arange(hours) >= chance.integers(0, hours, (count, 1))))
+def _steps(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
+    """Draw one lasting change of level in a third of the series."""
+    size = rng.normal(0, 0.5, (count, 1)) * (rng.random((count, 1)) < 1 / 3)
+    return np.asarray(size * (np.arange(hours) >= rng.integers(0, hours, (count, 1))))
 
 
-def _as_recorded(chance: np.random.Generator, nodes: FloatArray) -> FloatArray:
-    """Some count whole nodes, some reach a ceiling, some have hours without any demand."""
+def _as_recorded(rng: np.random.Generator, nodes: FloatArray) -> FloatArray:
+    """Let some series count whole nodes, reach a ceiling, or have hours without demand."""
     count = len(nodes)
     ceiling = np.quantile(nodes, 0.8, axis=1, keepdims=True)
-    nodes = np.where(chance.random((count, 1)) < 0.15, np.minimum(nodes, ceiling), nodes)
+    nodes = np.where(rng.random((count, 1)) < 0.15, np.minimum(nodes, ceiling), nodes)
     floor = np.quantile(nodes, 0.25, axis=1, keepdims=True)
-    nodes = np.where((chance.random((count, 1)) < 0.15) & (nodes < floor), 0.0, nodes)
-    return np.where(chance.random((count, 1)) < 0.6, np.round(nodes), nodes)
+    nodes = np.where((rng.random((count, 1)) < 0.15) & (nodes < floor), 0.0, nodes)
+    return np.where(rng.random((count, 1)) < 0.6, np.round(nodes), nodes)
 
 
 HORIZON: Final = 48
@@ -141,7 +141,7 @@ _SPLIT: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curriculum:
-    """What is learned, in words too, and what the network is evaluated on afterwards."""
+    """The rows to learn, their description, and the series to evaluate on afterwards."""
 
     frame: Frame
     step_seconds: int
@@ -195,7 +195,6 @@ class GruRecipe:
         return run.checkpoint_folder
 
     def _own(self, run: TrainingRun, series: Series) -> _Curriculum:
-        """Of one series, all of it."""
         frame = frame_for(series, self._horizon)
         rows = windows_of(series.values, frame, origins_of(series, frame))
         updates = UPDATES if run.scale == "full" else 50
@@ -203,13 +202,12 @@ class GruRecipe:
         return _Curriculum(frame, series.step_seconds, rows, data, updates, {})
 
     def _general(self, run: TrainingRun) -> _Curriculum:
-        """Of hourly demand, generated and real."""
         count, updates = (1200, 4 * UPDATES) if run.scale == "full" else (12, 50)
         frame = Frame(MOST_WINDOW, self._horizon, _SEASONS)
-        chance = np.random.default_rng(run.seed)
+        rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
         known = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
-        rows = [_drawn(chance, series, frame) for series in _generated(chance, count)]
+        rows = [_drawn(rng, series, frame) for series in _generated(rng, count)]
         rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
@@ -226,18 +224,16 @@ class GruRecipe:
         )
 
 
-def _generated(chance: np.random.Generator, count: int) -> list[Series]:
-    return [Series(v, HOUR, _SEASONS) for v in demand(chance, count, _LENGTH)]
+def _generated(rng: np.random.Generator, count: int) -> list[Series]:
+    return [Series(v, HOUR, _SEASONS) for v in demand(rng, count, _LENGTH)]
 
 
-def _drawn(chance: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
-    """Rows at some places of ``series``."""
-    origins = chance.choice(origins_of(series, frame), _ROWS_OF_SERIES, replace=False)
+def _drawn(rng: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
+    origins = rng.choice(origins_of(series, frame), _ROWS_OF_SERIES, replace=False)
     return windows_of(series.values, frame, origins)
 
 
 def _real(data: Path) -> dict[str, Series]:
-    """Hours of Philly, by what they count."""
     found = {
         name: read_series(data / file, column, step_seconds=HOUR, reduce=reduce).series
         for name, (file, column, reduce) in _REAL.items()

@@ -3,7 +3,7 @@
 Philly's weeks are kept apart: the index learns from the first six, the seventh says when to stop,
 the others evaluate it. A case is one day of every n-th job, on a cluster that it loads to a given
 degree (:mod:`bireme.simulator.loads`). A virtual cluster stands for its users, as a namespace does
-in a real cluster, and what ran before the case has expert_actions the history of run times.
+in a real cluster, and the jobs that ran before the case are the history of run times.
 
 Stopping is free, as in most published comparisons, or charged for: half a minute to restart, and
 the work since the last checkpoint, one every half hour.
@@ -60,7 +60,7 @@ class IndexCase:
 
     @property
     def mean_run_seconds(self) -> float:
-        """Return the mean completion time of jobs that never wait."""
+        """The mean completion time of jobs that never wait."""
         return float(np.mean([job.duration_seconds for job in self.window.trace.jobs]))
 
     def play(self, orderer: Orderer, knows_run_times: bool = False) -> SimulationMetrics:
@@ -110,7 +110,8 @@ def test_case(data: Path, setting: str, seed: int) -> IndexCase:
     trace, load, *charged = setting.split("-")
     physics = CHARGED if charged else Physics()
     if trace == "poisson":
-        return _generated(seed, float(load), physics)
+        jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
+        return IndexCase(made(seed, jobs), float(load), RuntimeHistory(), physics)
     begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
     turn, which = divmod(seed, len(begins))
     take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
@@ -119,17 +120,12 @@ def test_case(data: Path, setting: str, seed: int) -> IndexCase:
 
 @cache
 def _philly_test_days(data: Path) -> list[float]:
-    """Test days with enough jobs, and more than one node at every load."""
+    """Return the test days with enough jobs, and more than one node at every load."""
     windows = {
         day: stretch(_trace(data, "philly"), 0, day, 1.0, slice(0, None, TEST_EVERY))
         for day in philly_days(data, TEST_DAYS, _FEWEST_JOBS)
     }
     return [day for day, window in windows.items() if len(window.nodes(max(CASE_LOADS))) > 1]
-
-
-def _generated(seed: int, load: float, physics: Physics) -> IndexCase:
-    trace = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
-    return IndexCase(made(seed, trace), load, RuntimeHistory(), physics)
 
 
 @cache
@@ -146,7 +142,7 @@ def _trace(data: Path, name: str) -> Trace:
 
 @cache
 def _history(data: Path, trace: str, begin_days: float, every: int) -> RuntimeHistory:
-    """What jobs that ended before then have expert_actions, as many as a thinned cluster runs."""
+    """Return the history of jobs that ended before then, as many as a thinned cluster runs."""
     ended = sorted(
         (job.submitted + job.duration_seconds, job.user, template_of(job), job.duration_seconds)
         for job in _trace(data, trace).jobs

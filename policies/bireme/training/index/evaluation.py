@@ -42,7 +42,7 @@ def evaluate(
     """Return the metrics of the checkpoint and of all baselines with ``seed``.
 
     Options: ``data``, the folder of the traces; ``only``, baselines with + between, of which
-    ``NAME-knowing`` is a rule whose owners state the true run times: the best that could be had.
+    ``NAME-knowing`` is a rule that is given the true run times: the best that could be had.
     """
     if unknown := sorted(set(options) - {"data", "only"}):
         raise SettingError(f"there is no option {unknown[0]!r}; there are data and only")

@@ -1,7 +1,7 @@
 """The network of the learned index: the service a gang is still expected to cost, in steps.
 
-Run times are heavy-tailed: who has run for long will, and who is expected to run for long may. So
-what is left of a gang is estimated by the longer of the two, smoothly, times a power of its size:
+Run times are heavy-tailed: a gang that has run for long will go on for long. So the rest of a gang
+is estimated by the longer of its service and its estimate, smoothly, times a power of its size:
 
     whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where it is unknown
     whole = whole - w3                                 in the first five minutes
@@ -10,11 +10,10 @@ what is left of a gang is estimated by the longer of the two, smoothly, times a 
 
 With w1 = 0 and w6 = 1 it is least attained service in many queues (Tiresias, NSDI'19); with w4 of
 minus infinity it is the shortest estimate first. It is an index in Gittins' sense: of the gang's
-own state alone. Floors are what queues are in Tiresias: gangs of one step never stop each other.
+own state alone. Floors stand for the queues of Tiresias: gangs of one step never stop each other.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,20 +27,10 @@ _SHARPNESS: Final = 2.0
 _LEAST_STEP: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class StartPoint:
-    """First parameters of the search, and the standard deviations of its first draws."""
-
-    values: FloatArray
-    scales: FloatArray
-    """Of w0 to w6 and what the step is made of, shape (8,) each."""
-
-
-START: Final = StartPoint(
-    values=np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5]),
-    scales=np.array([1.0, 0.15, 0.7, 1.0, 0.7, 0.7, 0.18, 0.5]),
-)
-"""Least attained service and the estimate, each trusted in part."""
+START: Final = np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5])
+"""First w0 to w6 and step: least attained service and the estimate, each trusted in part."""
+START_SCALES: Final = np.array([1.0, 0.15, 0.7, 1.0, 0.7, 0.7, 0.18, 0.5])
+"""Standard deviations of the first draws of the search."""
 FIRST_SECONDS: Final = 300.0
 """The trial period of a gang: by default none is stopped sooner."""
 
@@ -51,7 +40,7 @@ class IndexNetwork(torch.nn.Module):
 
     values: Tensor
 
-    def __init__(self, values: FloatArray = START.values) -> None:
+    def __init__(self, values: FloatArray = START) -> None:
         super().__init__()
         self.register_buffer("values", torch.tensor(values, dtype=torch.float32))
 
@@ -67,6 +56,6 @@ class IndexNetwork(torch.nn.Module):
 
 
 def _longer(one: Tensor, other: Tensor) -> Tensor:
-    """Smooth maximum of two logarithms."""
+    """Return the smooth maximum of two logarithms."""
     apart = _SHARPNESS * (one - other).abs()
     return torch.maximum(one, other) + torch.log2(1.0 + torch.exp2(-apart)) / _SHARPNESS

@@ -41,7 +41,7 @@ from bireme.training.index.environment import (
     case,
     philly_days,
 )
-from bireme.training.index.networks import START, IndexNetwork
+from bireme.training.index.networks import START_SCALES, IndexNetwork
 from bireme.training.recipes import Results
 from bireme.training.runs import EarlyStopping, TrainingRun
 
@@ -199,7 +199,7 @@ class IndexRecipe:
         schedule = self.schedules[run.scale]
         torch.manual_seed(run.seed)
         network = IndexNetwork()
-        search = IndexSearch(network, START.scales, run.data, schedule, run.env_seed)
+        search = IndexSearch(network, START_SCALES, run.data, schedule, run.env_seed)
         every = 3 if run.scale == "full" else 1
         best = EarlyStopping(
             network, search.validation(), every=every, patience=6, is_less_better=True

@@ -45,6 +45,7 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
         won = winners(job, np.ones(job.shape), np.zeros(job.shape))
         least, top = _at(seen["least"], slot), np.minimum(seen["free"], seen["most"])
         choices = np.maximum(top - least + 1, 1)
+        # nothing is one of all amounts, as likely as each other one
         is_nothing = rng.random(job.shape) * (choices.prod(axis=2) + 1) < 1
         drawn = least + (rng.random(top.shape) * choices).astype(np.int64)
         gets = _at(seen["fits"], slot) & won
@@ -80,7 +81,7 @@ class Greedy:
         if self.is_frugal:
             gpus = frugal[kind, gpus]
         gpus = np.where(gains, gpus, least[..., 1])
-        order = np.where(gains, free, -free) - 1e3 * seen["job"]
+        order = np.where(gains, free, -free) - 1e3 * seen["job"]  # arrival counts before room
         amount = np.stack([least[..., 0], gpus], axis=-1)
         return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
 
@@ -104,11 +105,11 @@ def best_pairs(
     Args:
         scores: Shape (W, N, P).
         amounts: What each job would get, shape (W, N, P, 2).
-        may: Which may start if they fit, shape (W, N, P); where none would and one has to,
-            all may.
+        may: Which may start if they fit, shape (W, N, P).
     """
     job, fits = seen["job"], seen["fits"]
     is_open = fits & may
+    # while nothing runs, some pool has to start a job
     stuck = ~seen["may_wait"] & ~is_open.any(axis=(1, 2))
     is_open = np.where(stuck[:, None, None], fits, is_open)
     envs, slots = np.arange(len(job)), job.shape[2]
@@ -182,6 +183,7 @@ class Lookahead:
         order = _QUICK * np.where(may, now, 0.0) + np.arange(now.shape[2])
         if self.heeds_reach:
             order = order + _RARE * raw["connects"].sum(-1)
+        # pools that start nothing still name a slot that fits: the size VOID belongs to it
         acts = starts.any(-1)
         slot = np.where(starts, -order, -np.inf).argmax(-1)
         slot = np.where(acts, slot, may.argmax(-1))
@@ -212,9 +214,8 @@ def expert_for(config: TapFingerEnvConfig) -> Lookahead:
 #
 # Both are the variants of TapFinger's authors. Every pool admits the first job in sight that no
 # pool before it has taken, if it has room for one more in the smallest size, and divides all it has
-# among its jobs anew. In single mode that happens once per step of time, and a job whose allocation
-# changed makes half a step's progress. Shapes: R pools of all environments together, L jobs of each
-# at most, CPUs and GPUs last.
+# among its jobs anew. In single mode that happens once per step of time. Shapes: R pools of all
+# environments together, L jobs of each at most, CPUs and GPUs last.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -392,11 +393,10 @@ def divide_always(
 
 def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> BoolArray:
     """Admit and divide once; return in which environments a job has started, shape (W,)."""
-    law = pools.config.law
-    slots = int((pools.capacity // law.least).min(axis=1).max())
-    running, new = pools.first(pools.running_in(), slots), _admitted(pools)
+    running, new = pools.first(pools.running_in(), pools.slots), _admitted(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
-    envs, at, _ = np.indices(jobs.shape)
+    grid = np.indices(jobs.shape)
+    envs, at = grid[0], grid[1]
     flat, there = (-1, jobs.shape[2]), jobs != NONE
     started = pools.started[envs, jobs]
     held = PoolJobs(
@@ -407,6 +407,7 @@ def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> Bo
         served[envs, jobs].reshape(flat),
         np.tile(pools.capacity, (len(jobs), 1)),
     )
+    # the last column are new jobs, all others run already
     amount = division(pools.config, held).reshape(*jobs.shape, 2)
     old, fresh = there.copy(), there & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False

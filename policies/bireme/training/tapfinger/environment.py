@@ -57,9 +57,8 @@ class TapFingerLaw:
         base: Added whatever the progress is.
         weight: Times sqrt(1.2 - progress).
         scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds the value
-            of the curve one step after the one at which it is worth the progress so far. That is
-            more than its increase, and as the authors' program does.
-        noise: By kind, how far chance moves what a step adds, either way; shape (kinds,).
+            of the curve one step after the one at which it is worth the progress so far.
+        noise: By kind, the most that luck adds to a step or takes from it; shape (kinds,).
     """
 
     kinds: tuple[str, ...]
@@ -78,17 +77,14 @@ class TapFingerLaw:
     def gains(
         self, kind: IntArray, amount: IntArray, progress: FloatArray, luck: FloatArray | float = 0.0
     ) -> FloatArray:
-        """Return what one step adds, shape (...).
+        """Return the progress that one step adds, shape (...).
 
-        Args:
-            kind: Shape (...).
-            amount: CPUs and GPUs, shape (..., 2), at most :attr:`most`.
-            progress: Shape (...), 0 to 1.
-            luck: How much of the noise, -1 to 1, shape (...).
+        ``amount`` has shape (..., 2) and is at most :attr:`most`; ``luck`` is the share of the
+        noise, -1 to 1.
         """
         at = kind, amount[..., 0], amount[..., 1]
         scale, power = self.scale[at], self.power[at]
-        known = np.where(scale > 0, scale, 1.0)
+        known = np.where(scale > 0, scale, 1.0)  # avoids 0 / 0 where there is no curve
         ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
         gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(1.2 - progress, 0)) + ahead
         gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
@@ -136,22 +132,21 @@ def synthetic(noise: float = 0.0) -> TapFingerLaw:
 def pointer() -> TapFingerLaw:
     """Return the law of "short" and "long" jobs, 1 and 10 steps, from 3 CPUs and 3 GPUs on."""
     table = np.ones((17, 17))
-    return plain(("short", "long"), (3, 3), [table, 0.1 * table], [0 * table, 0 * table])
+    return plain(("short", "long"), (3, 3), [table, 0.1 * table])
 
 
 def plain(
     kinds: tuple[str, ...],
     least: tuple[int, int],
     base: list[FloatArray],
-    weight: list[FloatArray],
+    weight: list[FloatArray] | None = None,
     noise: float = 0.0,
 ) -> TapFingerLaw:
     """Return a law without curves; tables of shape (most CPUs + 1, most GPUs + 1), by kind."""
     tables = np.stack(base)
-    no_curve = np.zeros_like(tables), np.ones_like(tables)
-    return TapFingerLaw(
-        kinds, least, tables, np.stack(weight), *no_curve, np.full(len(kinds), noise)
-    )
+    none, one = np.zeros_like(tables), np.ones_like(tables)
+    weights = none if weight is None else np.stack(weight)
+    return TapFingerLaw(kinds, least, tables, weights, none, one, np.full(len(kinds), noise))
 
 
 # --- jobs measured on a machine: the published measurements of TapFinger ------------------------
@@ -174,8 +169,7 @@ _POWERS: Final = np.linspace(0.05, 5.0, 991)
 @lru_cache(maxsize=4)
 def measured(data: Path | None) -> TapFingerLaw:
     """Return the law of jobs that take as long as measured; SettingError without the file."""
-    base = STEP_SECONDS / _seconds(data)
-    return plain(KINDS, LEAST, list(base), list(np.zeros_like(base)))
+    return plain(KINDS, LEAST, list(STEP_SECONDS / _seconds(data)))
 
 
 @lru_cache(maxsize=4)
@@ -254,11 +248,6 @@ class TapFingerEnvConfig:
     jobs: int
     is_multi: bool
 
-    @property
-    def change_share(self) -> float:
-        """What is left of a step's progress in which a running job's allocation changed."""
-        return 1.0 if self.is_multi else 0.5
-
 
 _LAWS: Final[Mapping[str, Callable[[Path | None], TapFingerLaw]]] = {
     "synthetic": lambda _: synthetic(),
@@ -267,8 +256,6 @@ _LAWS: Final[Mapping[str, Callable[[Path | None], TapFingerLaw]]] = {
     "doubling": doubling,
     "measured": measured,
 }
-
-
 _THREE: Final = ((16, 16),) * 3
 _SIX: Final = ((16, 16),) * 6
 _UNEVEN: Final = tuple((size, size) for size in (4, 8, 12, 16, 24, 32))
@@ -301,18 +288,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "trace-6": "6 pools, the same",
     "measured-3": "3 pools, the same jobs in the time that they really took",
 }
-"""Those of the trace need the folder of the published measurements."""
+"""Descriptions; those of the trace need the folder of the published measurements."""
 
 
 def make_config(name: str, data: Path | None = None, jobs: int | None = None) -> TapFingerEnvConfig:
-    """Return the config called ``name``.
-
-    Args:
-        data: The folder with the published measurements; trace configurations need it.
-        jobs: Per episode, instead of the config's own number.
+    """Return the config called ``name``, with ``jobs`` per episode instead of its own number.
 
     Raises:
-        SettingError: there is no such config, or it needs ``data``.
+        SettingError: there is no such config, or it needs ``data``, the published measurements.
     """
     if name not in SETTINGS:
         raise SettingError(f"setting is {name!r}; write one of {', '.join(SETTINGS)}")
@@ -329,14 +312,14 @@ LUCK_STEPS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TapFingerJobs:
-    """The jobs of several envs, in order of arrival.
+    """The jobs of several environments, in order of arrival.
 
     Attributes:
         arrival: The step before which each arrives, int64, shape (envs, jobs).
         kind: Index into the kinds of the law, int64, same shape.
         reaches: Which pools can run it, shape (envs, pools, jobs).
-        luck: In each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS); then as at first.
-            Without steps where the law has no noise.
+        luck: In each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS), cyclic; of 0 steps
+            where the law has no noise.
     """
 
     arrival: IntArray
@@ -379,8 +362,8 @@ class TapFingerPools:
         started: The step in which each started, shape (W, J); NONE before.
         ended: The step before which each was over, shape (W, J); NONE before.
         progress: Shape (W, J).
-        window: Slice of the J from the first job that has not ended to the last that has arrived:
-            long episodes cost no more per step than short ones.
+        window: Slice of the J from the first job that has not ended to the last that has arrived.
+        slots: Jobs that can run in a pool at most.
     """
 
     def __init__(self, config: TapFingerEnvConfig, seeds: Sequence[int]) -> None:
@@ -393,7 +376,8 @@ class TapFingerPools:
         self.amount = np.zeros((*shape, 2), dtype=np.int64)
         self.progress = np.zeros(shape)
         self._changed = np.zeros(shape, dtype=np.bool_)
-        self.window = slice(0, 0)
+        self.slots = int((self.capacity // config.law.least).min(axis=1).max())
+        self.window = slice(0, 0)  # so that long episodes cost no more per step than short ones
         self._sees = np.zeros_like(self.jobs.reaches)
         self._move_window()
         self._let_in(np.arange(shape[0]))
@@ -442,7 +426,7 @@ class TapFingerPools:
         """Start job ``jobs[i]`` of ``envs[i]`` in ``pools[i]`` with ``amount[i]``."""
         self.pool[envs, jobs], self.started[envs, jobs] = pools, self.now[envs]
         self.amount[envs, jobs] = amount
-        np.subtract.at(self.free, (envs, pools), amount)
+        np.subtract.at(self.free, (envs, pools), amount)  # a pool may occur more than once
 
     def allocate(self, envs: IntArray, jobs: IntArray, amount: IntArray) -> None:
         """Give running jobs another ``amount``, shape (i, 2); it costs where it changes."""
@@ -458,7 +442,9 @@ class TapFingerPools:
         at = rows, jobs
         law, state = self.config.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
         gained = law.gains(*state, self._luck(rows, jobs))
-        self.progress[at] += np.where(self._changed[at], self.config.change_share, 1.0) * gained
+        # a change of the allocation costs half a step, but not in multi mode
+        half = self._changed[at] & (not self.config.is_multi)
+        self.progress[at] += np.where(half, 0.5, 1.0) * gained
         self._changed[at] = False
         self.now[envs] += 1
         done = self.progress[at] >= 1
@@ -479,10 +465,10 @@ class TapFingerPools:
         self.amount[envs, jobs] = 0
 
     def _let_in(self, envs: IntArray) -> None:
-        """Fill the free places in sight of each pool, with new jobs first."""
         waits = self.waiting[envs]
         sees = self.in_sight[envs]
         is_new = (self.jobs.arrival[:, self.window] == self.now[:, None])[envs][:, None]
+        # new jobs before those that wait out of sight, as in the authors' program
         for group in (waits & ~sees & is_new, waits & ~sees & ~is_new):
             places = WINDOW - sees.sum(axis=2, keepdims=True)
             sees = sees | group & (group.cumsum(axis=2) <= places)
@@ -500,51 +486,10 @@ class TapFingerPools:
 # --- the environment ----------------------------------------------------------------------------
 
 
-def observe(pools: TapFingerPools, is_done: BoolArray) -> dict[str, Array]:
-    """Return the observation of :class:`TapFingerEnv`.
-
-    ``is_done`` are pools that may start nothing more in this step, shape (W, N).
-    """
-    law = pools.config.law
-    job = pools.first(pools.in_sight, WINDOW)
-    there = job != NONE
-    has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~is_done
-    fits = there & has_room[:, :, None]
-    return {
-        "job": job,
-        "kind": np.where(there, _of(pools.jobs.kind, job), NONE),
-        "waited": np.where(there, pools.now[:, None, None] - _of(pools.jobs.arrival, job), 0),
-        "pending_mask": there,
-        "fits": fits,
-        "connects": connects(job),
-        "least": np.where(there[..., None], np.array(law.least), 0),
-        "free": pools.free.copy(),
-        "most": np.broadcast_to(np.minimum(pools.capacity, law.most), pools.free.shape),
-        "waiting": pools.waiting.sum(axis=2),
-        "can_start": fits.any(axis=2),
-        "is_done": is_done.copy(),
-        "may_wait": pools.running.any(axis=1),
-        **_running(pools),
-    }
-
-
 def connects(job: IntArray) -> BoolArray:
     """Return whether the ``job`` (W, N, P) in a slot is in sight of another pool, (W, N, P, N)."""
     same = job[:, :, :, None, None] == job[:, None, None, :, :]
     return np.asarray(same.any(axis=4) & (job >= 0)[..., None])
-
-
-def _running(pools: TapFingerPools) -> dict[str, Array]:
-    law = pools.config.law
-    slots = int((pools.capacity // law.least).min(axis=1).max())
-    job = pools.first(pools.running_in(), slots)
-    there, kind, amount = job != NONE, _of(pools.jobs.kind, job), _of(pools.amount, job)
-    elapsed = pools.now[:, None, None] - _of(pools.started, job)
-    left = law.steps[kind, amount[..., 0], amount[..., 1]] - elapsed
-    return {
-        "run_amount": np.where(there[..., None], amount, 0),
-        "run_left": np.where(there, np.maximum(left, 1), NONE),
-    }
 
 
 def _of(values: Array, job: IntArray) -> Array:
@@ -566,7 +511,8 @@ class TapFingerEnv:
     * ``run_left`` int64 (W, N, K), steps to the end as the law has it; ``run_amount`` int64
       (W, N, K, 2).
     * ``free`` and ``most``, the largest allocation to one job, int64 (W, N, 2);
-      ``waiting`` int64 (W, N), jobs in line; ``can_start`` bool (W, N).
+      ``waiting`` int64 (W, N), jobs in line; ``can_start`` bool (W, N); ``is_done`` bool (W, N),
+      whether it may start nothing more in this step.
     * ``may_wait`` bool (W,): whether all pools may start nothing.
 
     Actions are a mapping: ``slot`` int64 (W, N), the place of the chosen job among those in sight;
@@ -583,8 +529,6 @@ class TapFingerEnv:
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Begin an episode in every system, one seed each."""
-        if len(seeds) != self.count:
-            raise ValueError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         self.pools = TapFingerPools(self.config, seeds)
         self._has_started = np.zeros(self.pools.free.shape[:2], dtype=np.bool_)
         self._observe()
@@ -592,16 +536,16 @@ class TapFingerEnv:
         return self._seen
 
     def step(self, actions: Actions) -> EnvStep:
-        """Start what winners chose in every environment that is not over."""
+        """Start the choices of winners in every environment that is not over."""
         assert isinstance(actions, Mapping)  # noqa: S101  # slot, won and amount
         live = ~self.pools.is_over
         amount = np.asarray(actions["amount"])
         starts = live[:, None] & actions["won"] & (amount > 0).any(axis=2)
         envs, pools = np.nonzero(starts)
-        slot = np.clip(np.asarray(actions["slot"]), 0, self._seen["job"].shape[2] - 1)
-        jobs = self._seen["job"][envs, pools, slot[envs, pools]]
+        jobs = self._seen["job"][envs, pools, np.asarray(actions["slot"])[envs, pools]]
         self._check(envs, pools, jobs, amount[envs, pools])
         acts = starts.any(axis=1)
+        # time would pass for ever
         if (stuck := live & ~acts & ~self._seen["may_wait"]).any():
             raise ValueError(f"env {int(stuck.argmax())} starts nothing while nothing runs")
         self.pools.start(envs, pools, jobs, amount[envs, pools])
@@ -630,7 +574,32 @@ class TapFingerEnv:
         return rewards
 
     def _observe(self) -> None:
-        self._seen: dict[str, Array] = observe(self.pools, self._has_started)
+        pools, law = self.pools, self.config.law
+        job, run = pools.first(pools.in_sight, WINDOW), pools.first(pools.running_in(), pools.slots)
+        there, runs = job != NONE, run != NONE
+        has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~self._has_started
+        fits = there & has_room[:, :, None]
+        now, amount = pools.now[:, None, None], _of(pools.amount, run)
+        steps = law.steps[_of(pools.jobs.kind, run), amount[..., 0], amount[..., 1]]
+        left = steps - (now - _of(pools.started, run))
+        # copies of what changes in place: an observation is kept while the episode goes on
+        self._seen: dict[str, Array] = {
+            "job": job,
+            "kind": np.where(there, _of(pools.jobs.kind, job), NONE),
+            "waited": np.where(there, now - _of(pools.jobs.arrival, job), 0),
+            "pending_mask": there,
+            "fits": fits,
+            "connects": connects(job),
+            "least": np.where(there[..., None], np.array(law.least), 0),
+            "free": pools.free.copy(),
+            "most": np.broadcast_to(np.minimum(pools.capacity, law.most), pools.free.shape),
+            "waiting": pools.waiting.sum(axis=2),
+            "can_start": fits.any(axis=2),
+            "is_done": self._has_started.copy(),
+            "may_wait": np.asarray(pools.running.any(axis=1)),
+            "run_amount": np.where(runs[..., None], amount, 0),
+            "run_left": np.where(runs, np.maximum(left, 1), NONE),  # noise may make a job late
+        }
 
     def _check(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
         law, free = self.config.law, self.pools.free[envs, pools]
@@ -728,6 +697,7 @@ def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
     Shapes (sizes, 2) and (sizes,).
     """
     best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
+    # the best with one CPU or one GPU less
     below = np.full(times.shape, np.inf)
     below[1:] = best[:-1]
     below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])

@@ -97,7 +97,8 @@ def _mixed(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
 
 
 def _split(states: Tensor, heads: int) -> Tensor:
-    return states.unflatten(-1, (heads, -1))
+    """Return (..., heads, width / heads) from (..., width)."""
+    return states.reshape(*states.shape[:-1], heads, states.shape[-1] // heads)
 
 
 class SemanticAttention(nn.Module):
