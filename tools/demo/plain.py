@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-from tests.support.history.observed import ENDED
 from tests.support.history.records import Key, Record
 from tools.demo.timeline import Timeline
 from tools.demo.words import about
@@ -53,11 +52,9 @@ class Plain:
         if now - self._totals_at < TOTALS_SECONDS:
             return
         self._totals_at = now
-        phases = [story.phase for story in self._timeline.stories.values()]
-        waiting = sum(phase in ("Pending", "Restarting") for phase in phases)
-        ended = sum(phase in ENDED for phase in phases)
+        waiting, running, ended = self._timeline.counts
         busy = self._timeline.usage[-1].total if self._timeline.usage else 0
         self._say(
-            f"{now:5.1f} s  --- {waiting} waiting, {len(phases) - waiting - ended} running, "
-            f"{ended} finished; {busy} of {self._timeline.gpus} GPUs busy"
+            f"{now:5.1f} s  --- {waiting} waiting, {running} running, {ended} finished; "
+            f"{busy} of {self._timeline.gpus} GPUs busy"
         )

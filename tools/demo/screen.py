@@ -11,10 +11,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tests.support.history.observed import ENDED
+from tests.support.history.amounts import GPU
+from tests.support.history.observed import ENDED, ObservedCluster
+from tests.support.history.records import Key
 from tools.controlplane.nodes import RACK
 from tools.demo.colours import QUEUES, Palette
-from tools.demo.gpu_map import GpuMap
 from tools.demo.timeline import JobStory, Timeline
 from tools.demo.words import about, shortened
 
@@ -34,6 +35,43 @@ _WIDE_COLUMNS: Final = 115
 """From this width on a GPU of the map takes two columns."""
 
 
+class _GpuMap:
+    """Node to the name of the job on each of its GPUs; empty for a free one.
+
+    Kubernetes counts GPUs and does not number them; a replica is shown on the lowest free ones of
+    its node and keeps them until it ends.
+    """
+
+    def __init__(self) -> None:
+        self.slots: dict[str, list[str]] = {}
+        self.racks: dict[str, list[str]] = {}
+        """Rack to its nodes, both sorted."""
+        self._held: dict[Key, tuple[str, list[int]]] = {}
+
+    def update(self, world: ObservedCluster) -> None:
+        for key in [k for k in self._held if not self._still(world, k)]:
+            node, numbers = self._held.pop(key)
+            for number in numbers:
+                self.slots[node][number] = ""
+        for (_, name), manifest in sorted(world.objects.get("Node", {}).items()):
+            if name not in self.slots:
+                self.slots[name] = [""] * int(manifest["status"]["allocatable"].get(GPU, 0))
+                rack = manifest["metadata"]["labels"].get(RACK, "")
+                self.racks.setdefault(rack, []).append(name)
+        for key, pod in sorted(world.pods.items()):
+            if pod.holds_node and key not in self._held and pod.node in self.slots:
+                slots = self.slots[pod.node]
+                free = [number for number, holder in enumerate(slots) if not holder]
+                taken = free[: int(pod.request.get(GPU, 0))]
+                self._held[key] = (pod.node, taken)
+                for number in taken:
+                    slots[number] = pod.gang[1]
+
+    def _still(self, world: ObservedCluster, key: Key) -> bool:
+        pod = world.pods.get(key)
+        return pod is not None and pod.holds_node and pod.node == self._held[key][0]
+
+
 class Screen:
     """Draws a Timeline; keeps the map between two drawings. ``limits`` are GPUs by queue."""
 
@@ -44,19 +82,19 @@ class Screen:
         self._palette = palette
         self._seed = seed
         self._limits = limits
-        self._map = GpuMap()
+        self._map = _GpuMap()
         self._busy: list[float] = []
 
     def draw(self, now: float, console: Console) -> RenderableType:
         """Return the picture at ``now``, seconds of the recorder's clock, for this console."""
-        self._map.update(self._timeline.world, RACK)
+        self._map.update(self._timeline.world)
         usage = self._timeline.usage[-1].gpus if self._timeline.usage else {}
         gpus = max(1, self._timeline.gpus)
         if int(now) >= len(self._busy):
             self._busy.append(sum(usage.values()) / gpus)
         stories = list(self._timeline.stories.values())
         return Group(
-            self._header(now, stories, sum(usage.values()), gpus),
+            self._header(now, sum(usage.values()), gpus),
             self._racks(2 if console.width >= _WIDE_COLUMNS else 1),
             self._jobs(now, stories, max(3, console.height - self._other_lines(console.height))),
             self._queues(usage),
@@ -68,11 +106,8 @@ class Screen:
         turns = _TURNS if height >= _HIGH_LINES else 0
         return 4 + turns + 2 + max((len(nodes) for nodes in self._map.racks.values()), default=0)
 
-    def _header(self, now: float, stories: list[JobStory], busy: int, gpus: int) -> Text:
-        phases = [story.phase for story in stories]
-        waiting = sum(phase in ("Pending", "Restarting") for phase in phases)
-        ended = sum(phase in ENDED for phase in phases)
-        running = len(phases) - waiting - ended
+    def _header(self, now: float, busy: int, gpus: int) -> Text:
+        waiting, running, ended = self._timeline.counts
         text = Text(no_wrap=True, overflow="crop")
         text.append(" Bireme ", style="bold reverse")
         text.append(f" {now:4.0f} s   seed {self._seed}   ", style="dim")
@@ -105,13 +140,10 @@ class Screen:
 
     def _jobs(self, now: float, stories: list[JobStory], most: int) -> Table:
         table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold dim")
-        table.add_column("", width=2)
-        table.add_column("JOB", width=15, no_wrap=True)
-        table.add_column("QUEUE", width=10)
-        table.add_column("PRIO", width=4, justify="right")
-        table.add_column("GPUS", width=4, justify="right")
-        table.add_column("READY", width=5, justify="right")
-        table.add_column("POS", width=3, justify="right")
+        for title, width in (("", 2), ("JOB", 15), ("QUEUE", 10)):
+            table.add_column(title, width=width, no_wrap=True)
+        for title, width in (("PRIO", 4), ("GPUS", 4), ("READY", 5), ("POS", 3)):
+            table.add_column(title, width=width, justify="right")
         table.add_column("PHASE", width=10)
         table.add_column("WHAT IS GOING ON", ratio=1, no_wrap=True, overflow="ellipsis")
         for story in _shown(stories, most):

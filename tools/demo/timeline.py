@@ -137,6 +137,14 @@ class Timeline:
         nodes = self.world.objects.get("Node", {}).values()
         return sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes)
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Numbers of waiting, running and finished jobs."""
+        phases = [story.phase for story in self.stories.values()]
+        waiting = sum(phase in ("Pending", "Restarting") for phase in phases)
+        ended = sum(phase in ENDED for phase in phases)
+        return waiting, len(phases) - waiting - ended, ended
+
     def held_gpus(self, name: str) -> int:
         story = self.stories.get((NAMESPACE, name))
         return 0 if story is None else story.held_gpus
